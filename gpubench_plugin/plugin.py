@@ -17,30 +17,26 @@ import pytest
 # module`, which asks the package for that name first.
 import gpubench_plugin.core.hookspecs as hookspecs  # noqa: PLR0402
 import gpubench_plugin.session.xdist as xdist  # noqa: PLR0402
-from gpubench_plugin.bench.device import (  # noqa: F401 # fixtures, as all of this room
+from gpubench_plugin.bench.fixtures import (  # noqa: F401 # fixtures, as all of this room
+    _gpubench_carrier,
+    _gpubench_subjects,
+    collective,
+    gpubench,
     gpubench_config,
     precision,
     process_group,
     torch_device,
     world_size,
 )
-from gpubench_plugin.bench.fixtures import (  # noqa: F401
-    _gpubench_carrier,
-    _gpubench_parts,
-    collective,
-    gpubench,
-)
 from gpubench_plugin.bench.training import (  # noqa: F401
-    _gpubench_setting,
+    _gpubench_setup,
+    convergence,
     data,
+    exposed_communication,
     inference,
     model,
     trainer,
     workload,
-)
-from gpubench_plugin.bench.training_studies import (  # noqa: F401
-    convergence,
-    exposed_communication,
 )
 from gpubench_plugin.bench.workload_fixtures import (  # noqa: F401
     _gpubench_generation,

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.bench.running_benchmark import case_of, parts_of
-from gpubench_plugin.bench.setting import module_of, setting_of, source_of, trainer_of
 from gpubench_plugin.bench.shadowed_fixtures import is_shadowed
+from gpubench_plugin.bench.subjects import case_of, subjects_of
 from gpubench_plugin.bench.training_checks import reference_of
+from gpubench_plugin.bench.training_setup import TrainingSetup
 from gpubench_plugin.core.errors import Unsupported, error_text
 from gpubench_plugin.environment.device_errors import failed_allocation, is_out_of_memory
 
@@ -22,10 +22,9 @@ if TYPE_CHECKING:
     import pytest
     import torch
 
-    from gpubench_plugin.bench.setting import Setting
     from gpubench_plugin.config.sections import Configuration
 
-    SettingOf = Callable[[int], Setting]
+    SetupOf = Callable[[int], TrainingSetup]
 
 _NO_REFERENCE: Final = (
     "the training fits, but not the fp32 reference beside it, which measure.check=false leaves out"
@@ -34,7 +33,7 @@ _NO_REFERENCE: Final = (
 _STATM: Final = Path("/proc/self/statm")
 _HOST_SHARE: Final = 0.9
 """Part of the free memory that may be taken: MemAvailable is an estimate (proc_meminfo(5)), and
-other processes grow meanwhile. Not measured."""
+other processes grow meanwhile."""
 
 
 def fitted_configuration(request: pytest.FixtureRequest) -> Configuration[Any]:
@@ -45,12 +44,12 @@ def fitted_configuration(request: pytest.FixtureRequest) -> Configuration[Any]:
         DoesNotFit: not even the smallest batch fits.
     """
     _refuse_own_fixtures(request)
-    samples = fitted_samples(request, partial(_setting, request))
+    samples = fitted_samples(request, partial(_setup, request))
     return _with_samples(case_of(request).configuration, samples)
 
 
-def fitted_samples(request: pytest.FixtureRequest, setting_with: SettingOf) -> int:
-    """The largest batch of which the training that `setting_with` describes fits into memory.
+def fitted_samples(request: pytest.FixtureRequest, setup_with: SetupOf) -> int:
+    """The largest batch of which the training that `setup_with` describes fits into memory.
 
     The fit goes on record. The trials may have compiled, so that no later call is a first one.
 
@@ -64,10 +63,10 @@ def fitted_samples(request: pytest.FixtureRequest, setting_with: SettingOf) -> i
     _refuse_several_ranks(request)
     device = request.getfixturevalue("torch_device")
     with state_restored(device):
-        smallest, epoch = _smallest(setting_with(1)), _samples_per_epoch(setting_with(1))
-    attempt = partial(_attempt, setting_with, device)
+        smallest, epoch = _smallest(setup_with(1)), _samples_per_epoch(setup_with(1))
+    attempt = partial(_attempt, setup_with, device)
     fit = fit_batch(attempt, smallest=smallest, epoch=epoch)
-    parts_of(request).add_fit(fit)
+    subjects_of(request).add_fit(fit)
     return fit.samples
 
 
@@ -89,10 +88,10 @@ def _refuse_own_fixtures(request: pytest.FixtureRequest) -> None:
             )
 
 
-def _setting(request: pytest.FixtureRequest, samples: int) -> Setting:
-    """Setting of a benchmark with `samples` per batch."""
+def _setup(request: pytest.FixtureRequest, samples: int) -> TrainingSetup:
+    """Set-up of a benchmark with `samples` per batch."""
     configuration = _with_samples(case_of(request).configuration, samples)
-    return setting_of(
+    return TrainingSetup.of(
         with_unit_scale(configuration),
         workload=request.getfixturevalue("workload"),
         device=request.getfixturevalue("torch_device"),
@@ -112,23 +111,23 @@ def _with_samples(configuration: Configuration[Any], samples: int) -> Configurat
     return configuration.model_copy(update={"training": training})
 
 
-def _smallest(setting: Setting) -> int:
+def _smallest(setup: TrainingSetup) -> int:
     """The smallest batch worth trying: batch normalization may have nothing to normalize in one."""
     from torch._subclasses import FakeTensorMode
 
     from gpubench_plugin.training.bands import has_batch_norm
 
     with FakeTensorMode():
-        return 2 if has_batch_norm(setting.workload.for_fake_tensors().build()) else 1
+        return 2 if has_batch_norm(setup.workload.for_fake_tensors().build()) else 1
 
 
-def _samples_per_epoch(setting: Setting) -> int | None:
-    """Samples of an epoch, which are its steps with a `setting` of one each; None: endless."""
-    with closing(source_of(setting)) as source:
+def _samples_per_epoch(setup: TrainingSetup) -> int | None:
+    """Samples of an epoch, which are its steps with a `setup` of one each; None: endless."""
+    with closing(setup.source()) as source:
         return source.steps_per_epoch
 
 
-def _attempt(setting_with: SettingOf, device: torch.device, samples: int) -> str | None:
+def _attempt(setup_with: SetupOf, device: torch.device, samples: int) -> str | None:
     """Train with `samples` per batch and drop everything: why they do not fit, None if they do.
 
     Raises:
@@ -141,15 +140,15 @@ def _attempt(setting_with: SettingOf, device: torch.device, samples: int) -> str
         release_memory(device)
         free = free_bytes(device, local_ranks=1) if device.type == "cpu" else None
         with host_memory_limited(free):
-            reason = _failure(setting_with, samples)
+            reason = _failure(setup_with, samples)
     release_memory(device)
     return reason
 
 
-def _failure(setting_with: SettingOf, samples: int) -> str | None:
+def _failure(setup_with: SetupOf, samples: int) -> str | None:
     """What does not fit into memory; None if everything does."""
     try:
-        return None if _fits_with_reference(setting_with(samples)) else _NO_REFERENCE
+        return None if _fits_with_reference(setup_with(samples)) else _NO_REFERENCE
     except Exception as error:
         allocation = failed_allocation(error)
         if allocation is None:
@@ -157,7 +156,7 @@ def _failure(setting_with: SettingOf, samples: int) -> str | None:
         return f"{type(allocation).__name__}: {error_text(allocation)}".partition("\n")[0]
 
 
-def _fits_with_reference(setting: Setting) -> bool:
+def _fits_with_reference(setup: TrainingSetup) -> bool:
     """Rehearse the training as its fixtures build it; whether its reference fits as well.
 
     Raises:
@@ -168,11 +167,11 @@ def _fits_with_reference(setting: Setting) -> bool:
     from gpubench_plugin.training.batch_fit import RESERVE_BYTES
     from gpubench_plugin.training.seeding import nondeterminism_errors
 
-    _reserve = torch.empty(RESERVE_BYTES, dtype=torch.uint8, device=setting.device)
-    module = module_of(setting)
-    with nondeterminism_errors(), closing(source_of(setting)) as source:
-        reference = reference_of(setting, shared=False)
-        trainer = trainer_of(setting, module, source, reference=reference)
+    _reserve = torch.empty(RESERVE_BYTES, dtype=torch.uint8, device=setup.device)
+    module = setup.module()
+    with nondeterminism_errors(), closing(setup.source()) as source:
+        reference = reference_of(setup, shared=False)
+        trainer = setup.trainer(module, source, reference=reference)
         if not trainer.rehearse():
             return False
         _inspect(trainer.step)
@@ -185,7 +184,7 @@ def _inspect(step: Callable[[], None]) -> None:
     Raises:
         Exception: an allocation failed; another error would leave the census out, as of the bench.
     """
-    from gpubench_plugin.measure.probes.products import census_of
+    from gpubench_plugin.measure.probes.operations import census_of
 
     try:
         census_of(step)

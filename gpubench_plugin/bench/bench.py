@@ -1,46 +1,46 @@
-"""Bench: one measurement on one rank: check, measure, reduce over the ranks, compute metrics."""
+"""Bench: what the fixture ``gpubench`` offers to a test."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.bench.amounts import refuse_contradicting_amounts
-from gpubench_plugin.bench.comparison import Comparison
-from gpubench_plugin.bench.extra_calls import inspect_call
-from gpubench_plugin.bench.metric_log import name_problem
-from gpubench_plugin.bench.step import (
-    FirstCallValidator,
-    TimedStep,
-    has_been_used,
-    refuse_unfinished,
-)
+from gpubench_plugin.bench.events import name_problem
+from gpubench_plugin.bench.step import TimedStep, stated_work
 from gpubench_plugin.bench.variants import Variants
-from gpubench_plugin.core.errors import Misuse, error_text
-from gpubench_plugin.core.records import Better, Measurement, Samples, Work
+from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.measure.record_builder import CustomMetric
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
     import torch
     from torch import nn
 
     from gpubench_plugin.bench.agreement import ResultCheck
+    from gpubench_plugin.bench.measuring import Measuring
     from gpubench_plugin.bench.own_models import OwnModels
+    from gpubench_plugin.core.records import Better, Measurement, Work
+    from gpubench_plugin.launchers.report_payload import Notes
     from gpubench_plugin.measure.clocks.base import Step
-    from gpubench_plugin.measure.progress import Progress
     from gpubench_plugin.measure.protocols import Subject
 
     OptimizerOf = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
-class Bench(Comparison):
+class Bench:
     """Value of the ``gpubench`` fixture: call it once with the step to measure.
 
     Amounts are per rank and per call of the step. Checks run before the timing.
     """
+
+    def __init__(
+        self, measuring: Measuring, *, notes: Notes, own_models: OwnModels | None = None
+    ) -> None:
+        self._measuring = measuring
+        self._notes = notes
+        self._own_models = own_models
+        self._measured_once = False
 
     @property
     def result(self) -> object:
@@ -49,13 +49,13 @@ class Bench(Comparison):
         Raises:
             Misuse: nothing has been measured yet.
         """
-        if not self._has_result:
+        if not self._measuring.has_result:
             raise Misuse("gpubench.result was read before a measurement")
-        return self._result
+        return self._measuring.result
 
     def release(self) -> None:
         """Drop the reference to the result at the end of the test."""
-        self._result = None
+        self._measuring.result = None
 
     def __call__(
         self,
@@ -86,9 +86,9 @@ class Bench(Comparison):
         with self._noting():
             stated = self._claim_measurement(amounts)
             timed = TimedStep.of(
-                step, setup=setup, teardown=teardown, subjects=self._parts.subjects
+                step, setup=setup, teardown=teardown, subjects=self._measuring.subjects.all
             )
-            return self._run_measurement(timed, stated)
+            return self._measuring.measure(Variants.single(timed), stated)
 
     def train(
         self,
@@ -147,7 +147,7 @@ class Bench(Comparison):
                 f"gpubench.{method} was called after a measurement, or in its step; it measures "
                 "itself, once per test"
             )
-        self._precision = self._own_models.precision
+        self._measuring.precision = self._own_models.precision
         return self._own_models
 
     def compare(
@@ -182,7 +182,7 @@ class Bench(Comparison):
         with self._noting():
             stated = self._claim_measurement(amounts)
             steps = Variants.of(variants, setup=setup, teardown=teardown)
-            return self._run_comparison(steps, stated, check)
+            return self._measuring.measure(steps, stated, check)
 
     def record(
         self,
@@ -204,9 +204,10 @@ class Bench(Comparison):
             raise Misuse(f"gpubench.record: {problem}")
         if self._measured_once:
             raise Misuse(f"gpubench.record({name!r}) was called after the measurement")
-        if name in self._custom_metrics:
+        metrics = self._measuring.custom_metrics
+        if name in metrics:
             raise Misuse(f"gpubench.record({name!r}) was called twice")
-        self._custom_metrics[name] = CustomMetric(name=name, value=value, unit=unit, better=better)
+        metrics[name] = CustomMetric(name=name, value=value, unit=unit, better=better)
 
     def log(self, /, *, step: int, **metrics: object) -> None:
         """Log numbers of a step of one's own, points of curves in the run's journal.
@@ -218,151 +219,20 @@ class Bench(Comparison):
         Raises:
             Misuse: called in the measured step, or the step, a name or a value is none.
         """
-        self._metric_log.log(step, metrics)
+        self._measuring.metric_log.log(step, metrics)
 
-    def _run_measurement(self, timed: TimedStep, stated: Work) -> Measurement:
-        from gpubench_plugin.results import pytest_benchmark
-        from gpubench_plugin.training.seeding import nondeterminism_errors
-
-        subject = timed.subject
-        if subject is not None:
-            self._parts.include(subject)
-        if pytest_benchmark.measuring_disabled(self._carrier):
-            return self._run_once(timed)
-        traffic_before = self._group.control.traffic
-        was_used = self._parts.stop_tracking() or has_been_used(timed)
-        with nondeterminism_errors():
-            check = self._prepare(subject)
-            first_s = check.facts.get("first_step_s")  # if the check took the first step
-            # Checks of a subject beside a foreign step may have compiled and allocated for it.
-            has_other_subject = subject is None and bool(self._parts.subjects)
-            may_have_warmed_up = was_used or (
-                first_s is None and (has_other_subject or has_been_used(timed))
-            )
-            own_work = Work() if subject is None else subject.work()
-            if subject is not None:
-                refuse_contradicting_amounts(stated, own_work, subject)
-            samples, facts = self._measure(timed, stated, own_work)
-        self._notes.enter("inspect")
-        samples = samples.flagged(*check.flags)
-        if may_have_warmed_up or first_s is not None:
-            samples = replace(samples, first_step_s=None if may_have_warmed_up else first_s)
-        samples, products, memory = inspect_call(
-            timed, samples, precision=self._precision, tensors=self._parts.tensor_memory
-        )
-        operators = self._profile(timed)
-        check = replace(check, correctness={**check.correctness, **products, **operators})
-        observation = self._observation(
-            samples, self._work(stated, own_work, subject), {**check.facts, **facts, **memory}
-        )
-        measurement = self._conclude({"": observation}, check)
-        return self._publish(measurement, samples, traffic_before)
-
-    def _run_once(self, timed: TimedStep) -> Measurement:
-        from gpubench_plugin.results import pytest_benchmark
-
-        result = pytest_benchmark.run_once(self._carrier, timed.call, timed.setup, timed.teardown)
-        refuse_unfinished(result, timed.call)
-        return self._not_measured(result)
-
-    def _measure(
-        self, timed: TimedStep, stated: Work, own_work: Work
-    ) -> tuple[Samples, dict[str, float]]:
-        from gpubench_plugin.measure.loop import measure
-        from gpubench_plugin.measure.probes.contention import Contention
-        from gpubench_plugin.measure.tracers import Tracers
-
-        clock = self._clock()
-        first_call = FirstCallValidator(timed, self._parts.subjects, stated=stated)
-        tracers = Tracers()
-        progress_log = self._progress_log(replace(own_work, **stated.known_amounts))
-
-        def on_first_call() -> None:
-            failure: Exception | None = None
-            try:
-                first_call.validate(clock.take_result())  # releases the result
-            except Exception as error:  # raised below, once all ranks know
-                failure = error
-            self._reduction.raise_check_failures(failure)
-            self._notes.enter("warm-up")
-            probes.begin(timed.run_briefly)
-
-        def on_timed() -> None:
-            progress_log.begin()
-            first_call.begin()
-            probes.device_state.begin()
-
-        def on_block(progress: Progress) -> None:
-            probes.growth.block_ended()
-            progress_log.block_ended(progress)
-
-        with self._probed([clock]) as probes:
-            measured = partial(
-                measure,
-                timed.call,
-                clock=clock,
-                section=self._case.configuration.measure,
-                agreement=self._group.agreement,
-                fixed_rounds=self._case.fixed_rounds,
-                setup=self._metric_log.around_calls(timed.setup),
-                teardown=self._metric_log.around_calls(timed.teardown),
-                contention=Contention(),
-                on_first=on_first_call,
-                on_timed=on_timed,
-                on_progress=on_block,
-            )
-            with self._metric_log.refused():
-                samples = tracers.paused(measured)
-        first_call.end(samples.calls, clock.result)
-        self._result, self._has_result = clock.result, True
-        self._log_device_state(probes)
-        facts = {
-            **probes.facts,
-            **self._facts(timed.subject),
-            **self._finish(first_call.advanced, timed.subject),
-        }
-        if (wrapped := first_call.wrapped) is not None and stated.flops is not None:
-            self._work(stated, wrapped.work(), wrapped)  # refuses FLOPs other than counted
-        self._run_traced(timed, tracers)
-        flags = probes.flags(samples.block_calls, samples.calls_per_duration)
-        return samples.flagged(*flags, *tracers.flags), facts
-
-    def _finish(
-        self, advanced: Sequence[Subject], timed_subject: Subject | None
-    ) -> dict[str, float]:
-        """Have the `advanced` subjects check the timed calls; facts of the timed one."""
-        facts: dict[str, float] = {}
-        for subject in advanced:  # by foreign steps as well
-            step_counts = subject.finish()
-            if subject is timed_subject:
-                facts.update(step_counts, **self._parts.facts(subject))
-        return facts
-
-    def _work(self, stated: Work, subject_work: Work, subject: Subject | None) -> Work:
-        """Merge the `stated` amounts with the subject's, counting its FLOPs.
-
-        Raises:
-            Misuse: a stated amount contradicts the subject's.
-        """
-        if subject is None:
-            return stated
-        subject_work = replace(subject_work, flops=subject_work.flops or self._count_flops(subject))
-        refuse_contradicting_amounts(stated, subject_work, subject)
-        return replace(subject_work, **stated.known_amounts)
-
-    def _count_flops(self, subject: Subject) -> float | None:
-        """Count the FLOPs of one call on fake tensors; ops without a formula are journalled.
-
-        So is the reason where they cannot be counted, None.
-        """
-        from gpubench_plugin.measure.probes.flops import count_flops
-
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Note what is raised, since the test may catch it and pass."""
         try:
-            flops = count_flops(subject.flops_step)
-        except Exception as error:  # a model that needs values, while everything is measured
-            self._notes.log({"event": "flops", "per_call": None, "reason": error_text(error)})
-            return None
-        self._notes.log(
-            {"event": "flops", "per_call": flops.total, "uncounted_ops": flops.uncounted_ops}
-        )
-        return flops.total or None
+            yield
+        except BaseException as error:
+            self._notes.raised(error)
+            raise
+
+    def _claim_measurement(self, amounts: Mapping[str, object]) -> Work:
+        """Claim the benchmark's single measurement; return the stated `amounts`."""
+        if self._measured_once:
+            raise Misuse("gpubench was called twice; one step per test")
+        self._measured_once = True
+        return stated_work(amounts)

@@ -1,14 +1,20 @@
-"""The ``gpubench`` and ``collective`` fixtures, and the parts of the running benchmark."""
+"""Fixtures of every benchmark: configuration, device, ranks, precision, and ``gpubench``."""
 
 from __future__ import annotations
 
 import warnings
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.running_benchmark import parts_of, running_state
 from gpubench_plugin.bench.shadowed_fixtures import require_kinds, require_value
+from gpubench_plugin.bench.subjects import (
+    case_of,
+    reconfigured,
+    running_state,
+    subjects_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -16,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.bench.bench import Bench
-    from gpubench_plugin.bench.benchmark_parts import BenchmarkParts
+    from gpubench_plugin.bench.subjects import Subjects
     from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
@@ -25,13 +31,114 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def _gpubench_parts() -> Iterator[BenchmarkParts]:
-    """Parts of the benchmark, which live no longer than the test, since models are among them."""
-    from gpubench_plugin.bench.benchmark_parts import BenchmarkParts
+def gpubench_config(request: pytest.FixtureRequest) -> Iterator[Configuration[Any]]:
+    """The benchmark's resolved configuration.
 
-    parts = BenchmarkParts()
-    yield parts
-    parts.stop_tracking()
+    For a benchmark of ``trainer`` with the number that ``training.batch_size=auto`` stands for.
+    """
+    configuration = case_of(request).configuration
+    if configuration.training.batch_size != "auto" or "trainer" not in request.fixturenames:
+        yield configuration
+        return
+    from gpubench_plugin.bench.batch_fitting import fitted_configuration
+
+    with reconfigured(request, fitted_configuration(request)) as configuration:
+        yield configuration
+
+
+@pytest.fixture
+def world_size(request: pytest.FixtureRequest) -> int:
+    """Number of ranks of this benchmark."""
+    return case_of(request).world_size
+
+
+@pytest.fixture
+def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
+    """Device to measure on; chosen by --device.
+
+    The process's state (TF32 switches, RNG, thread count, allocator peaks, …) is restored after the
+    test.
+    """
+    import torch
+
+    from gpubench_plugin.launchers.context import context_of
+    from gpubench_plugin.measure.state import state_restored
+    from gpubench_plugin.ranks.world import threads_per_rank
+
+    case = case_of(request)
+    device = torch.device(case.device.torch_name)
+    with ExitStack() as stack:
+        stack.enter_context(state_restored(device))
+        if device.type == "cuda":
+            stack.enter_context(torch.cuda.device(device))
+            _autotune_convolutions(case.configuration)
+        torch.set_num_threads(
+            threads_per_rank(
+                context_of(request.config).ranks.world.local_size,
+                configured=case.configuration.distributed.threads,
+            )
+        )
+        if case.configuration.training.deterministic:
+            from gpubench_plugin.training.seeding import deterministic
+
+            stack.enter_context(deterministic(device))
+        torch.manual_seed(case.configuration.experiment.seed)
+        if device.type == "cpu":
+            from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
+
+            subjects_of(request).tensor_memory = TensorMemory()
+        yield device
+
+
+def _autotune_convolutions(configuration: Configuration[Any]) -> None:
+    """Let cuDNN time its algorithms for each convolution; in preset ``full`` all of them.
+
+    Else the first ten: ``torch.backends.cudnn.benchmark_limit``, where 0 means no limit.
+    """
+    import torch
+
+    torch.backends.cudnn.benchmark = configuration.model.cudnn_benchmark is not False
+    if configuration.experiment.preset == "full":
+        torch.backends.cudnn.benchmark_limit = 0
+
+
+@pytest.fixture
+def process_group(request: pytest.FixtureRequest, torch_device: torch.device) -> ProcessGroup:
+    """The process group: torchrun's, else a group of one; lives for the session."""
+    from gpubench_plugin.launchers.context import context_of
+
+    case = case_of(request)
+    return context_of(request.config).ranks.process_group(
+        case.configuration.distributed.backend, torch_device, shares_device=case.shares_device
+    )
+
+
+@pytest.fixture
+def precision(request: pytest.FixtureRequest, torch_device: torch.device) -> Iterator[Precision]:
+    """Numeric precision; chosen by --precision.
+
+    Its global switches are restored after the test. One that the device lacks makes the benchmark
+    ``unsupported``.
+    """
+    from gpubench_plugin.core import catalog
+    from gpubench_plugin.core.errors import Unsupported
+
+    name = case_of(request).precision
+    selected: Precision = catalog.load("precision", name)()
+    if reason := selected.unsupported(torch_device):
+        raise Unsupported(f"{name}: {reason}")
+    with selected.switches():
+        yield selected
+
+
+@pytest.fixture
+def _gpubench_subjects() -> Iterator[Subjects]:
+    """Subjects of the benchmark, which hold models, and so live no longer than the test."""
+    from gpubench_plugin.bench.subjects import Subjects
+
+    subjects = Subjects()
+    yield subjects
+    subjects.stop_tracking()
 
 
 @pytest.fixture
@@ -57,7 +164,7 @@ def collective(
             largest_bytes=gpubench_config.distributed.largest_message_bytes,
             computed_in=precision.compute_dtype,
         )
-        parts_of(request).add(subject)
+        subjects_of(request).add(subject)
         return subject
 
     return make_exchange
@@ -90,6 +197,7 @@ def gpubench(
 ) -> Iterator[Bench]:
     """Measure a step: ``gpubench(step, samples=…)``; see :meth:`Bench.__call__`."""
     from gpubench_plugin.bench.bench import Bench
+    from gpubench_plugin.bench.measuring import Measuring
     from gpubench_plugin.bench.own_models import OwnModels
     from gpubench_plugin.config.parametrization import PRECISION
     from gpubench_plugin.launchers.context import context_of
@@ -103,16 +211,17 @@ def gpubench(
         precision = request.getfixturevalue(PRECISION)
         require_kinds(request, precision=precision)
         require_value(request, PRECISION, precision.name, state.case.precision)
-    bench = Bench(
+    measuring = Measuring(
         request.node,
         state=state,
         context=context_of(request.config),
         device=torch_device,
         precision=precision,
         group=process_group,
-        parts=parts_of(request),
-        own_models=OwnModels(request, torch_device, process_group),
+        subjects=subjects_of(request),
     )
+    own_models = OwnModels(request, torch_device, process_group)
+    bench = Bench(measuring, notes=state.notes, own_models=own_models)
     yield bench
     bench.release()
     if pytest_benchmark.claim_unused(_gpubench_carrier):

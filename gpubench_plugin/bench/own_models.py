@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.bench.batch_fitting import fitted_samples, with_unit_scale
-from gpubench_plugin.bench.running_benchmark import case_of, parts_of, reconfigured
-from gpubench_plugin.bench.setting import drawn_section, module_of, setting_of, source_of
 from gpubench_plugin.bench.shadowed_fixtures import require_kinds
+from gpubench_plugin.bench.subjects import case_of, reconfigured, subjects_of
 from gpubench_plugin.bench.training import checked_inference, checked_trainer
+from gpubench_plugin.bench.training_setup import TrainingSetup, drawn_section
 from gpubench_plugin.core.errors import Misuse, UsageProblem
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from gpubench_plugin.bench.setting import Setting
     from gpubench_plugin.config.sections import Configuration, TrainingSection
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
@@ -76,20 +76,16 @@ class OwnModels:
         own_optimizer = optimizer if callable(optimizer) else None
 
         def batch_of(training: TrainingSection) -> StatedBatch:
-            drawn = self._drawn(batch, training)
+            drawn = self._batch_of_rank(batch, training)
             return StatedBatch.of(drawn, samples=samples, has_targets=stated_loss.has_targets)
 
-        def trial(size: int) -> Setting:
+        setup_of = partial(self._setup_of, model, stated_loss, own_optimizer)
+
+        def trial(size: int) -> TrainingSetup:
             configuration = self._configuration.model_copy(
                 update={"training": training.with_samples(size)}
             )
-            return self._setting_of(
-                with_unit_scale(configuration),
-                model,
-                batch_of(configuration.training),
-                stated_loss,
-                own_optimizer,
-            )
+            return setup_of(with_unit_scale(configuration), batch_of(configuration.training))
 
         if training.batch_size == "auto":
             _require_function_of_size(batch)
@@ -99,9 +95,9 @@ class OwnModels:
         training = _with_samples(training, stated_batch.samples)
         if "loss_drop" not in training.model_fields_set:
             training = training.model_copy(update={"loss_drop": _LOSS_DROP})
-        setting = self._setting(training, model, stated_batch, stated_loss, own_optimizer)
-        module = self._built(setting, training)
-        trainer = checked_trainer(self.request, setting, module, source_of(setting))
+        setup = setup_of(self._reconfigure(training), stated_batch)
+        module = self._built(setup, stated_loss)
+        trainer = checked_trainer(self.request, setup, module, setup.source())
         if own_optimizer is not None:
             self._reconfigure(_as_built(training, trainer.optimizer))
         return trainer
@@ -119,7 +115,7 @@ class OwnModels:
 
         configuration = self._configuration
         size = configuration.inference.samples(configuration.training)
-        drawn = self._drawn(batch, configuration.training.with_samples(size))
+        drawn = self._batch_of_rank(batch, configuration.training.with_samples(size))
         stated_batch = StatedBatch.of(drawn, samples=samples, has_targets=False)
         stated_size = configuration.inference.batch_size
         if stated_size not in {None, stated_batch.samples}:
@@ -129,22 +125,25 @@ class OwnModels:
             training = _with_samples(training, stated_batch.samples)
         training = training.with_samples(stated_batch.samples)
         loss = StatedLoss(None, device=self.device, weights=_weights_dtype(self.precision))
-        setting = self._setting(training, model, stated_batch, loss, None)
-        module = self._built(setting, training)
-        return checked_inference(self.request, setting, module, source_of(setting))
+        setup = self._setup_of(model, loss, None, self._reconfigure(training), stated_batch)
+        return checked_inference(self.request, setup, self._built(setup, loss), setup.source())
 
-    def _built(self, setting: Setting, training: TrainingSection) -> nn.Module:
+    def _built(self, setup: TrainingSetup, loss: StatedLoss) -> nn.Module:
         """The model, whose number of parameters is recorded: others are not comparable."""
-        module = module_of(setting)
+        from gpubench_plugin.training.check import RecordFacts
+
+        facts = RecordFacts(own_model={"model": setup.workload.section.name, "loss": loss.name})
+        subjects_of(self.request).add_check(facts)
+        module = setup.module()
         parameters = sum(parameter.numel() for parameter in module.parameters())
-        self._reconfigure(training, {"model.parameters": parameters})
+        self._reconfigure(setup.configuration.training, {"model.parameters": parameters})
         return module
 
     @property
     def _configuration(self) -> Configuration[Any]:
         return case_of(self.request).configuration
 
-    def _drawn(self, batch: object, training: TrainingSection) -> object:
+    def _batch_of_rank(self, batch: object, training: TrainingSection) -> object:
         """The batch, which a function makes of other random numbers on each rank.
 
         A function with a parameter gets the number of samples.
@@ -171,33 +170,15 @@ class OwnModels:
                 "equally many on all ranks, whose gradients are averaged"
             )
 
-    def _setting(
+    def _setup_of(
         self,
-        training: TrainingSection,
         model: nn.Module | Callable[[], nn.Module],
-        batch: StatedBatch,
         loss: StatedLoss,
         own_optimizer: Callable[..., Any] | None,
-    ) -> Setting:
-        """Setting of the parts, with which the benchmark is recorded from now on."""
-        from gpubench_plugin.training.check import RecordFacts
-
-        configuration = self._reconfigure(training)
-        setting = self._setting_of(configuration, model, batch, loss, own_optimizer)
-        parts_of(self.request).add_check(
-            RecordFacts(own_model={"model": setting.workload.section.name, "loss": loss.name})
-        )
-        return setting
-
-    def _setting_of(
-        self,
         configuration: Configuration[Any],
-        model: nn.Module | Callable[[], nn.Module],
         batch: StatedBatch,
-        loss: StatedLoss,
-        own_optimizer: Callable[..., Any] | None,
-    ) -> Setting:
-        """Setting of the parts in a `configuration`."""
+    ) -> TrainingSetup:
+        """Set-up of the stated parts in a `configuration`."""
         from gpubench_plugin.workloads._own.model import StatedModel
         from gpubench_plugin.workloads._own.workload import OwnWorkload
 
@@ -213,7 +194,7 @@ class OwnModels:
             loss=loss,
             own_optimizer=own_optimizer,
         )
-        return setting_of(
+        return TrainingSetup.of(
             configuration,
             workload=workload,
             device=self.device,

@@ -188,7 +188,7 @@ _REASONS: Final[tuple[tuple[frozenset[str], Callable[[Case], str]], ...]] = (
     (frozenset({"convergence"}), _optimization),
     (frozenset({"convergence"}), _convergence),
     (frozenset({"data", "convergence"}), _convergence_data),
-    (frozenset({"_gpubench_setting"}), _parallelism),
+    (frozenset({"_gpubench_setup"}), _parallelism),
     (frozenset({"workload", "prefill"}), _prefill),
     (frozenset({"workload", "decode"}), _decode),
 )

@@ -1,27 +1,32 @@
-"""Timed step: its subject, and validation of its first call."""
+"""Timed step: its subject and amounts, and validation of its first call."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from dataclasses import dataclass
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.bench.amounts import refuse_borrowed_amounts, refuse_contradicting_amounts
-from gpubench_plugin.bench.lazy_results import (
+from gpubench_plugin.bench.misuse import (
+    argument_reason,
+    as_number,
+    as_subject,
+    calls_nothing,
     close_coroutines,
-    does_nothing,
     is_function,
     referenced_subjects,
+    result_reason,
+    short_repr,
     unfinished_reason,
 )
-from gpubench_plugin.bench.misuse import argument_reason, result_reason
 from gpubench_plugin.core.errors import CorrectnessError, Misuse
-from gpubench_plugin.measure.protocols import Subject
+from gpubench_plugin.core.records import Work, is_same_amount
 
 if TYPE_CHECKING:
-    from gpubench_plugin.core.records import Work
+    from collections.abc import Mapping, Sequence
+
     from gpubench_plugin.measure.clocks.base import Step
+    from gpubench_plugin.measure.protocols import Subject
 
 _LAZY_FUNCTIONS: Final = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
 
@@ -41,7 +46,7 @@ class TimedStep:
 
     def run_briefly(self) -> None:
         """An equivalent, possibly shorter call: the first steps of a whole training."""
-        self._run(getattr(self.subject, "brief_step", self.call))
+        self._run(getattr(self.subject, "short_step", self.call))
 
     def _run(self, call: Step) -> object:
         if self.setup is not None:
@@ -83,13 +88,13 @@ class TimedStep:
 
 def _call_of(target: object, subjects: Sequence[Subject]) -> tuple[Step, Subject | None]:
     """Callable of `target`, and the subject whose step it is."""
-    if (subject := _subject(target)) is not None:
+    if (subject := as_subject(target)) is not None:
         return subject.step, subject
     if isinstance(target, type) and hasattr(target, "flops_step"):
         raise Misuse(f"gpubench({target.__name__}) is a class; pass the object its fixture returns")
     if not callable(target):
         raise Misuse(result_reason(target, subjects))
-    owner = _subject(getattr(target, "__self__", None))
+    owner = as_subject(getattr(target, "__self__", None))
     function = getattr(target, "__func__", None)
     is_own_step = owner is not None and function is getattr(type(owner), "step", None)
     return target, owner if is_own_step else None
@@ -142,9 +147,9 @@ class FirstCallValidator:
                 (self.wrapped,) = self.advanced
                 work = self.wrapped.work()
                 refuse_contradicting_amounts(self._stated, work, self.wrapped)
-        elif self._stated.known_amounts and (does_nothing(self._timed.call) or is_function(result)):
+        elif is_function(result) or (result is None and calls_nothing(self._timed.call)):
             for subject, _ in self._calls_before:
-                refuse_borrowed_amounts(self._stated, subject)
+                _refuse_borrowed_amounts(self._stated, subject)
 
     def begin(self) -> None:
         """Reset the counts of the advanced subjects: the timed calls start now."""
@@ -183,6 +188,42 @@ def refuse_unfinished(result: object, step: Step, label: str = "") -> None:
         raise Misuse(f"{label}{reason}")
 
 
-def _subject(value: object) -> Subject | None:
-    """Return `value` if it is a subject instance, else None."""
-    return value if isinstance(value, Subject) and not isinstance(value, type) else None
+def stated_work(amounts: Mapping[str, object]) -> Work:
+    """Work of the `amounts` stated in a benchmark, None for those left out.
+
+    Raises:
+        Misuse: an amount is not a positive number.
+    """
+    stated = {}
+    for name, amount in amounts.items():
+        if amount is None:
+            continue
+        number = as_number(amount)
+        if number is None or not 0 < number < math.inf:
+            raise Misuse(f"{name}={short_repr(amount)}; allowed: a number above 0")
+        stated[name] = number
+    return Work(**stated)
+
+
+def refuse_contradicting_amounts(stated: Work, subject_work: Work, subject: Subject) -> None:
+    """Refuse a `stated` amount that contradicts the subject's `subject_work`."""
+    for name, amount in stated.known_amounts.items():
+        actual = subject_work.known_amounts.get(name, amount)
+        if not is_same_amount(amount, actual):
+            raise Misuse(
+                f"{name}={amount:g}, but a step of the {type(subject).__name__} has "
+                f"{name}={actual:g}; leave it out, or measure another step with its own amounts"
+            )
+
+
+def _refuse_borrowed_amounts(stated: Work, subject: Subject) -> None:
+    """Refuse amounts that equal the `subject`'s for a step that did nothing."""
+    known_work, kind = subject.work().known_amounts, type(subject).__name__
+    for name, amount in stated.known_amounts.items():
+        if name in known_work and is_same_amount(amount, known_work[name]):
+            raise Misuse(
+                f"{name}={amount:g} is the amount of one step of the {kind}, "
+                "but the measured call took no step and did nothing else; write "
+                f"gpubench({kind.lower()}), or call its step: gpubench(lambda: "
+                f"{kind.lower()}.step())"
+            )

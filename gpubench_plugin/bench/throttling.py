@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import Throttled, Unsupported
 from gpubench_plugin.core.quality_flags import THROTTLED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.core.records import Measurement
     from gpubench_plugin.launchers.context import RunContext
@@ -16,6 +19,16 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.probes.nvml import DeviceState
     from gpubench_plugin.ranks.process_group import RankAgreement
     from gpubench_plugin.ranks.reduction import Reduction
+
+
+# Longest wait: a GPU without work has cooled by then, or has other reasons.
+_LONGEST_S: Final = 60.0
+
+# Share of a benchmark's timeout: waiting must not be what it fails by.
+_TIMEOUT_SHARE: Final = 0.25
+
+# Seconds between two readings.
+_POLL_S: Final = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,8 +63,6 @@ class ThrottlePolicy:
 
     def _wait(self, device_state: DeviceState, agreement: RankAgreement) -> None:
         """Wait on all ranks until no GPU is throttled; journal the wait."""
-        from gpubench_plugin.measure.throttle import longest_wait_s, wait_while_throttled
-
         timeout_s = self.case.timeout_s(self.context.settings.timeout_s)
         wait = wait_while_throttled(
             device_state.slowing_reasons, agreement, limit_s=longest_wait_s(timeout_s)
@@ -73,3 +84,45 @@ class ThrottlePolicy:
         raise Throttled(
             "the GPU was throttled (measure.throttle=fail); the journal has the numbers"
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ThrottleWait:
+    """A wait: its seconds, this rank's reasons at its start, and whether it ended too early."""
+
+    waited_s: float
+    reasons: tuple[str, ...]
+    still_throttled: bool
+
+
+def longest_wait_s(timeout_s: float) -> float:
+    """Longest wait of a benchmark with that timeout."""
+    return min(_LONGEST_S, _TIMEOUT_SHARE * timeout_s)
+
+
+def wait_while_throttled(
+    slowing_reasons: Callable[[], Sequence[str]],
+    agreement: RankAgreement,
+    *,
+    limit_s: float,
+    now: Callable[[], float] = monotonic,
+    pause: Callable[[float], object] = sleep,
+) -> ThrottleWait | None:
+    """Wait until no rank's device is throttled, for at most `limit_s`; None if none was.
+
+    `slowing_reasons` tells those of this rank's device now. Every rank must call this, and all wait
+    equally long. Heat leaves an idle device; a power limit that only work reaches does not show.
+    """
+    reasons = tuple(slowing_reasons())
+    is_throttled = _on_any_rank(reasons, agreement)
+    if not is_throttled:
+        return None
+    start_s = now()
+    while is_throttled and agreement.decide(int(now() - start_s < limit_s)):
+        pause(min(_POLL_S, limit_s))
+        is_throttled = _on_any_rank(slowing_reasons(), agreement)
+    return ThrottleWait(waited_s=now() - start_s, reasons=reasons, still_throttled=is_throttled)
+
+
+def _on_any_rank(reasons: Sequence[str], agreement: RankAgreement) -> bool:
+    return agreement.mean([float(bool(reasons))])[0] > 0

@@ -14,15 +14,15 @@ from gpubench_plugin.bench.step import TimedStep, has_been_used, refuse_unfinish
 from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import CONFIDENCE
+from gpubench_plugin.measure.loop import naming
 from gpubench_plugin.measure.paired_turns import speed_ups, turns_s, variant_facts
-from gpubench_plugin.measure.turns import naming
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     import torch
 
-    from gpubench_plugin.bench.agreement import Agreement, ResultCheck
+    from gpubench_plugin.bench.agreement import Comparison, ResultCheck
     from gpubench_plugin.core.records import Check, Json, Observation, Samples
     from gpubench_plugin.measure.clocks.base import Step
     from gpubench_plugin.measure.protocols import Subject
@@ -73,6 +73,16 @@ class Variants:
             steps[name] = timed
         return cls(steps=steps)
 
+    @classmethod
+    def single(cls, timed: TimedStep) -> Variants:
+        """A step that is compared with no other; it has no name."""
+        return cls(steps={"": timed})
+
+    @property
+    def is_single(self) -> bool:
+        """Whether there is nothing to compare."""
+        return len(self.steps) == 1
+
     @property
     def names(self) -> tuple[str, ...]:
         """Names in order."""
@@ -91,6 +101,8 @@ class Variants:
     @property
     def together(self) -> TimedStep:
         """All variants, one after the other, as one step."""
+        if self.is_single:
+            return self.candidate
 
         def call() -> None:
             for timed in self.steps.values():
@@ -105,7 +117,7 @@ class Variants:
         device: torch.device,
         subjects: Sequence[Subject],
         check: ResultCheck,
-    ) -> tuple[object, Agreement]:
+    ) -> tuple[object, Comparison]:
         """Run each variant once, by `run`; return the candidate's result and how all agree.
 
         All variants start from the same state of torch's random generators.

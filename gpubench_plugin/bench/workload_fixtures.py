@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.running_benchmark import parts_of, running_state
 from gpubench_plugin.bench.shadowed_fixtures import require_kinds
+from gpubench_plugin.bench.subjects import running_state, subjects_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -54,7 +54,7 @@ def moe_layer(
             device=process_group.device,
         )
         layer = MoESubject(part, construction)
-        parts_of(request).add(layer)
+        subjects_of(request).add(layer)
         return layer
 
     yield make_layer
@@ -116,7 +116,7 @@ def diffusion(
         remaining_s=partial(state.remaining_s, context.settings.timeout_s),
         on_events=write_events,
     )
-    parts_of(request).add(pipeline)
+    subjects_of(request).add(pipeline)
     return pipeline
 
 
@@ -197,7 +197,7 @@ def _gpubench_generation(
             seed=seed,
             compile=compile,
         )
-        parts_of(request).add(generation)
+        subjects_of(request).add(generation)
         return generation
 
     return make_step

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -13,14 +12,12 @@ from typing import Final
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.records import LAST
 
-_REQUESTED: Final = "_ARGCOMPLETE"
-"""Variable that the shell's function sets to ask for completions instead of running a command."""
+# Variable that the shell's function sets to ask for completions instead of running a command.
+REQUESTED: Final = "_ARGCOMPLETE"
 
 
-def complete_if_requested(parser: argparse.ArgumentParser) -> None:
-    """Print the completions that a shell asks for and exit, else return at once."""
-    if _REQUESTED not in os.environ:
-        return
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Print the completions that a shell asks for, and exit."""
     try:
         import argcomplete
     except ImportError:  # the shell was set up by another environment: run no command
@@ -91,6 +88,7 @@ def _runs_and_baselines(options: argparse.Namespace) -> Iterator[str]:
     yield from _baselines(options)
 
 
+# Names that an argument takes, by its placeholder.
 _NAMES: Final = {
     "RUN": _runs,
     "RUN|BASELINE": _runs_and_baselines,
@@ -98,4 +96,3 @@ _NAMES: Final = {
     "BASELINE": _baselines,
     "BENCHMARK": _benchmarks,
 }
-"""Names that an argument takes, by its placeholder."""

@@ -14,7 +14,7 @@ from typing import Final, cast
 
 from gpubench_plugin.cli.commands._places import discard_output
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.cli.completion import complete_if_requested
+from gpubench_plugin.cli.completion import REQUESTED, complete
 from gpubench_plugin.cli.parser import Parser
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import (
@@ -62,8 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run_command(arguments: Sequence[str] | None) -> int:
     try:
-        parser = build_parser()
-        complete_if_requested(parser)
+        words = sys.argv[1:] if arguments is None else arguments
+        parser = build_parser(tuple(words[:1]))
+        if REQUESTED in os.environ:
+            complete(parser)
         options, unknown = parser.parse_known_args(arguments)
         if unknown:
             options.parser.refuse(unknown, hint=options.command.hint_for_unknown)
@@ -133,8 +135,11 @@ def _escape_controls(message: str) -> str:
     return "\n".join(a + printable(line) for a, line in zip(indents, lines, strict=True))
 
 
-def build_parser() -> Parser:
-    """Parser of the command line, with a subparser for each command."""
+def build_parser(named: Sequence[str] = ()) -> Parser:
+    """Parser of the command line, with a subparser for each command.
+
+    Where one command is `named`, only its module is imported.
+    """
     parser = Parser(
         prog="gpubench", description="Compare, judge and manage benchmark runs.", epilog=_EPILOG
     )
@@ -142,7 +147,8 @@ def build_parser() -> Parser:
         "--version", action="version", version=f"%(prog)s {version('pytest-gpubench')}"
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for name in catalog.choices("commands"):
+    names = catalog.choices("commands")
+    for name in [name for name in names if name in named] or names:
         command = cast("Command", catalog.load("commands", name)())
         sub = commands.add_parser(name, help=command.help, description=command.__doc__)
         sub.set_defaults(command=command)

@@ -42,7 +42,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with the usage and `message`, of which a misspelt option may be the cause."""
-        suggestion = self._meant_option(self._arguments) or self._early_option()
+        suggestion = self._meant_option(self._arguments)
         super().error(f"{message}{suggestion and f'; {suggestion}'}")
 
     def _misplaced_option(self, unknown: Sequence[str]) -> str:
@@ -51,15 +51,6 @@ class Parser(argparse.ArgumentParser):
             if argument.partition("=")[0] in self._option_string_actions:
                 return f"options go behind the command: {self.prog} {argument}"
         return ""
-
-    def _early_option(self) -> str:
-        """Where an option belongs that stands before the command, which hides its value."""
-        first = next(iter(self._arguments), "").partition("=")[0]
-        if not first.startswith("-") or first in self._option_string_actions:
-            return ""
-        commands = (a for a in self._actions if isinstance(a, argparse._SubParsersAction))
-        places = (f"{self.prog} {action.metavar} {first}" for action in commands)
-        return next((f"options go behind the command: {place}" for place in places), "")
 
     def _meant_option(self, arguments: Sequence[str]) -> str:
         """What the first unknown option means: one that takes it as a value, or is spelt alike.
@@ -83,32 +74,24 @@ class Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             choices = [*map(str, action.choices)]
             word = str(value).casefold()
-            meant = [*self._meant_commands(action, word)] if word else []
+            meant = [*self._meant_commands(action, word)]
+            if word and not meant:
+                meant = [name for name in choices if name.startswith(word)]
             hint = suggest(word, dict.fromkeys([*choices, *meant]), {word: meant} if meant else {})
             message = f"unknown {str(value)!r}{hint}; allowed: {', '.join(choices)}"
             raise argparse.ArgumentError(action, message)
 
-    def _meant_commands(self, action: argparse.Action, word: str) -> list[str]:
-        """Commands that `word` is another word for; else that it begins; else whose action it does.
-
-        Those of another action are given with it: ``runs prune``.
-        """
+    def _meant_commands(self, action: argparse.Action, word: str) -> Iterator[str]:
+        """Commands and actions that `word` is another word for: ``runs prune``."""
         if not isinstance(action, argparse._SubParsersAction):
-            return []
+            return
         if meaning := _other_words(self).get(word):
-            return [meaning]
-        words = {name: _other_words(parser) for name, parser in action.choices.items()}
-        actions = [
-            (name, inner) for name, parser in action.choices.items() for inner in _actions(parser)
-        ]
-        return (
-            [
-                *(f"{name} {words[name][word]}".strip() for name in words if word in words[name]),
-                *(f"{name} {inner}" for name, inner in actions if inner == word),
-            ]
-            or [name for name in action.choices if name.startswith(word)]
-            or [f"{name} {inner}" for name, inner in actions if inner.startswith(word)]
-        )
+            yield meaning
+            return
+        for name, parser in action.choices.items():
+            words = {inner: inner for inner in _actions(parser)} | {**_other_words(parser)}
+            if word in words:
+                yield f"{name} {words[word]}".strip()
 
 
 def _other_words(parser: argparse.ArgumentParser) -> Mapping[str, str]:

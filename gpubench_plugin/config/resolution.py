@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -159,7 +158,6 @@ def resolve(
     configuration = _validated(merged, schema)
     _refuse_two_lengths(configuration, merged)
     _refuse_parallelism(configuration, merged)
-    _refuse_rank_error(merged)
     configuration = _without_stale_limit(configuration, file_layers, merged)
     return apply_scaling(configuration, stated_layers, merged)
 
@@ -260,16 +258,6 @@ def _refuse_two_lengths(configuration: Configuration[Any], merged: Merged) -> No
         message = f"{training.epochs} conflicts with training.steps {training.steps} ({source})"
         allowed = "allowed: one of the two, with null for the other"
         raise schema_errors.key_error(merged, ("training", "epochs"), f"{message}; {allowed}")
-
-
-def _refuse_rank_error(merged: Merged) -> None:
-    """Refuse a rank error of percentiles without the package that bounds it."""
-    key = ("measure", "sketch_rank_error")
-    if merged.get(key) is not None and find_spec("datasketches") is None:
-        rank_error = schema_errors.as_yaml(merged.get(key))
-        message = f"{rank_error} requires datasketches, which is not installed"
-        advice = "remove it, or pip install 'pytest-gpubench[sketch]'"
-        raise schema_errors.key_error(merged, key, f"{message}; {advice}")
 
 
 def _refuse_parallelism(configuration: Configuration[Any], merged: Merged) -> None:

@@ -560,11 +560,8 @@ class MeasureSection(Section):
     keep_durations: PositiveInt = Field(
         default=1_000_000,
         description=(
-            "Maximum number of durations kept; beyond it, keep round medians and a sketch, flagged"
+            "Maximum number of durations kept; beyond it, keep round medians and a sample, flagged"
         ),
-    )
-    sketch_rank_error: Annotated[float, Field(ge=1e-4, le=0.1)] = Field(
-        default=0.001, description="Maximum rank error of percentiles from the sketch"
     )
     timeout_s: PositiveFloat | None = Field(
         default=None,

@@ -30,7 +30,7 @@ UNCHECKED: Final = "unchecked"
 GROWING_MEMORY: Final = "growing_memory"
 UNCOLLECTED: Final = "uncollected"
 SINCE_START: Final = "peak_memory_since_start"
-SKETCHED: Final = "sketched"
+SAMPLED: Final = "sampled"
 CONDENSED: Final = "condensed"
 UNFINISHED: Final = "unfinished"
 
@@ -71,7 +71,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     GROWING_MEMORY: "memory grew in every quarter of the timed calls: a leak",
     UNCOLLECTED: "reference cycles held device memory: the peak includes garbage",
     SINCE_START: "the process's memory peak could not be reset: it is that since its start",
-    SKETCHED: "too many durations to store; percentiles need a sketch (pytest-gpubench[sketch])",
+    SAMPLED: "too many durations to store; percentiles are those of a sample",
     CONDENSED: "a rank had more samples, flags or facts than its report can hold",
     UNFINISHED: "the run never finished: it was killed, or is still running",
 }

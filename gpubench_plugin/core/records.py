@@ -8,10 +8,9 @@ it is not the field's name.
 
 from __future__ import annotations
 
-from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from math import fsum, inf, isclose, isfinite
+from math import inf, isclose, isfinite
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any, ClassVar, Final, Literal, get_args
@@ -60,79 +59,9 @@ class RoundLayout:
     durations_per_round: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sketch:
-    """KLL sketch of `count` values that are not stored individually.
-
-    Z. Karnin, K. Lang, E. Liberty: Optimal Quantile Approximation in Streams (2016),
-    https://arxiv.org/abs/1603.05346, in Apache DataSketches. Its error is in ranks: a 95th
-    percentile with a rank error of 0.001 is between the 94.9th and the 95.1st.
-
-    `least`, `most` and `total` are exact. `kll` is the library's serialization in base64, empty,
-    and without quantiles, if the library (the extra ``sketch``) was not installed.
-    """
-
-    count: int
-    least: float
-    most: float
-    total: float
-    rank_error: float
-    kll: str
-
-    @property
-    def mean(self) -> float:
-        """Mean of all values."""
-        return self.total / self.count
-
-    def quantiles(self, fractions: Sequence[float]) -> list[float]:
-        """Values at these `fractions`, 0 to 1, within `rank_error`.
-
-        Raises:
-            UsageProblem: the library that reads `kll` is not installed.
-        """
-        quantiles: list[float] = _kll(self.kll).get_quantiles(list(fractions), inclusive=True)
-        return quantiles
-
-    def representative_values(self, size: int = 1000) -> list[float]:
-        """`size` ascending values with the distribution of the sketch."""
-        return self.quantiles([(at + 0.5) / size for at in range(size)])
-
-    @classmethod
-    def merged(cls, sketches: Iterable[Sketch]) -> Sketch:
-        """Merge `sketches` into one no larger than any of them."""
-        parts = list(sketches)
-        kll, *others = (_kll(part.kll) for part in parts)
-        for other in others:
-            kll.merge(other)
-        return cls(
-            count=sum(part.count for part in parts),
-            least=min(part.least for part in parts),
-            most=max(part.most for part in parts),
-            total=fsum(part.total for part in parts),
-            rank_error=max(part.rank_error for part in parts),
-            kll=kll_text(kll),
-        )
-
-
 def has_quantile(count: int, fraction: float) -> bool:
     """Whether `count` values have one beyond the quantile: 20 for the 95th percentile."""
     return round(count * min(fraction, 1 - fraction), 9) >= 1
-
-
-def _kll(text: str) -> Any:
-    try:
-        from datasketches import kll_doubles_sketch
-    except ImportError as error:
-        from gpubench_plugin.core.errors import UsageProblem
-
-        message = "reading a sketch of durations requires datasketches: pip install"
-        raise UsageProblem(f"{message} 'pytest-gpubench[sketch]'") from error
-    return kll_doubles_sketch.deserialize(b64decode(text))
-
-
-def kll_text(kll: Any) -> str:
-    """Serialize a KLL sketch in base64."""
-    return b64encode(kll.serialize()).decode("ascii")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,8 +75,8 @@ class Samples:
     together, `warmup_calls` counts all calls between the first one and the timed ones.
 
     Of too many durations to store, `durations_s` are the medians of the rounds, in order,
-    `calls_per_duration` the calls of a round, `reduced_from` the actual timing, and `sketch` the
-    distribution of the durations in seconds per call, except over several ranks.
+    `calls_per_duration` the calls of a round, `reduced_from` the actual timing, and `sample_s` a
+    uniform sample of the durations with the shortest and the longest, except over several ranks.
 
     `first_step_s` is None if the first call was not observed; without any observed call before the
     timed ones there is no warm-up either.
@@ -164,7 +93,7 @@ class Samples:
     warmup_calls: int
     flags: tuple[str, ...] = ()
     reduced_from: RoundLayout | None = None
-    sketch: Sketch | None = None
+    sample_s: tuple[float, ...] = ()
 
     @property
     def calls(self) -> int:
@@ -179,6 +108,11 @@ class Samples:
             calls_per_duration=self.calls_per_duration,
             durations_per_round=self.durations_per_round,
         )
+
+    @property
+    def spread_s(self) -> tuple[float, ...]:
+        """The durations, or of too many to store a sample of them."""
+        return self.sample_s or self.durations_s
 
     @property
     def rounds(self) -> int:

@@ -154,18 +154,15 @@ def facts_of(
     *,
     cwd: Path | None = None,
     question: object = None,
-    timeout_s: float | None = None,
+    timeout_s: float = _TIMEOUT_S,
 ) -> Any:
     """The JSON in the last line that `command` prints, with `question` as JSON on its input.
-
-    It has two minutes unless told otherwise.
 
     Raises:
         ChildError: it cannot be run, failed, was not done in time, or printed no JSON.
     """
     # Its warnings may be errors here, which it must not fail by.
     environ = {name: value for name, value in environ.items() if name != "PYTHONWARNINGS"}
-    limit_s = timeout_s or _TIMEOUT_S
     try:
         child = subprocess.run(
             command,
@@ -176,10 +173,10 @@ def facts_of(
             encoding="utf-8",
             errors="backslashreplace",
             check=True,
-            timeout=limit_s,
+            timeout=timeout_s,
         )
     except subprocess.TimeoutExpired as error:  # what it wrote is no reason
-        raise ChildError(f"no answer within {limit_s:g} s") from error
+        raise ChildError(f"no answer within {timeout_s:g} s") from error
     except subprocess.CalledProcessError as error:
         raise ChildError(error.stderr.strip().rpartition("\n")[2] or str(error)) from error
     except OSError as error:

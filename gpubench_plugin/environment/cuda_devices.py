@@ -25,6 +25,7 @@ from gpubench_plugin.environment.child_process import ChildError, facts_of
 
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 _AMD_DRIVER: Final = Path("/dev/kfd")
+_TIMEOUT_S: Final = 120.0  # importing torch from a cold disk is most of it
 _CHILD: Final = """\
 import json
 import torch
@@ -179,7 +180,7 @@ def _from_child(variable: str | None) -> tuple[CudaDevice, ...]:
     if variable is not None:
         environ[_VISIBLE] = variable
     try:
-        devices = facts_of([sys.executable, "-P", "-c", _CHILD], environ)
+        devices = facts_of([sys.executable, "-P", "-c", _CHILD], environ, timeout_s=_TIMEOUT_S)
     except ChildError as error:
         raise UsageProblem(
             f"--device=cuda: a process that asks CUDA for its devices fails: {error}; "

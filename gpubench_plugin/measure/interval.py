@@ -42,20 +42,20 @@ measurements have a half-width below 1% and no flag; with a bound of 30, 6%
 _WIDE: Final = 10
 
 # Levels on either side of the median at which the share of values below is tested: two modes have
-# their dependence between them, not at the median of the more frequent one. Not measured.
+# their dependence between them, not at the median of the more frequent one.
 _LEVELS: Final = 8
 
 # Standard errors, 1/√n each, of a significant lag-1 autocorrelation: P(Z > 2.5) = 0.6% of
 # independent values reach it.
 _SIGNIFICANT: Final = 2.5
 
-# Fewest batch means whose variance is used: more would leave out the long batches. Not measured.
+# Fewest batch means whose variance is used: more would leave out the long batches.
 _FEWEST_BATCHES: Final = 5
 
 # Longer series are averaged over neighbours first, which bounds time and memory of the transform.
 _MOST_SERIES: Final = 4096
 
-# Shorter series are taken as independent: too short to estimate an autocorrelation. Not measured.
+# Shorter series are taken as independent: too short to estimate an autocorrelation.
 _FEWEST_SERIES: Final = 20
 
 

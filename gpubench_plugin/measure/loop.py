@@ -1,4 +1,9 @@
-"""Measuring loop of one step: first call, preparation, timed blocks.
+"""Measuring loop: preparation, then timed blocks of a step, or of several variants that take turns.
+
+A *turn* is a block of one variant. In each *pass* every variant has one turn, there and back: A B
+C, C B A, A B C … so that neighbouring turns see the same machine, and a steady drift slows down all
+variants alike. Before each turn one call is not timed: it brings the data of the variant back into
+the caches, out of which the others have driven them. A single step has one block after the other.
 
 Rank zero takes every decision between two blocks and broadcasts it, so that all ranks run the same
 number of calls. Nothing but the step runs inside a timed block.
@@ -7,25 +12,53 @@ number of calls. Nothing but the step runs inside a timed block.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.measure.clocks.base import Clock, Step, Task
-from gpubench_plugin.measure.plan import Planner
-from gpubench_plugin.measure.preparation import prepare
-from gpubench_plugin.measure.progress import Progress
-from gpubench_plugin.measure.recording import Recording
-from gpubench_plugin.measure.stopping import CheckSchedule, StoppingRule, make_rule
-from gpubench_plugin.measure.timed_samples import timed_samples
+from gpubench_plugin.measure.plan import FEWEST_TURNS, Planner, plan_turns
+from gpubench_plugin.measure.recording import TimedBlocks, timed_samples
+from gpubench_plugin.measure.stopping import (
+    ByInterval,
+    CheckSchedule,
+    Progress,
+    StoppingRule,
+    make_rule,
+)
+from gpubench_plugin.measure.warmup import Preparation, prepare
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.core.records import Samples
-    from gpubench_plugin.measure.plan import Plan
-    from gpubench_plugin.measure.probes.contention import Contention
+    from gpubench_plugin.measure.probes.interference import Contention
     from gpubench_plugin.ranks.process_group import RankAgreement
+
+
+@contextmanager
+def naming(variant: str) -> Iterator[None]:
+    """Add the name of the `variant`, if it has one, as a note to an exception that it raises."""
+    try:
+        yield
+    except BaseException as error:
+        if variant:
+            error.add_note(f"in variant {variant!r}")
+        raise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A step with a clock of its own, which learns what it costs.
+
+    `first_call_s` is the time of its first call, None before it. A single step has no name.
+    """
+
+    task: Task
+    clock: Clock
+    name: str = ""
+    first_call_s: float | None = None
 
 
 def measure(
@@ -34,96 +67,220 @@ def measure(
     clock: Clock,
     section: MeasureSection,
     agreement: RankAgreement,
-    fixed_rounds: FixedRounds | None = None,
     setup: Step | None = None,
     teardown: Step | None = None,
     on_first: Step | None = None,
-    contention: Contention | None = None,
+    fixed_rounds: FixedRounds | None = None,
+    make_contention: Callable[[], Contention] | None = None,
     on_timed: Step | None = None,
     on_progress: Callable[[Progress], object] | None = None,
 ) -> Samples:
-    """Measure `step` on this rank of the `agreement`.
+    """Measure `step` on this rank of the `agreement`, as the only one of :func:`measure_in_turns`.
 
-    `setup` and `teardown` run around every call, outside the timed part. `fixed_rounds`, rank
-    zero's on every rank, replace the stopping rule.
-
-    `on_first` is called once, after the first call and before the warm-up; `on_timed` once, when
-    the timed calls begin; `on_progress` between blocks.
+    `setup` and `teardown` run around every call, outside the timed part. `on_first` is called once,
+    after the first call and before the warm-up.
 
     Raises:
         MeasurementError: a duration is not finite or not positive.
         UsageProblem: the rounds of ``measure.rounds_file`` cannot be timed on this clock.
     """
-    task = Task(step=step, setup=setup, teardown=teardown)
-    planner = Planner(
-        clock=clock, section=section, world_size=agreement.world_size, is_bare=task.is_bare
+    (samples,) = measure_in_turns(
+        [Variant(task=Task(step=step, setup=setup, teardown=teardown), clock=clock)],
+        section=section,
+        agreement=agreement,
+        on_first=on_first,
+        fixed_rounds=fixed_rounds,
+        make_contention=make_contention,
+        on_timed=on_timed,
+        on_progress=on_progress,
     )
+    return samples
+
+
+def measure_in_turns(
+    variants: Sequence[Variant],
+    *,
+    section: MeasureSection,
+    agreement: RankAgreement,
+    on_first: Step | None = None,
+    fixed_rounds: FixedRounds | None = None,
+    make_contention: Callable[[], Contention] | None = None,
+    on_timed: Step | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
+) -> list[Samples]:
+    """Measure `variants` in turns on this rank of the `agreement`; all have equally many turns.
+
+    Each is called first, unless it was before, and warmed up to its steady state. Turns go on until
+    every variant meets the stopping rule or a limit; those of time count per variant. One that has
+    met it takes its turns beside the others, and can have more than ``measure.max_rounds``. With
+    ``measure.by=steps`` all have equally many calls, with `fixed_rounds`, those of the last one,
+    equally many rounds; rank zero's `fixed_rounds`, on every rank, replace the stopping rule. The
+    clock of the last variant keeps the result of its last call, the others release theirs after
+    each turn.
+
+    `on_first` is called once, before the warm-up, `on_timed` when the timed calls begin;
+    `on_progress` after each pass with the progress of the variant with the widest interval.
+
+    Raises:
+        MeasurementError: a duration is not finite or not positive.
+        UsageProblem: the rounds of ``measure.rounds_file`` cannot be timed on this clock.
+    """
+    planners = [
+        Planner(
+            clock=variant.clock,
+            section=section,
+            world_size=agreement.world_size,
+            is_bare=variant.task.is_bare,
+        )
+        for variant in variants
+    ]
     if fixed_rounds is not None:
-        fixed_rounds = planner.usable_rounds(fixed_rounds)
+        fixed_rounds = planners[-1].usable_rounds(fixed_rounds)
+    is_counted = fixed_rounds is None and section.by == "steps"
     with gc_disabled(collected_while_timing=section.gc):
         agreement.barrier()
-        first_step_s = clock.time_first_call(task)
+        first_calls_s = [
+            variant.clock.time_first_call(variant.task)
+            if variant.first_call_s is None
+            else variant.first_call_s
+            for variant in variants
+        ]
         if on_first is not None:
             on_first()
-        preparation = prepare(
-            task,
-            clock=clock,
-            section=section,
-            agreement=agreement,
-            first_call_s=first_step_s,
-            is_counted=fixed_rounds is None and section.by == "steps",
-        )
-        plan = planner.plan(preparation.pace, fixed=fixed_rounds).broadcast(agreement)
+        preparations = [
+            _prepared(variant, first_call_s, section, agreement, is_counted=is_counted)
+            for variant, first_call_s in zip(variants, first_calls_s, strict=True)
+        ]
+        paces = [preparation.pace for preparation in preparations]
+        plans = plan_turns(planners, paces, fixed_rounds)
         rule = make_rule(section, agreement.decide(fixed_rounds.rounds if fixed_rounds else 0))
-        if on_timed is not None:
-            on_timed()
-        recording = _time_blocks(
-            task,
-            plan,
-            clock=clock,
+        is_costly = agreement.decide(int(any(p.is_costly for p in preparations)))
+        turns = _Turns(
+            variants,
+            [TimedBlocks(plan.broadcast(agreement), section) for plan in plans],
             rule=rule,
             section=section,
             agreement=agreement,
-            contention=contention,
-            on_progress=on_progress,
+            make_contention=make_contention,
+            leads_in=len(variants) > 1 and not is_costly,
         )
-    return timed_samples(
-        recording,
-        preparation,
-        clock=clock,
-        tolerance=section.steady_tolerance,
-        converged=bool(agreement.decide(int(rule.converged(recording)))),
-    )
+        if on_timed is not None:
+            on_timed()
+        turns.take(on_progress)
+    return [
+        timed_samples(
+            blocks,
+            preparation,
+            clock=variant.clock,
+            tolerance=section.steady_tolerance,
+            converged=bool(agreement.decide(int(rule.converged(blocks)))),
+        )
+        for variant, preparation, blocks in zip(variants, preparations, turns.blocks, strict=True)
+    ]
 
 
-def _time_blocks(
-    task: Task,
-    plan: Plan,
-    *,
-    clock: Clock,
-    rule: StoppingRule,
+def _prepared(
+    variant: Variant,
+    first_call_s: float,
     section: MeasureSection,
     agreement: RankAgreement,
-    contention: Contention | None,
-    on_progress: Callable[[Progress], object] | None,
-) -> Recording:
-    """Time blocks until the stopping rule is met; the agreement after each acts as a barrier."""
-    checks, recording = CheckSchedule(section), Recording(plan, section)
-    start_ns, elapsed_s = clock.now(), 0.0
-    while durations := agreement.decide(rule.durations(recording, elapsed_s)):
+    *,
+    is_counted: bool,
+) -> Preparation:
+    with naming(variant.name):
+        return prepare(
+            variant.task,
+            clock=variant.clock,
+            section=section,
+            agreement=agreement,
+            first_call_s=first_call_s,
+            is_counted=is_counted,
+        )
+
+
+class _Turns:
+    """Turns of the variants, and their timed blocks."""
+
+    def __init__(
+        self,
+        variants: Sequence[Variant],
+        blocks: Sequence[TimedBlocks],
+        *,
+        rule: StoppingRule,
+        section: MeasureSection,
+        agreement: RankAgreement,
+        make_contention: Callable[[], Contention] | None,
+        leads_in: bool,
+    ) -> None:
+        self._variants = variants
+        self._rule = rule
+        self._section = section
+        self._agreement = agreement
+        self._leads_in = leads_in
+        self.blocks = blocks
+        self._checks = [CheckSchedule(section) for _ in variants]
+        self._contentions = [make_contention() if make_contention else None for _ in variants]
+
+    def take(self, on_progress: Callable[[Progress], object] | None) -> None:
+        """Take turns until the stopping rule is met; every decision acts as a barrier."""
+        now, count = self._variants[0].clock.now, len(self._variants)
+        start_ns, elapsed_s = now(), 0.0
+        order = list(range(count))
+        while True:
+            lengths = self._lengths(elapsed_s)
+            for number in order:
+                durations = self._agreement.decide(lengths[number])
+                if durations == 0:  # of the first in the pass: then all have none
+                    self._update_intervals()
+                    return
+                with naming(self._variants[number].name):
+                    self._take_turn(number, durations)
+            order.reverse()
+            elapsed_s = (now() - start_ns) * 1e-9 / count
+            for blocks, checks in zip(self.blocks, self._checks, strict=True):
+                if checks.due(blocks.rounds, elapsed_s):
+                    blocks.update_interval(checks.confidence)
+            if on_progress is not None:
+                widest = max(self.blocks, key=lambda blocks: blocks.half_width)
+                on_progress(Progress(widest, self._rule, elapsed_s, variants=count))
+
+    def _lengths(self, elapsed_s: float) -> list[int]:
+        """Durations of each variant's next turn; all zero to stop."""
+        lengths = [self._rule.durations(blocks, elapsed_s) for blocks in self.blocks]
+        lacks_turns = (
+            len(lengths) > 1
+            and isinstance(self._rule, ByInterval)
+            and len(self.blocks[0].block_s) < FEWEST_TURNS
+            and elapsed_s < self._section.max_time_s
+        )
+        if not any(lengths) and not lacks_turns:
+            return lengths
+        return [
+            length or blocks.plan.durations_per_block
+            for length, blocks in zip(lengths, self.blocks, strict=True)
+        ]
+
+    def _take_turn(self, number: int, durations: int) -> None:
+        """Time a block of that variant, of several after an untimed call."""
+        variant, blocks = self._variants[number], self.blocks[number]
+        contention = self._contentions[number]
+        if self._leads_in:
+            variant.clock.time_first_call(variant.task)
+            self._agreement.barrier()
         with contention or nullcontext():
-            block = clock.block(
-                task, durations=durations, calls_per_duration=plan.calls_per_duration
+            block = variant.clock.block(
+                variant.task,
+                durations=durations,
+                calls_per_duration=blocks.plan.calls_per_duration,
             )
-        recording.add(block)
-        recording.contended = contention is not None and contention.is_contended
-        elapsed_s = (clock.now() - start_ns) * 1e-9
-        if checks.due(recording.rounds, elapsed_s):
-            recording.update_interval(checks.confidence)
-        if on_progress is not None:
-            on_progress(Progress(recording, rule, elapsed_s))
-    recording.update_interval(checks.confidence)
-    return recording
+        blocks.add(block)
+        blocks.contended = contention is not None and contention.is_contended
+        if number < len(self._variants) - 1:
+            variant.clock.take_result()
+
+    def _update_intervals(self) -> None:
+        for blocks, checks in zip(self.blocks, self._checks, strict=True):
+            blocks.update_interval(checks.confidence)
 
 
 @contextmanager

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import UsageProblem
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.measure.clocks.base import Clock
@@ -19,6 +21,12 @@ _RANKS_BLOCK_S = 0.01
 
 # Duration assumed for a call that the clock cannot resolve: the tick of perf_counter_ns.
 _SHORTEST_CALL_S = 1e-9
+
+# Shortest turn, of which the untimed call before it is a tenth for steps of a millisecond.
+_TURN_S = 0.01
+
+FEWEST_TURNS: Final = 10
+"""Turns of each variant, if time allows: an interval at 95% needs six."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +127,7 @@ class Planner:
         if not self._is_bare:
             return 1
         group_size = min(self.clock.group_size(per_call_s), most_calls)
-        if self._section.by != "steps":
+        if not self.is_counted:
             return group_size
         steps = self._section.steps
         group_size = max(1, min(group_size, steps // self._section.min_rounds))
@@ -128,7 +136,7 @@ class Planner:
     def _width(self, per_call_s: float, wall_s: float, group_size: int) -> int:
         """Durations per round: `round_s` long, but few enough to leave `min_rounds` rounds."""
         section = self._section
-        if section.by == "steps":
+        if self.is_counted:
             most_calls = section.steps // section.min_rounds
         else:
             most_calls = int(self._limit_s / section.min_rounds / max(wall_s, _SHORTEST_CALL_S))
@@ -143,14 +151,63 @@ class Planner:
             _RANKS_BLOCK_S if self._world_size > 1 else 0.0,
         )
         round_count = math.ceil(shortest_s / (calls_per_round * per_call_s))
-        if self._section.by == "steps":
+        if self.is_counted:
             return round_count
         limit = remaining_rounds(self._limit_s, calls_per_round * wall_s)
         return min(round_count, max(self.clock.fewest_calls, limit))
 
+    def rounds_per_turn(self, plan: Plan, pace: Pace, fixed: FixedRounds | None) -> int:
+        """Rounds in a turn: long enough, but few enough for :data:`FEWEST_TURNS`."""
+        if fixed is not None:
+            most_rounds = float(fixed.rounds)
+        elif self.is_counted:
+            most_rounds = self._section.steps / plan.calls_per_round
+        else:
+            most_rounds = self._limit_s / (plan.calls_per_round * pace.wall_s)
+        turn_rounds = math.ceil(_TURN_S / (plan.calls_per_round * pace.timed_s))
+        rounds = min(
+            max(plan.rounds_per_block, turn_rounds),
+            int(most_rounds / FEWEST_TURNS),
+            self.clock.queued_calls // plan.calls_per_round,
+        )
+        return max(math.ceil(self.clock.fewest_calls / plan.calls_per_round), rounds)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether ``measure.by=steps`` asks for a number of calls."""
+        return self._section.by == "steps"
+
     @property
     def _limit_s(self) -> float:
         return self._section.max_time_s if self._section.by == "ci" else self._section.time_s
+
+
+def plan_turns(
+    planners: Sequence[Planner], paces: Sequence[Pace], fixed: FixedRounds | None
+) -> list[Plan]:
+    """Plan of each variant's turns, which a single step has as long as its clock needs.
+
+    The rounds of the last variant are those that are `fixed`; where they are, or the calls are
+    counted, all have as many rounds in a turn. Counted calls are grouped alike, by the fastest.
+    """
+    if fixed is None and planners[0].is_counted:
+        paces = [min(paces, key=lambda pace: pace.timed_s)] * len(paces)
+    last = len(planners) - 1
+    plans = [
+        planner.plan(pace, fixed=fixed if number == last else None)
+        for number, (planner, pace) in enumerate(zip(planners, paces, strict=True))
+    ]
+    if last == 0:
+        return plans
+    rounds = [
+        planner.rounds_per_turn(plan, pace, fixed)
+        for planner, plan, pace in zip(planners, plans, paces, strict=True)
+    ]
+    if fixed is not None:
+        rounds = [min(rounds)] * len(rounds)
+    return [
+        replace(plan, rounds_per_block=count) for plan, count in zip(plans, rounds, strict=True)
+    ]
 
 
 def remaining_rounds(left_s: float, round_s: float) -> int:

@@ -26,7 +26,7 @@ class Subject(Checkable, Protocol):
     """Object whose step can be timed and that knows its work: a trainer, for example.
 
     It checks itself before the timing and counts while it runs. If a step is a whole training, an
-    optional method ``brief_step`` runs a short part with the same computation and memory.
+    optional method ``short_step`` runs a short part with the same computation and memory.
     """
 
     @property

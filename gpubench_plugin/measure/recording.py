@@ -1,32 +1,42 @@
-"""Memory-bounded recording of timed blocks."""
+"""Timed blocks in bounded memory, and the samples that they become, with their flags."""
 
 from __future__ import annotations
 
 import math
 from array import array
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from statistics import median
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import MeasurementError
-from gpubench_plugin.core.records import Sketch, round_medians
+from gpubench_plugin.core.quality_flags import (
+    CONTENDED,
+    DEPENDENT,
+    DRIFTING,
+    NOT_CONVERGED,
+    OUTLIERS,
+    SAMPLED,
+    TIMER_OVERHEAD,
+    UNCALIBRATED,
+    UNSTEADY,
+)
+from gpubench_plugin.core.records import Samples, round_medians
 from gpubench_plugin.measure.interval import Autocorrelation
-from gpubench_plugin.measure.sketch import Sketcher
+from gpubench_plugin.measure.trend import is_trending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpubench_plugin.config.sections import MeasureSection
-    from gpubench_plugin.measure.clocks.base import Block
+    from gpubench_plugin.measure.clocks.base import Block, Clock
     from gpubench_plugin.measure.plan import Plan
+    from gpubench_plugin.measure.warmup import Preparation
 
 
-# Durations sketched at a time: large enough to be rare, and a few milliseconds between two blocks.
-_BATCH = 16_384
-
-
-class Recording:
+class TimedBlocks:
     """Durations, blocks and evidence of timed blocks, at 8 bytes per number.
 
-    Above ``measure.keep_durations`` they go into a sketch, and only the medians of the rounds stay,
+    Above ``measure.keep_durations`` only a sample of them stays, and the medians of the rounds,
     unless a round is one duration. `half_width` is that of the last check of the confidence
     interval, of `checked_rounds`, infinite before the first and with too few rounds; `dependent`
     tells whether that check found too few independent rounds, `is_unreliable` whether the rounds
@@ -36,10 +46,9 @@ class Recording:
 
     def __init__(self, plan: Plan, section: MeasureSection) -> None:
         self.plan = plan
-        self._max_stored = section.keep_durations if plan.durations_per_round > 1 else math.inf
+        self._max_stored = section.keep_durations
         self._target_half_width = section.ci_half_width
-        self._rank_error = section.sketch_rank_error
-        self._sketcher: Sketcher | None = None
+        self._sample: _Sample | None = None
         self.durations_s = array("d")
         self.rounds_s = array("d")
         self.block_s = array("d")
@@ -63,16 +72,13 @@ class Recording:
 
     @property
     def durations(self) -> int:
-        """Durations recorded, stored or sketched."""
-        return len(self.durations_s) + (self._sketcher.count if self._sketcher else 0)
+        """Durations recorded, stored or not."""
+        return len(self.durations_s) if self._sample is None else self._sample.count
 
     @property
-    def sketch(self) -> Sketch | None:
-        """Sketch of all durations, once there are too many to store."""
-        if self._sketcher is None:
-            return None
-        self._sketch()
-        return self._sketcher.sketch
+    def sample_s(self) -> Sequence[float]:
+        """Sample of all durations, once there are too many to store; empty before."""
+        return () if self._sample is None else self._sample.values_s
 
     def add(self, block: Block) -> None:
         """Add a timed block.
@@ -81,17 +87,19 @@ class Recording:
             MeasurementError: a duration is not finite or not positive.
         """
         _check(block.durations_s)
-        self.durations_s.extend(block.durations_s)
         self.rounds_s.extend(round_medians(block.durations_s, self.plan.durations_per_round))
         self.block_s.append(block.length_s)
         self.block_calls.append(block.calls)
         for name, amount in block.evidence.items():
             self.evidence[name] = self.evidence.get(name, 0.0) + amount
-        if self._sketcher is None and len(self.durations_s) > self._max_stored:
-            self._sketcher = Sketcher(self._rank_error)
-            self._sketch()
-        elif self._sketcher is not None and len(self.durations_s) >= _BATCH:
-            self._sketch()
+        if self._sample is not None:
+            self._sample.add(block.durations_s)
+            return
+        self.durations_s.extend(block.durations_s)
+        # Rounds of one duration last a millisecond or more: they are few, and the median's.
+        if self.plan.durations_per_round > 1 and len(self.durations_s) > self._max_stored:
+            self._sample = _Sample(self.durations_s, self._max_stored)
+            self.durations_s = array("d")
 
     def update_interval(self, confidence: float) -> None:
         """Update `half_width`, `dependent` and `is_unreliable`."""
@@ -102,11 +110,41 @@ class Recording:
         self.dependent = autocorrelation.is_strong
         self.is_unreliable = autocorrelation.may_be_undetected(self._target_half_width)
 
-    def _sketch(self) -> None:
-        """Move the stored durations into the sketch."""
-        if self._sketcher is not None and self.durations_s:
-            self._sketcher.update(self.durations_s)
-            self.durations_s = array("d")
+
+class _Sample:
+    """Uniform sample of so many of the durations that are added one after the other.
+
+    J. S. Vitter: Random Sampling with a Reservoir, ACM Transactions on Mathematical Software 11
+    (1985), algorithm R. Of n values a quantile at p is off by ranks with a standard deviation of
+    the square root of p(1 - p)/n: one in two thousand for the median of a million, see
+    ``docs/evidence/quantiles.md``.
+    """
+
+    def __init__(self, durations_s: Sequence[float], size: int) -> None:
+        import numpy as np
+
+        self._random = np.random.default_rng(0)  # the same places in every run
+        self._kept = np.array(durations_s[:size])
+        self._least, self._most = self._kept.min(), self._kept.max()
+        self.count = size
+        self.add(durations_s[size:])
+
+    def add(self, durations_s: Sequence[float]) -> None:
+        """Add `durations_s`, each of which replaces one that is kept, or none."""
+        import numpy as np
+
+        added = np.asarray(durations_s)
+        counts = self.count + 1 + np.arange(len(added))
+        places = (self._random.random(len(added)) * counts).astype(np.int64)
+        is_kept = places < len(self._kept)
+        self._kept[places[is_kept]] = added[is_kept]  # of equal places the last stays
+        self._least, self._most = min(self._least, added.min()), max(self._most, added.max())
+        self.count += len(added)
+
+    @property
+    def values_s(self) -> Sequence[float]:
+        """The sample in order, with the shortest and the longest of all durations."""
+        return [float(self._least), *sorted(self._kept.tolist()), float(self._most)]
 
 
 def impossible_index(times_s: Sequence[float]) -> int | None:
@@ -124,3 +162,87 @@ def _check(durations_s: Sequence[float]) -> None:
             f"a timed call lasted {durations_s[at]} s: the clock did not advance or failed, so no "
             "number is reported"
         )
+
+
+# Quantile at the slow end of the bulk: one duration in twenty may be an outlier without moving it.
+_BULK: Final = 0.9
+
+# Widths of the bulk from the median to the limit: the bulk of normal data ends 1.28 standard
+# deviations above the median, which puts the limit at 5.1. Of measurements with normal noise 1.1%
+# at most are flagged, at 12 durations (docs/evidence/outliers.md).
+_REACH: Final = 4.0
+
+# Minimum width of the bulk as a share of the median: four times that is 5%, so that a quiet
+# machine has no outliers among differences too small to act on.
+_LEAST_BULK: Final = 0.0128
+
+# Share of outliers that is flagged: fewer hardly move the mean.
+_SHARE: Final = 0.005
+
+
+def timed_samples(
+    recording: TimedBlocks,
+    preparation: Preparation,
+    *,
+    clock: Clock,
+    tolerance: float,
+    converged: bool,
+) -> Samples:
+    """Samples of a `recording` that ended at its goal, `converged`, or at a limit.
+
+    A trend beyond `tolerance` between the warm-up and the last rounds is flagged.
+    """
+    warmup, plan = preparation.warmup, recording.plan
+    sample_s = recording.sample_s
+    flags = {
+        UNSTEADY: not preparation.steady,
+        DRIFTING: is_trending([*warmup.tail_s, *recording.rounds_s], tolerance),
+        NOT_CONVERGED: not converged,
+        DEPENDENT: recording.dependent,
+        CONTENDED: recording.contended,
+        OUTLIERS: has_outliers(sample_s or recording.durations_s),
+        UNCALIBRATED: preparation.calibration_calls < clock.calibration_calls,
+        # At twice the length, so that groups that sped up a little are not flagged.
+        TIMER_OVERHEAD: plan.calls_per_duration
+        < min(clock.queued_calls, clock.group_size(2 * median(recording.rounds_s))),
+    }
+    samples = Samples(
+        timer=clock.timer,
+        durations_s=tuple(recording.durations_s),
+        calls_per_duration=plan.calls_per_duration,
+        durations_per_round=plan.durations_per_round,
+        block_s=tuple(recording.block_s),
+        block_calls=tuple(recording.block_calls),
+        first_step_s=preparation.first_call_s,
+        warmup_s=tuple(warmup.durations_s),
+        warmup_calls=warmup.calls + preparation.calibration_calls,
+    ).flagged(
+        *(flag for flag, is_raised in flags.items() if is_raised), *clock.flags(recording.evidence)
+    )
+    if not sample_s:
+        return samples
+    # Too many durations to store: the medians of their rounds stand for them.
+    return replace(
+        samples,
+        durations_s=tuple(recording.rounds_s),
+        calls_per_duration=plan.calls_per_round,
+        durations_per_round=1,
+        reduced_from=replace(samples.timing, durations=recording.durations),
+        sample_s=tuple(sample_s),
+    ).flagged(SAMPLED)
+
+
+def has_outliers(durations_s: Sequence[float]) -> bool:
+    """Whether more than 0.5% of the durations are outliers; they are flagged, never dropped.
+
+    An outlier is slower than the median by more than four times what the 90th percentile is.
+    """
+    import numpy as np
+
+    sorted_durations = sorted(durations_s)
+    median_s = median(sorted_durations)
+    with np.errstate(invalid="ignore"):  # the recording refuses infinite durations
+        end = float(np.quantile(sorted_durations, _BULK))
+    bulk = max(end - median_s, _LEAST_BULK * median_s)
+    limit = median_s + _REACH * bulk
+    return sum(duration > limit for duration in sorted_durations) > _SHARE * len(sorted_durations)

@@ -6,7 +6,7 @@ from statistics import median
 
 from gpubench_plugin.measure.clocks.base import Clock, Step, Task
 
-# 20 calls of each step: enough for a median, and few beside the measurement. Not measured.
+# 20 calls of each step: enough for a median, and few beside the measurement.
 _TURNS = 5
 _CALLS = 4
 

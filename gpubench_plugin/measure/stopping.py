@@ -1,23 +1,25 @@
-"""Stopping rules: by confidence interval, time, number of calls, or number of rounds."""
+"""Stopping rules, by interval, time, number of calls or of rounds, and progress towards them."""
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from statistics import median
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.measure.plan import remaining_rounds
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.sections import MeasureSection
-    from gpubench_plugin.measure.recording import Recording
+    from gpubench_plugin.measure.recording import TimedBlocks
 
 # Checks of the interval, which share its error: by default after 10, 20, 40, 80, 160 and 320 of at
 # most 500 rounds, after the minimum time, and at the end.
 _CHECKS = 8
 
 # Factor of the time limit that the minimum number of rounds may take: an interval needs them, but
-# those of a step of a minute must end before the timeout. Not measured.
+# those of a step of a minute must end before the timeout.
 _PATIENCE = 10
 
 
@@ -28,15 +30,15 @@ class StoppingRule(ABC):
         self._section = section
 
     @abstractmethod
-    def durations(self, recording: Recording, elapsed_s: float) -> int:
+    def durations(self, recording: TimedBlocks, elapsed_s: float) -> int:
         """Number of durations to time next; 0 to stop."""
 
-    def converged(self, recording: Recording) -> bool:
+    def converged(self, recording: TimedBlocks) -> bool:
         """Whether the rule stopped at its goal rather than at a limit."""
         return True
 
     @abstractmethod
-    def remaining_s(self, recording: Recording, elapsed_s: float) -> float | None:
+    def remaining_s(self, recording: TimedBlocks, elapsed_s: float) -> float | None:
         """Estimated seconds until it stops, at the pace so far; None if nothing is known yet."""
 
 
@@ -48,7 +50,7 @@ class ByInterval(StoppingRule):
     rounds, until the share of contended time is small.
     """
 
-    def durations(self, recording: Recording, elapsed_s: float) -> int:
+    def durations(self, recording: TimedBlocks, elapsed_s: float) -> int:
         """A block, shortened to the remaining rounds and time."""
         rounds_left: float = self._section.max_rounds - recording.rounds
         missing = self._section.required_rounds - recording.rounds
@@ -63,11 +65,11 @@ class ByInterval(StoppingRule):
             return durations
         return _within(_PATIENCE * self._section.max_time_s, recording, elapsed_s, missing)
 
-    def converged(self, recording: Recording) -> bool:
+    def converged(self, recording: TimedBlocks) -> bool:
         """Whether the half-width of the last check is small enough."""
         return recording.half_width <= self._section.ci_half_width
 
-    def remaining_s(self, recording: Recording, elapsed_s: float) -> float | None:
+    def remaining_s(self, recording: TimedBlocks, elapsed_s: float) -> float | None:
         """Until the check at which the interval, narrowing with the root of the rounds, will do."""
         if recording.half_width == math.inf:
             return None
@@ -84,11 +86,11 @@ class ByInterval(StoppingRule):
 class ByTime(StoppingRule):
     """Stops when the time window is over."""
 
-    def durations(self, recording: Recording, elapsed_s: float) -> int:
+    def durations(self, recording: TimedBlocks, elapsed_s: float) -> int:
         """A block, shortened to the remaining window."""
         return _within(self._section.time_s, recording, elapsed_s)
 
-    def remaining_s(self, recording: Recording, elapsed_s: float) -> float:
+    def remaining_s(self, recording: TimedBlocks, elapsed_s: float) -> float:
         """The rest of the window."""
         return max(0.0, self._section.time_s - elapsed_s)
 
@@ -96,13 +98,13 @@ class ByTime(StoppingRule):
 class BySteps(StoppingRule):
     """Stops after exactly ``measure.steps`` calls."""
 
-    def durations(self, recording: Recording, elapsed_s: float) -> int:
+    def durations(self, recording: TimedBlocks, elapsed_s: float) -> int:
         """A block, shortened to the remaining calls."""
         plan = recording.plan
         durations_missing = self._section.steps // plan.calls_per_duration - recording.durations
         return min(plan.durations_per_block, durations_missing)
 
-    def remaining_s(self, recording: Recording, elapsed_s: float) -> float:
+    def remaining_s(self, recording: TimedBlocks, elapsed_s: float) -> float:
         """That of the remaining calls."""
         return elapsed_s * (self._section.steps / recording.calls - 1)
 
@@ -118,7 +120,7 @@ class ByRounds(StoppingRule):
         super().__init__(section)
         self._rounds = rounds
 
-    def durations(self, recording: Recording, elapsed_s: float) -> int:
+    def durations(self, recording: TimedBlocks, elapsed_s: float) -> int:
         """A block, shortened to the remaining rounds."""
         missing = self._rounds - recording.rounds
         section, limit_s = self._section, math.inf
@@ -126,11 +128,11 @@ class ByRounds(StoppingRule):
             limit_s = _PATIENCE * (section.time_s if section.by == "time" else section.max_time_s)
         return _within(limit_s, recording, elapsed_s, missing) if missing > 0 else 0
 
-    def converged(self, recording: Recording) -> bool:
+    def converged(self, recording: TimedBlocks) -> bool:
         """Whether all rounds were timed."""
         return recording.rounds >= self._rounds
 
-    def remaining_s(self, recording: Recording, elapsed_s: float) -> float:
+    def remaining_s(self, recording: TimedBlocks, elapsed_s: float) -> float:
         """That of the remaining rounds."""
         return elapsed_s * max(0.0, self._rounds / recording.rounds - 1)
 
@@ -174,7 +176,7 @@ def make_rule(section: MeasureSection, fixed_rounds: int = 0) -> StoppingRule:
 
 
 def _within(
-    limit_s: float, recording: Recording, elapsed_s: float, rounds_left: float = math.inf
+    limit_s: float, recording: TimedBlocks, elapsed_s: float, rounds_left: float = math.inf
 ) -> int:
     """Durations of a block within the limits, by the rounds so far; at least one block is timed."""
     left_s = limit_s - elapsed_s
@@ -184,3 +186,52 @@ def _within(
             return 0
         rounds = min(rounds, remaining_rounds(left_s, elapsed_s / recording.rounds))
     return int(rounds) * recording.plan.durations_per_round
+
+
+# Rounds whose median is the time of a step: as many as the warm-up tests for a trend.
+_RECENT = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """View of a `recording` under its stopping `rule`, after `spent_s` seconds for it.
+
+    It is one of several `variants` that take turns, each of which has as much time. Nothing is
+    computed before it is asked for.
+    """
+
+    recording: TimedBlocks
+    rule: StoppingRule
+    spent_s: float
+    variants: int = 1
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the timed calls began."""
+        return self.spent_s * self.variants
+
+    @property
+    def rounds(self) -> int:
+        """Rounds so far."""
+        return self.recording.rounds
+
+    @property
+    def calls(self) -> int:
+        """Timed calls so far."""
+        return self.recording.calls
+
+    @property
+    def half_width(self) -> float:
+        """Relative half-width of the median's interval at the last check, infinite before it."""
+        return self.recording.half_width
+
+    @property
+    def step_s(self) -> float:
+        """Seconds per call: the median of the last rounds."""
+        return median(self.recording.rounds_s[-_RECENT:])
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Estimated seconds until the rule stops; None before its first check."""
+        remaining_s = self.rule.remaining_s(self.recording, self.spent_s)
+        return None if remaining_s is None else remaining_s * self.variants

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bdb
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain, starmap
@@ -28,16 +29,16 @@ _TOOLS: Final = range(6)
 _DEBUGGERS: Final = ("bdb", "pdb", "pydevd", "_pydevd", "debugpy")
 """Prefixes of debugger modules, which are left active."""
 
+# CPU time of a thread that only waits, as a timer or a watchdog does.
 _IDLE_S: Final = 0.001
-"""CPU time of a thread that only waits, as a timer or a watchdog does. Not measured."""
 
 
 class Tracers:
     """Tracers of this thread and of ``sys.monitoring``, which :meth:`paused` disables.
 
-    `were_paused` tells whether there were any. Debuggers and tracers that cannot be restored
-    exactly stay active. `flags` has ``instrumented`` then, if an existing thread works traced
-    during the call, or if the interpreter itself or torch's backward pass is instrumented.
+    `were_paused` tells whether there were any. Debuggers and profilers that are no function stay
+    active. `flags` has ``instrumented`` then, if an existing thread works traced during the call,
+    or if the interpreter itself or torch's backward pass is instrumented.
     """
 
     def __init__(self, monitoring: Any = _MONITORING) -> None:
@@ -49,58 +50,49 @@ class Tracers:
 
     def paused(self, call: Callable[[], _T]) -> _T:
         """Call `call` without tracers, then restore them, unless it has set others."""
-        tracer: Any = sys.gettrace()
-        profiler: Any = sys.getprofile()
-        keeps_tracer = tracer is not None and not self._can_pause(tracer)
-        keeps_profiler = profiler is not None and not self._can_pause(profiler)
+        tracer, profiler = self._pausable(sys.gettrace()), self._pausable(sys.getprofile())
         with self._threads_untraced(), self._monitoring_paused():
             # In this frame, not in a callee: a tracer that sees a call must see its return, or
             # coverage's call stack is out of step.
-            if profiler is not None and not keeps_profiler:
+            if profiler is not None:
                 sys.setprofile(None)
-            if tracer is not None and not keeps_tracer:
+            if tracer is not None:
                 sys.settrace(None)
             try:
                 return call()
             finally:
-                # An active one that is gone, a debugger, was dismissed by the user.
-                if tracer is not None and not keeps_tracer and sys.gettrace() is None:
+                if tracer is not None and sys.gettrace() is None:
                     sys.settrace(tracer)
-                if profiler is not None and not keeps_profiler and sys.getprofile() is None:
-                    if callable(profiler):
-                        sys.setprofile(profiler)
-                    else:
-                        profiler.enable()  # cProfile's is not callable
+                if profiler is not None and sys.getprofile() is None:
+                    sys.setprofile(profiler)
 
-    def _can_pause(self, tracer: Any) -> bool:
-        """Whether the tracer can be paused and restored safely; records the consequences."""
-        restorable = callable(tracer) or hasattr(tracer, "enable")
-        if not restorable or _is_debugger(tracer):
+    def _pausable(self, tracer: Any) -> Any:
+        """Return the `tracer` if it can be paused and restored safely; records the consequences."""
+        if tracer is None:
+            return None
+        if not callable(tracer) or _is_debugger(tracer):
             self.flags = (INSTRUMENTED,)
-            return False
+            return None
         self.were_paused = True
-        return True
+        return tracer
 
     @contextmanager
     def _threads_untraced(self) -> Iterator[None]:
-        """Keep threads started by the call untraced; threads already working are untraced, too."""
+        """Keep threads started by the call untraced; flag those that work, which are not."""
         tracer, profiler = threading.gettrace(), threading.getprofile()
-        busy_before = _busy_s() if tracer is not None or profiler is not None else {}
-        if tracer is not None and not _is_debugger(tracer):
-            threading.settrace(None)
-        if profiler is not None:
-            threading.setprofile(None)
+        if tracer is None and profiler is None:
+            yield
+            return
+        busy_before = _busy_s()
+        threading.settrace(tracer if _is_debugger(tracer) else None)
+        threading.setprofile(None)
         try:
             yield
         finally:
-            if tracer is not None:
-                threading.settrace(tracer)
-            if profiler is not None:
-                threading.setprofile(profiler)
-            if busy_before and any(
-                busy_s - busy_before.get(thread, busy_s) > _IDLE_S
-                for thread, busy_s in _busy_s().items()
-            ):
+            threading.settrace(tracer)
+            threading.setprofile(profiler)
+            worked_s = (s - busy_before.get(thread, s) for thread, s in _busy_s().items())
+            if any(seconds > _IDLE_S for seconds in worked_s):
                 self.flags = (INSTRUMENTED,)
 
     @contextmanager
@@ -111,33 +103,25 @@ class Tracers:
         if tools and tools[0] == monitoring.DEBUGGER_ID:
             self.flags = (INSTRUMENTED,)
             tools = tools[1:]
-        pairs = [(tool, event) for tool in tools for event in _events(monitoring)]
-        events_by_tool = {tool: monitoring.get_events(tool) for tool in tools}
         if not tools:
             yield
             return
+        pairs = [(tool, event) for tool in tools for event in _events(monitoring)]
+        events_by_tool = {tool: monitoring.get_events(tool) for tool in tools}
         # By iterators in C: a monitored call without its return, or the reverse, would leave
         # cProfile's call stack out of step.
-        callbacks = starmap(monitoring.register_callback, [(*pair, None) for pair in pairs])
+        removing = starmap(monitoring.register_callback, [(*pair, None) for pair in pairs])
         disabling = starmap(monitoring.set_events, [(tool, 0) for tool in tools])
-        old_callbacks = [*zip(pairs, callbacks, strict=True)]
-        for _ in disabling:
-            pass
-        self.were_paused |= any(events_by_tool.values()) or any(
-            callback for _, callback in old_callbacks
-        )
+        old_callbacks = list(zip(pairs, removing, strict=True))
+        deque(disabling, maxlen=0)
+        registered = [(*pair, callback) for pair, callback in old_callbacks if callback is not None]
+        self.were_paused |= bool(registered) or any(events_by_tool.values())
         try:
             yield
         finally:
-            registered = [
-                (*pair, callback) for pair, callback in old_callbacks if callback is not None
-            ]
-            restored = chain(
-                starmap(monitoring.register_callback, registered),
-                starmap(monitoring.set_events, events_by_tool.items()),
-            )
-            for _ in restored:
-                pass
+            registering = starmap(monitoring.register_callback, registered)
+            enabling = starmap(monitoring.set_events, events_by_tool.items())
+            deque(chain(registering, enabling), maxlen=0)
 
 
 def _detects_anomalies() -> bool:

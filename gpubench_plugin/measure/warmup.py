@@ -1,9 +1,9 @@
-"""Warm-up: untimed rounds until the step is steady."""
+"""Preparation of a step for its timing: warm-up until it is steady, calibration of its clock."""
 
 from __future__ import annotations
 
 from array import array
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -19,13 +19,18 @@ if TYPE_CHECKING:
 # Rounds tested for a trend: 50 ms of a short step, 0.1 s of one of 2 ms. Long enough for a trend of
 # 2%, and short enough to forget a slow start after as many rounds.
 _TAIL = 50
-# Rounds whose median is the pace: enough to leave out one stall. Not measured.
+# Rounds whose median is the pace: enough to leave out one stall.
 _RECENT = 5
-# Minimum warm-up by default: accelerators have clocks to raise and kernels to choose. Not measured.
+# Minimum warm-up by default: accelerators have clocks to raise and kernels to choose.
 _ACCELERATOR_S = 0.5
 _CPU_S = 0.1
-# Growth of a block's calls over the block before: the first pace may be far too fast. Not measured.
+# Growth of a block's calls over the block before: the first pace may be far too fast.
 _GROWTH = 10
+# Seconds of a call, setup and teardown included, from which no others are spent on it: a cold start
+# or a compilation, whose flags are not worth minutes.
+_COSTLY_CALL_S = 1.0
+# Calls, of warm-up and ``measure.steps``, below which none are spent on calibrating the clock.
+_FEW_CALLS = 10
 # A maximum up to which there is no warm-up at all: less than it takes the ranks to agree on one.
 _NO_WARMUP_S = 1e-6
 
@@ -128,3 +133,52 @@ class WarmUp:
 
     def _elapsed_s(self) -> float:
         return (self._now() - self._start_ns) * 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preparation:
+    """First call, warm-up and calibration of one step; equal on every rank but for the times."""
+
+    first_call_s: float
+    warmup: WarmUp
+    steady: bool
+    calibration_calls: int
+
+    @property
+    def pace(self) -> Pace:
+        """Pace of the last rounds of the warm-up."""
+        return self.warmup.pace
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether a call takes so long that none is spent on anything but the measurement."""
+        return self.pace.wall_s >= _COSTLY_CALL_S
+
+
+def prepare(
+    task: Task,
+    *,
+    clock: Clock,
+    section: MeasureSection,
+    agreement: RankAgreement,
+    first_call_s: float,
+    is_counted: bool,
+) -> Preparation:
+    """Warm `task` up to its steady state and calibrate the `clock`.
+
+    Where the calls are counted (``measure.by=steps``) and few, none are spent on the calibration.
+    """
+    warmup = warm_up(
+        task, clock=clock, section=section, agreement=agreement, first_call_s=first_call_s
+    )
+    steady = bool(agreement.decide(int(warmup.steady)))
+    is_few = is_counted and warmup.calls + section.steps < _FEW_CALLS
+    is_costly = warmup.pace.wall_s >= _COSTLY_CALL_S
+    is_calibrated = not agreement.decide(int(is_few or is_costly))
+    clock.calibrate(task, may_call=is_calibrated)
+    return Preparation(
+        first_call_s=first_call_s,
+        warmup=warmup,
+        steady=steady,
+        calibration_calls=clock.calibration_calls if is_calibrated else 0,
+    )

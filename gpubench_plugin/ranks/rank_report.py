@@ -49,15 +49,19 @@ def condense(samples: Samples) -> Samples:
 
     Too many durations become the medians of their rounds, which then stand for all calls of a
     round; if still too many, an even subsample. Neighbouring blocks, and groups of the warm-up, are
-    merged and keep their totals; no metric uses the groups of the warm-up, so they set no flag.
+    merged and keep their totals; no metric uses the groups of the warm-up, so they set no flag. A
+    sample of durations is dropped, since it has no maximum over ranks: the medians of rounds stand
+    for the durations.
     """
     reduced = replace(
         _subsampled(samples),
         block_s=tuple(map(fsum, _groups(samples.block_s, BLOCKS))),
         block_calls=tuple(map(sum, _groups(samples.block_calls, BLOCKS))),
         warmup_s=tuple(map(fsum, _groups(samples.warmup_s, WARMUPS))),
+        sample_s=(),
     )
-    if (reduced.durations_s, reduced.block_s) == (samples.durations_s, samples.block_s):
+    time_series = (reduced.durations_s, reduced.block_s)
+    if not samples.sample_s and time_series == (samples.durations_s, samples.block_s):
         return reduced
     return reduced.flagged(CONDENSED)
 
@@ -89,7 +93,7 @@ def _groups(values: Sequence[T], limit: int) -> Iterator[Sequence[T]]:
 def _times(samples: Samples, rank: int, host: str) -> RankTimes:
     import numpy as np
 
-    durations_s = sorted(samples.durations_s)
+    durations_s = sorted(samples.spread_s)
     if not durations_s or not math.isfinite(sum(durations_s)):
         durations_s = [math.nan]  # NaN has no order, so no quantiles
     rounds = samples.rounds_s if math.isfinite(durations_s[0]) else ()

@@ -37,17 +37,17 @@ class Dot:
     flags: tuple[str, ...] = ()
 
 
+# Rows of a plot: odd, for a label in the middle, and few, for several plots on a screen.
 _ROWS: Final = 9
-"""Rows of a plot: odd, for a label in the middle, and few, for several plots on a screen."""
+# Values this many times above or below all medians are outside: beside them others look alike.
 _FAR: Final = 3.0
-"""Values this many times above or below all medians are outside: beside them others look alike."""
+# Ratio of the highest to the lowest value above which the scale is logarithmic: on a linear one
+# the differences within the lower side would share a row.
 _WIDE: Final = 5.0
-"""Ratio of the highest to the lowest value above which the scale is logarithmic: on a linear one
-the differences within the lower side would share a row."""
+# Columns of a plot on the narrowest terminal.
 _MIN_COLUMNS: Final = 8
-"""Columns of a plot on the narrowest terminal."""
+# Width to which names of flags may widen the gutter, on a terminal five times as wide.
 _MAX_FLAG_COLUMNS: Final = 16
-"""Width to which names of flags may widen the gutter, on a terminal five times as wide."""
 _ABOVE, _BELOW, _RAISED = "^", "v", "!"
 
 _MARKUP: Final[Mapping[Sign, Markup]] = {"hollow": PLAIN, "filled": BOLD, "diamond": GOOD}

@@ -44,8 +44,7 @@ TWO_MEASUREMENTS: Final = (
 
 DATA_LIMIT: Final = 1000
 """Durations per benchmark: 8 KB of memory, 20 KB per file. Statistics and journal have all."""
-_SKETCH_VALUES: Final = 10_000
-"""Values that represent a sketch: quantiles to a ten-thousandth; not measured."""
+
 
 _ELSEWHERE: Final = frozenset(
     {
@@ -394,7 +393,7 @@ def _stats(measurement: Measurement, samples: Samples, limit: int) -> tuple[Any,
     """Statistics over all launches, and the calls per duration."""
     launches = [launch.samples for launch in measurement.per_launch]
     parts = [part for part in launches if part is not None] or [samples]
-    durations = [duration for part in parts for duration in _durations(part)]
+    durations = [duration for part in parts for duration in part.spread_s]
     exact_values: dict[str, float] = {
         their_name: measurement.metrics[our_name].value
         for their_name, our_name in _EXACT.items()
@@ -410,18 +409,6 @@ def _stats(measurement: Measurement, samples: Samples, limit: int) -> tuple[Any,
     }
     at_a_time = {part.timing.calls_per_duration for part in parts}
     return _compact_stats()(subsample(durations, limit), exact_values), max(at_a_time)
-
-
-def _durations(samples: Samples) -> Sequence[float]:
-    """All durations, or values representing a sketch, extremes included.
-
-    A sketch without quantiles is represented by the medians of its rounds.
-    """
-    sketch = samples.sketch
-    if sketch is None:
-        return samples.durations_s
-    inner = sketch.representative_values(_SKETCH_VALUES - 2) if sketch.kll else samples.durations_s
-    return [sketch.least, *inner, sketch.most]
 
 
 def _deviation(values: Sequence[float]) -> float:

@@ -227,7 +227,7 @@ class TimeToTarget:
         self.course.train(self._steps)
         self.calls += 1
 
-    def brief_step(self) -> None:
+    def short_step(self) -> None:
         """Run two optimizer steps; the second one has optimizer state."""
         self.course.train(2)
 

@@ -297,7 +297,7 @@ def test_other_code_is_not_resumed(story: Story) -> None:
     finally:
         file.write_text(text)
     assert ended.code == 2
-    assert "head.changes" in ended.err
+    assert "head.code" in ended.err
 
 
 @pytest.mark.exhaustive

@@ -111,8 +111,8 @@ TOGETHER = {
                 return Check()
         @pytest.mark.gpubench(ranks="any")
         def test_broken(request, gpubench, process_group):
-            from gpubench_plugin.bench import parts_of
-            parts_of(request).add_check(Broken(process_group.world.rank))
+            from gpubench_plugin.bench.subjects import subjects_of
+            subjects_of(request).add_check(Broken(process_group.world.rank))
             gpubench(lambda: None)
         @pytest.mark.gpubench(ranks="any")
         def test_after_broken(gpubench):

@@ -6,10 +6,10 @@ from time import perf_counter, sleep
 
 import pytest
 import torch
+from gpubench_plugin.measure.throttle import wait_while_throttled
 
 from gpubench_plugin.environment.hardware import gpu_facts
 from gpubench_plugin.measure.probes.nvml import DeviceState
-from gpubench_plugin.measure.throttle import wait_while_throttled
 from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.gpu_selections import COUNTERS
 

@@ -10,7 +10,7 @@ from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.records import Samples
 from gpubench_plugin.environment import stored
-from gpubench_plugin.measure.probes.contention import Contention
+from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.run_directory import RunDirectory
 from tests.support.projects import InlineProject

@@ -175,7 +175,7 @@ def test_the_reference_must_fit_as_well(fitting: Project) -> None:
         "conftest.py",
         CONFTEST
         + """
-from gpubench_plugin.training import Fp32Reference
+from gpubench_plugin.training.reference import Fp32Reference
 
 
 @pytest.fixture(autouse=True)
@@ -206,19 +206,19 @@ def test_the_census_after_the_timing_must_fit_as_well(fitting: Project) -> None:
         "conftest.py",
         CONFTEST
         + """
-from gpubench_plugin.measure.probes import products
+from gpubench_plugin.measure.probes import operations
 
 
 @pytest.fixture(autouse=True)
 def census_memory(monkeypatch):
-    run = products._CensusWatch.run
+    run = operations._CensusWatch.run
 
     def limited(self, operation, args, kwargs):
         if any(isinstance(a, torch.Tensor) and a.shape[:1].numel() in range(6, 12) for a in args):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return run(self, operation, args, kwargs)
 
-    monkeypatch.setattr(products._CensusWatch, "run", limited)
+    monkeypatch.setattr(operations._CensusWatch, "run", limited)
 """,
     )
     keys = ("--model.hidden_sizes=[32]", "--model.classes=32")

@@ -1,4 +1,4 @@
-"""The plugin without the libraries of its extras ``history`` and ``sketch``."""
+"""The plugin without the library of its extra ``history``."""
 
 from __future__ import annotations
 
@@ -9,57 +9,12 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.results.reader import StoredRun
-from gpubench_plugin.results.run_directory import RunDirectory
-from tests.support.projects import InlineProject
 from tests.support.runs_builder import write_run
-
-BENCHMARK = """
-def test_short(gpubench):
-    gpubench(lambda: sum(range(2_000)))
-"""
 
 
 @pytest.fixture(autouse=True)
-def _neither_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("ruptures", "datasketches"):
-        monkeypatch.setitem(sys.modules, name, None)
-
-
-@pytest.fixture
-def project(tmp_path: Path) -> InlineProject:
-    project = InlineProject(tmp_path)
-    project.write("test_it.py", BENCHMARK)
-    return project
-
-
-@pytest.mark.slow
-def test_many_durations_are_measured_without_percentiles(project: InlineProject) -> None:
-    """The median, its interval and the extremes are there, the percentiles are not; all is read."""
-    steps = ("--measure.by=steps", "--measure.steps=2000", "--measure.warmup_s=0.001")
-    run = project.run("--measure.keep_durations=20", *steps, quick=False)
-    assert run.code == 0, run.out + run.err
-    (benchmark,) = run.summary["benchmarks"]
-    assert "sketched" in benchmark["flags"]
-    names = set(benchmark["metrics"])
-    assert {"step_time_s", "step_time_mean_s", "step_time_min_s", "step_time_max_s"} <= names
-    assert not {"step_time_p95_s", "step_time_p99_s"} & names
-    (measurement,) = StoredRun(RunDirectory(path=run.directory)).record().benchmarks
-    assert measurement.samples is not None
-    assert measurement.samples.sketch is not None
-    assert measurement.samples.sketch.count > 100
-
-
-@pytest.mark.slow
-def test_a_rank_error_that_nothing_keeps_to_is_refused(project: InlineProject) -> None:
-    """Before anything is measured; the message names the extra."""
-    run = project.run("--measure.sketch_rank_error=0.01")
-    assert run.code == 4
-    assert (
-        "--measure.sketch_rank_error=0.01: 0.01 requires datasketches, which is not installed"
-        in run.err
-    )
-    assert "pip install 'pytest-gpubench[sketch]'" in run.err
+def _it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ruptures", None)
 
 
 def test_history_looks_for_no_changes(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from gpubench_plugin.measure.probes.contention import Contention
+from gpubench_plugin.measure.probes.interference import Contention
 from tests.support.projects import InlineProject, Project
 
 if TYPE_CHECKING:

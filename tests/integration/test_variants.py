@@ -12,8 +12,9 @@ if TYPE_CHECKING:
 
 CONFTEST = """
     import pytest
-    from gpubench_plugin.measure import clocks
-    from gpubench_plugin.measure.probes import Contention
+    from gpubench_plugin.measure.clocks import select
+    from gpubench_plugin.measure.clocks.host import CpuClock
+    from gpubench_plugin.measure.probes.interference import Contention
 
     @pytest.fixture
     def step(monkeypatch):
@@ -32,7 +33,7 @@ CONFTEST = """
                 return result
             return run
 
-        monkeypatch.setattr(clocks, "clock_for", lambda *_, **__: clocks.CpuClock(now))
+        monkeypatch.setattr(select, "clock_for", lambda *_, **__: CpuClock(now))
         return step
 """
 

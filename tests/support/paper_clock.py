@@ -31,7 +31,7 @@ time.perf_counter_ns = time.process_time_ns = now
 """
 
 CONFTEST: Final = """
-from gpubench_plugin.measure.probes.contention import Contention
+from gpubench_plugin.measure.probes.interference import Contention
 
 Contention.is_contended = False
 """

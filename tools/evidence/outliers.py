@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 # Last: the package may be that of another checkout, which PYTHONPATH names.
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from gpubench_plugin.measure.outliers import has_outliers
+from gpubench_plugin.measure.recording import has_outliers
 from tools.evidence.pages import Table, write
 
 if TYPE_CHECKING:

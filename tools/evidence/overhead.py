@@ -79,8 +79,8 @@ def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
     from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.measure.clocks.host import CpuClock
     from gpubench_plugin.measure.loop import measure
-    from gpubench_plugin.measure.probes.contention import Contention
-    from gpubench_plugin.measure.probes.growth import MemoryGrowth
+    from gpubench_plugin.measure.probes.interference import Contention
+    from gpubench_plugin.measure.probes.memory import MemoryGrowth
     from gpubench_plugin.ranks.process_group import RankAgreement
 
     start: list[int] = []
@@ -90,7 +90,7 @@ def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
         clock=CpuClock(),
         section=MeasureSection(by="time", time_s=0.1),
         agreement=RankAgreement(),
-        contention=Contention(),
+        make_contention=Contention,
         on_timed=lambda: start.append(perf_counter_ns()),
         on_progress=lambda *_: growth.block_ended(),
     )

@@ -14,7 +14,7 @@ import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from gpubench_plugin.measure.probes.flops import count_flops
+from gpubench_plugin.measure.probes.operations import count_flops
 from tests.support.presets import ROOT, preset_of, workload_of
 
 if TYPE_CHECKING:

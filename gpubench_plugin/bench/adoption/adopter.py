@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpubench_plugin.bench.adoption.timer import Accelerator, SynchronisedTimer
-from gpubench_plugin.bench.lazy_results import unfinished_reason
+from gpubench_plugin.bench.misuse import unfinished_reason
 from gpubench_plugin.config.parametrization import FOREIGN_FIXTURE
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.quality_flags import (
@@ -24,9 +24,9 @@ from gpubench_plugin.core.quality_flags import (
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
 from gpubench_plugin.launchers.context import context_of, state_of
 from gpubench_plugin.measure.interval import Autocorrelation
-from gpubench_plugin.measure.outliers import has_outliers
-from gpubench_plugin.measure.probes.contention import Contention
+from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.measure.record_builder import build_measurement
+from gpubench_plugin.measure.recording import has_outliers
 from gpubench_plugin.measure.trend import is_trending
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.pytest_benchmark import subsample

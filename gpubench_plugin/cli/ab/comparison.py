@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import secrets
 import shlex
-import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.cli.ab import launch_plugin
-from gpubench_plugin.cli.ab.findings import Tracker, next_pairs
 from gpubench_plugin.cli.ab.git import Repository
-from gpubench_plugin.cli.ab.launch import PROBE, PytestLauncher
-from gpubench_plugin.cli.ab.preflight import features
+from gpubench_plugin.cli.ab.launch import PytestProcess
+from gpubench_plugin.cli.ab.preflight import python_version
 from gpubench_plugin.cli.ab.progress import Progress
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.sides import SideName, Source, prepare_side, resolve_source
+from gpubench_plugin.cli.ab.runner import ComparisonRunner
+from gpubench_plugin.cli.ab.sides import Side, SideName, Source, prepare_side, resolve_source
 from gpubench_plugin.cli.ab.state import State
-from gpubench_plugin.cli.ab.trial import ComparisonRunner, PreparedSide
+from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
 from gpubench_plugin.cli.ab.workspaces import Workspace, temporary_workspace
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import ResultsError
@@ -36,6 +35,8 @@ from gpubench_plugin.results.run_directory import new_run_id
 if TYPE_CHECKING:
     from gpubench_plugin.reports.formats.base import Format
 
+Sources = Mapping[SideName, Source]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonResult:
@@ -48,25 +49,25 @@ class ComparisonResult:
 
     folder: Path
     comparison: Comparison
-    locations: dict[str, tuple[str, int]]
+    locations: Mapping[str, tuple[str, int]]
     broken: tuple[str, ...]
     judged_series: int
     advice: str = ""
 
 
-def new_state(results_dir: Path, request: Request) -> State:
+def resolve_sources(request: Request) -> Sources:
+    """Both sides as they are now; raises UsageProblem."""
+    cwd, repository = request.here, Repository.containing(request.here)
+    base = resolve_source("base", request.base, request.base_python, cwd=cwd, repository=repository)
+    head = resolve_source("head", request.head, request.head_python, cwd=cwd, repository=repository)
+    return {"base": base, "head": head}
+
+
+def new_state(results_dir: Path, request: Request, sources: Sources) -> State:
     """Start a new comparison in its own folder below ``<results>/ab``.
 
-    A .gitignore there keeps results out of the uncommitted changes.
-
-    Raises:
-        UsageProblem: a side does not exist.
-        ResultsError: the folder cannot be written.
+    A .gitignore there keeps results out of the uncommitted changes. Raises ResultsError.
     """
-    sources = _sources(request)
-    # Before the identity, so that files show every change of it.
-    files = {name: source.files() for name, source in sources.items()}
-    identity = _identity(request, sources)
     folder = results_dir / "ab" / new_run_id("ab", datetime.now(UTC))
     try:
         folder.mkdir(parents=True)
@@ -78,9 +79,8 @@ def new_state(results_dir: Path, request: Request) -> State:
     state = State(
         folder=folder,
         request=request.to_json(),
-        identity=identity,
+        identity={name: source.identity() for name, source in sources.items()},
         seed=secrets.randbits(32),
-        files=files,
     )
     state.write()
     return state
@@ -97,77 +97,79 @@ def load_state(folder: Path) -> tuple[State, Request]:
     return state, Request.from_json(state.request, f"{state.folder}: the stored request")
 
 
-def compare(state: State, request: Request, progress: Progress) -> ComparisonResult:
+def compare(
+    state: State, request: Request, sources: Sources, progress: Progress
+) -> ComparisonResult:
     """Measure what is missing in `state` and judge; files are left only in its folder.
 
     Raises:
-        UsageProblem: bad input, or the sides are not those of `state`.
+        UsageProblem: bad input, or the `sources` are not those of `state`.
         NothingComparable: pytest selected no benchmark.
         ResultsError: launches fail, or a file cannot be written.
     """
+    state.require_same({name: source.identity() for name, source in sources.items()})
+    repository = Repository.containing(request.here)
+    own_repository = _own_repository(sources, repository)
     try:
-        return _compare(state, request, progress)
+        with (
+            state.locked(),
+            exit_on_signals(),
+            temporary_workspace(repository, progress.message) as space,
+        ):
+            state.request = request.to_json()
+            state.write()
+            launcher = PytestProcess(request.arguments, workspace=space, repository=own_repository)
+            sides, notes = _check_out(sources, request.here, space, repository)
+            pythons = {n: python_version(s, launcher.environment(s)) for n, s in sides.items()}
+            runner = ComparisonRunner(
+                state,
+                request,
+                sides,
+                repository=own_repository,
+                launcher=launcher,
+                progress=progress,
+            )
+            try:
+                tracker = runner.run()
+            finally:
+                progress.clear()
+            if request.exempt_facts:
+                notes += [f"{n}: Python {pythons[n]}, {s.source.python}" for n, s in sides.items()]
+            return _result(state, request, runner, tracker, notes)
     except OSError as error:
         label = f"{error.filename}: " if error.filename else ""
         raise ResultsError(f"{label}{error.strerror or error}") from error
 
 
-def _compare(state: State, request: Request, progress: Progress) -> ComparisonResult:
-    sources = _sources(request)
-    _require_same(state, request, sources)
-    repository = Repository.containing(request.here)
-    with (
-        state.locked(),
-        exit_on_signals(),
-        temporary_workspace(repository, progress.message) as space,
-    ):
-        state.record_request(request.to_json())
-        own_repository = _own_repository(sources, repository)
-        launcher = _launcher(request, space, own_repository)
-        contenders, notes = _prepare_sides(sources, request.here, launcher, space, repository)
-        trial = ComparisonRunner(
-            state,
-            request,
-            contenders,
-            repository=own_repository,
-            launcher=launcher,
-            progress=progress,
-        )
-        try:
-            findings = trial.run()
-        finally:
-            progress.clear()
-        if request.exempt_facts:
-            notes += [
-                f"{n}: Python {c.offers.python}, {c.side.python}" for n, c in contenders.items()
-            ]
-        return _result(state, request, trial, findings, [*notes, *_notes(trial, state)])
-
-
 def _result(
-    state: State, request: Request, trial: ComparisonRunner, findings: Tracker, notes: list[str]
+    state: State, request: Request, runner: ComparisonRunner, tracker: Tracker, notes: list[str]
 ) -> ComparisonResult:
+    failed = sum(bool(launch.problem) for launch in state.launches)
+    notes.append(f"{len(state.launches) - failed} launches, interleaved from seed {state.seed}")
+    if failed:
+        notes.append(f"failed launches, whose pairs were repeated: {failed}")
+    notes += runner.disturbance_notes()
     if request.limits_from == "head":
         notes.append("limits taken from the head where the sides differ (--limits-from=head)")
-    if findings.broken:
-        broken = counted(len(findings.broken), "benchmark")
+    if tracker.broken:
+        broken = counted(len(tracker.broken), "benchmark")
         notes.append(f"passes on the base, fails on the head: {broken}")
     return ComparisonResult(
         folder=state.folder,
-        comparison=findings.comparison(*notes),
-        locations=trial.locations(),
-        broken=tuple(findings.broken),
-        judged_series=findings.suite,
-        advice=next_command(state, findings, request.unchanged_from),
+        comparison=tracker.comparison(*notes),
+        locations=runner.locations(),
+        broken=tuple(tracker.broken),
+        judged_series=tracker.suite,
+        advice=next_command(state, tracker, request.unchanged_from),
     )
 
 
-def next_command(state: State, findings: Tracker, unchanged_from: int) -> str:
+def next_command(state: State, tracker: Tracker, unchanged_from: int) -> str:
     """Command line that resumes with as many pairs as the open verdicts need."""
-    if not findings.open:
+    if not tracker.open:
         return ""
     looked = state.judged_pairs
-    pairs = next_pairs(findings.undecided, looked=looked, unchanged_from=unchanged_from)
+    pairs = next_pairs(tracker.undecided, looked=looked, unchanged_from=unchanged_from)
     return resume_command(state.folder, pairs) if pairs else ""
 
 
@@ -177,81 +179,28 @@ def resume_command(folder: Path, pairs: int | None = None) -> str:
     return shlex.join(["gpubench", "ab", *options])
 
 
-def _sources(request: Request) -> dict[SideName, Source]:
-    cwd, repository = request.here, Repository.containing(request.here)
-    base = resolve_source("base", request.base, request.base_python, cwd=cwd, repository=repository)
-    head = resolve_source("head", request.head, request.head_python, cwd=cwd, repository=repository)
-    return {"base": base, "head": head}
-
-
-def _identity(request: Request, sources: dict[SideName, Source]) -> dict[str, Any]:
-    options = request.to_json()
-    keys = ("here", "arguments", "limits", "allow_incomparable")
-    return {
-        **{name: source.identity() for name, source in sources.items()},
-        **{key: options[key] for key in keys},
-    }
-
-
-def _require_same(state: State, request: Request, sources: dict[SideName, Source]) -> None:
-    """Refuse to resume `state` with different code; a new comparison always passes."""
-    if not state.files:
-        state.require_same(_identity(request, sources))
-    for name, files in state.files.items():
-        sources[name].require_unchanged(state.identity[name], files)
-
-
-def _prepare_sides(
-    sources: dict[SideName, Source],
-    here: Path,
-    launcher: PytestLauncher,
-    space: Workspace,
-    repository: Repository | None,
-) -> tuple[dict[SideName, PreparedSide], list[str]]:
-    """Prepare both sides in their trees, with warnings on incomplete checkouts."""
+def _check_out(
+    sources: Sources, here: Path, space: Workspace, repository: Repository | None
+) -> tuple[dict[SideName, Side], list[str]]:
+    """Both sides in their trees, with warnings on incomplete checkouts."""
     subdirectory = here.relative_to(repository.top) if repository else Path()
-    contenders: dict[SideName, PreparedSide] = {}
+    sides: dict[SideName, Side] = {}
     notes: list[str] = []
     for name, source in sources.items():
-        tree = source.folder
-        if tree is None and source.repository is not None and source.commit is not None:
-            tree = space.tree(name)
+        tree = source.folder or space.tree(name)
+        if source.folder is None and source.repository is not None and source.commit is not None:
             source.repository.check_out(source.commit, tree)
             notes += [f"{name}: {warning}" for warning in source.repository.incomplete_parts(tree)]
-        prepared = prepare_side(source, tree=tree or here, subdirectory=subdirectory)
-        offered = features(prepared, launcher.environment(prepared))
-        contenders[name] = PreparedSide(source=source, side=prepared, offers=offered)
-    return contenders, notes
+        sides[name] = prepare_side(source, tree=tree, subdirectory=subdirectory)
+    return sides, notes
 
 
-def _own_repository(sources: dict[SideName, Source], repository: Repository | None) -> Path | None:
+def _own_repository(sources: Sources, repository: Repository | None) -> Path | None:
     """The user's repository, if one of the sides is a state of it."""
     if repository is None:
         return None
-    top, sides = repository.top, sources.values()
-    return top if any(s.commit is not None or s.folder == top for s in sides) else None
-
-
-def _launcher(request: Request, space: Workspace, repository: Path | None) -> PytestLauncher:
-    """Build a launcher with a private copy of the probe plugin."""
-    copy = space.path / "probe" / f"{PROBE}.py"
-    copy.parent.mkdir()
-    shutil.copyfile(launch_plugin.__file__, copy)
-    return PytestLauncher(request.arguments, workspace=space, probe=copy, repository=repository)
-
-
-def _notes(trial: ComparisonRunner, state: State) -> list[str]:
-    failed = sum(bool(launch.problem) for launch in state.launches)
-    notes = [f"{len(state.launches) - failed} launches, interleaved from seed {state.seed}"]
-    if failed:
-        notes.append(f"failed launches, whose pairs were repeated: {failed}")
-    notes += trial.disturbance_notes()
-    if not trial.can_fix_rounds:
-        notes.append(
-            "the number of rounds is not fixed, since one side's gpubench is too old for it: "
-            "a minimum over more rounds is lower"
-        )
-    return notes
+    folders = {source.folder for source in sources.values()}
+    return None if folders.isdisjoint({None, repository.top}) else repository.top
 
 
 VERDICTS: Final = "verdicts.json"

@@ -21,8 +21,8 @@ from gpubench_plugin.core.quality_flags import (
 )
 from gpubench_plugin.core.records import Run
 
+# Pairs per remeasured one, at least; for the false alarms see docs/evidence/repeats.md.
 _ONE_IN: Final = 3
-"""Pairs per remeasured one, at least; for the false alarms see ``docs/evidence/repeats.md``."""
 
 Cause = Literal["machine", "base", "head", "always"]
 """Cause of disturbances: the ``machine`` now and then, one side's own code, or the machine

@@ -3,45 +3,17 @@
 from __future__ import annotations
 
 import os
-import stat
 import subprocess
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
-from gpubench_plugin.environment.code import file_fingerprint
 from gpubench_plugin.environment.git import run_git
 
-STREAMS: Final = (1, 2)
-"""Standard output and error; through a pipe, to ``tee`` for example, the file is unknown."""
-
-
-def receives_own_output(file: Path) -> bool:
-    """Whether this process's standard output or error is redirected into `file`.
-
-    Such a file grows while the process measures.
-    """
-    try:
-        status = file.lstat()
-    except OSError:
-        return False
-    return stat.S_ISREG(status.st_mode) and any(
-        _is_stream_target(status, stream) for stream in STREAMS
-    )
-
-
-def _is_stream_target(status: os.stat_result, stream: int) -> bool:
-    with suppress(OSError):  # a stream that is closed
-        return os.path.samestat(status, os.fstat(stream))
-    return False
-
-
+# Long enough for the checkout of a huge repository on a slow disk.
 _TIMEOUT_S: Final = 600.0
-"""Long enough for the checkout of a huge repository on a slow disk; not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,33 +57,10 @@ class Repository:
         """The commit that the worktree is based on; None before the first one."""
         return self.commit("HEAD")
 
-    def changed_files(self) -> list[str]:
-        """Files that differ from the last commit, including untracked but not ignored ones.
-
-        Untracked files that receive this process's output are left out.
-        """
-        output = _git(self.top, "status", "--porcelain", "--untracked-files=all", "-z") or ""
-        entries = iter(output.split("\0"))
-        files = []
-        for entry in entries:
-            if entry and not (entry.startswith("??") and receives_own_output(self.top / entry[3:])):
-                files.append(entry[3:])
-            if entry[:1] in {"R", "C"}:
-                next(entries, None)  # where a renamed file came from
-        return files
-
-    def digest(self) -> str:
-        """Hash that identifies the current uncommitted changes: 16 hexadecimal digits."""
-        diff_base = "HEAD" if self.head() else "--cached"
-        diff = _git(self.top, "diff", "--binary", "--no-ext-diff", "--no-textconv", diff_base)
-        sums = sha256((diff or "").encode("utf-8", "surrogateescape"))
-        untracked = _git(self.top, "ls-files", "--others", "--exclude-standard", "-z") or ""
-        for name in sorted(filter(None, untracked.split("\0"))):
-            if receives_own_output(self.top / name):
-                continue
-            sums.update(name.encode("utf-8", "surrogateescape"))
-            sums.update(file_fingerprint(self.top / name))
-        return sums.hexdigest()[:16]
+    def changed_files(self) -> int:
+        """Number of files that differ from the last commit, new ones among them."""
+        output = _git(self.top, "status", "--porcelain", "--untracked-files=all") or ""
+        return len(output.splitlines())
 
     def common_folder(self) -> Path | None:
         """The git directory shared by all worktrees, where they are registered."""

@@ -1,21 +1,17 @@
-"""Preflight checks: what each side's gpubench supports, and where its code comes from.
-
-The two sides must not run the same code.
-"""
+"""Checks of a side: its Python before the first launch, the origin of its code after each one."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.cli.ab.git import last_error_line
 from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.environment.child_process import ChildError, facts_of
 
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
@@ -28,25 +24,25 @@ class ImportReport:
     line, from 1. `rootdirs` are pytest's, whose commit a run records.
     """
 
-    modules: Mapping[str, Path] = field(default_factory=dict)
-    tests: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    rootdirs: frozenset[Path] = frozenset()
+    modules: dict[str, Path] = field(default_factory=dict)
+    tests: dict[str, tuple[str, int]] = field(default_factory=dict)
+    rootdirs: set[Path] = field(default_factory=set)
 
 
 def imports(folder: Path, side: Side) -> ImportReport:
-    """Read the import reports of a launch of `side` from `folder`."""
-    modules: dict[str, Path] = {}
-    tests: dict[str, tuple[str, int]] = {}
-    rootdirs: set[Path] = set()
-    for report in sorted(folder.glob("*.json")):
-        report_data = json.loads(report.read_text(encoding="utf-8"))
-        modules |= {name: _absolute(file, side) for name, file in report_data["modules"].items()}
-        tests |= {node_id: (file, line) for node_id, (file, line) in report_data["tests"].items()}
-        rootdirs |= {_absolute(report_data["rootdir"], side)} if "rootdir" in report_data else set()
-    return ImportReport(modules=modules, tests=tests, rootdirs=frozenset(rootdirs))
+    """Read what :mod:`.launch_plugin` reported of the launch of `side` in `folder`."""
+    report = ImportReport()
+    for file in sorted((folder / "report").glob("*.json")):
+        data = json.loads(file.read_text(encoding="utf-8"))
+        report.modules.update((name, _real(path, side)) for name, path in data["modules"].items())
+        report.tests.update(
+            (node_id, (path, line)) for node_id, (path, line) in data["tests"].items()
+        )
+        report.rootdirs.add(_real(data["rootdir"], side))
+    return report
 
 
-def _absolute(file: str, side: Side) -> Path:
+def _real(file: str, side: Side) -> Path:
     return Path(os.path.realpath(side.folder / file))
 
 
@@ -76,88 +72,37 @@ def require_own_code(
         if (package in own_packages) or (
             not in_environment and any(file.is_relative_to(t) for t in other_trees)
         ):
-            raise UsageProblem(_wrong_import_message(side, package, file))
+            raise UsageProblem(
+                f"both sides import {package} from {file.parent}, so both would measure the same "
+                f"code, while the {side.name}'s copy is in {side.tree}. Its Python finds an "
+                "installed package first; give each side its own environment with --base-python "
+                "and --head-python, or put the folder of the package first in PYTHONPATH"
+            )
 
 
-def _wrong_import_message(side: Side, package: str, file: Path) -> str:
-    return (
-        f"both sides import {package} from {file.parent}, so both would measure the same "
-        f"code, while the {side.name}'s copy is in {side.tree}. Its Python finds an installed "
-        "package first; give each side its own environment with --base-python and "
-        "--head-python, or put the folder of the package first in PYTHONPATH"
-    )
-
-
-_TIMEOUT_S: Final = 120.0
-"""Long enough for a first import from a cold network disk; not measured."""
-_QUERY_SCRIPT: Final = """
-import importlib.util, json, platform
-def is_installed(name):
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ImportError:
-        return False
-flags = []
-if is_installed("gpubench_plugin.config"):
-    from gpubench_plugin.config.options import FLAGS
-    flags = list(FLAGS)
-elif is_installed("gpubench_plugin.options"):  # a commit from before November 2026
-    from gpubench_plugin.options import FLAGS
-    flags = list(FLAGS)
-print(json.dumps({
-    "python": platform.python_version(),
-    "pytest": is_installed("pytest"),
-    "flags": flags,
-    "freezes_rounds": is_installed("gpubench_plugin.config.rounds_file")
-    or is_installed("gpubench_plugin.measure.frozen"),
-}))
+_QUERY: Final = """
+import json, platform
+from importlib.util import find_spec
+modules = {"pytest": "pytest", "pytest-gpubench": "gpubench_plugin"}
+missing = [package for package, module in modules.items() if find_spec(module) is None]
+print(json.dumps({"python": platform.python_version(), "missing": missing}))
 """
 
 
-@dataclass(frozen=True, kw_only=True)
-class Capabilities:
-    """A side's Python version, its gpubench's flags, and whether it can fix rounds.
-
-    A side's gpubench may be older than the comparing one.
-    """
-
-    python: str
-    flags: tuple[str, ...]
-    can_fix_rounds: bool
-
-
-def features(side: Side, environment: Mapping[str, str]) -> Capabilities:
-    """Query the Python of `side`.
+def python_version(side: Side, environ: Mapping[str, str]) -> str:
+    """Version of the Python of `side`.
 
     Raises:
         UsageProblem: it does not respond, or has no pytest or no gpubench.
     """
-    option = f"--{side.name}-python"
+    python, option = side.source.python, f"--{side.name}-python"
     try:
-        completed = subprocess.run(
-            [side.python, "-c", _QUERY_SCRIPT],
-            cwd=side.folder,
-            env=dict(environment),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            check=True,
+        facts = facts_of([python, "-c", _QUERY], environ, cwd=side.folder)
+        version, missing = str(facts["python"]), list(facts["missing"])
+    except (ChildError, LookupError, TypeError) as error:
+        raise UsageProblem(f"{option}: {python} does not answer: {error}") from error
+    if missing:
+        raise UsageProblem(
+            f"{option}: {python} has no {missing[0]}; install it there, or choose another Python"
         )
-        facts = json.loads(completed.stdout)
-    except ValueError as error:
-        raise UsageProblem(f"{option}: {side.python} does not respond like Python") from error
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UsageProblem(f"{option}: {side.python} does not respond: {error}") from error
-    except subprocess.CalledProcessError as error:
-        raise UsageProblem(f"{option}: {side.python} failed: {last_error_line(error)}") from error
-    for package, is_installed in (("pytest", facts["pytest"]), ("pytest-gpubench", facts["flags"])):
-        if not is_installed:
-            raise UsageProblem(
-                f"{option}: {side.python} has no {package}; install it there, or choose "
-                "another Python"
-            )
-    return Capabilities(
-        python=facts["python"],
-        flags=tuple(facts["flags"]),
-        can_fix_rounds=facts["freezes_rounds"],
-    )
+    return version

@@ -18,7 +18,6 @@ from gpubench_plugin.compare.looks import (
     MOST_PAIRS,
     PAIRS,
     UNCHANGED_FROM,
-    UNCHANGED_FROM_CHOICES,
 )
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment import stored
@@ -57,27 +56,39 @@ class Request:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any], where: str = "the stored request") -> Self:
-        """Deserialize the output of :meth:`to_json`, also of versions before ``unchanged_from``.
+        """Deserialize the output of :meth:`to_json`; raises BrokenFile."""
+        return stored.restore(cls, data, where)
+
+    def resumed(self, *, pairs: int | None, time_s: float | None) -> Self:
+        """The stored request with other pairs; a time holds for one command.
 
         Raises:
-            BrokenFile: it is malformed.
+            UsageProblem: it has secrets, which are not stored.
         """
-        return stored.restore(cls, {"unchanged_from": LOOK, **data}, where)
+        if any(HIDDEN in argument for argument in self.arguments):
+            raise UsageProblem(
+                "--resume: the arguments of pytest contain a secret, which is not stored; start a "
+                "new comparison, with the secret in an environment variable"
+            )
+        if pairs is None:
+            return replace(self, time_s=time_s)
+        return replace(self, pairs=check_pairs(pairs), until_decided=False, time_s=time_s)
 
     def options(self) -> list[str]:
         """Command-line options that reproduce the request, from ``--base`` on, without secrets."""
-        recorded = self.to_json()
-        sides = ("base", "head", "base_python", "head_python")
-        side_options = {
-            name.replace("_", "-"): recorded[name] for name in sides if recorded[name] is not None
+        sides = {
+            "base": self.base,
+            "head": self.head,
+            "base-python": self.base_python,
+            "head-python": self.head_python,
         }
         return [
-            *(f"--{name}={value}" for name, value in side_options.items()),
+            *(f"--{name}={value}" for name, value in sides.items() if value is not None),
             *self._duration_options(),
             *(f"--limit={metric}={limit}" for metric, limit in self.limits.items()),
             *([] if self.limits_from == "base" else [f"--limits-from={self.limits_from}"]),
             *(["--allow-incomparable"] if self.allow_incomparable else []),
-            *("--", *recorded["arguments"]),
+            *("--", *redacted_command(self.arguments)),
         ]
 
     def _duration_options(self) -> Iterator[str]:
@@ -106,11 +117,6 @@ class Request:
         }
 
     @property
-    def has_all_arguments(self) -> bool:
-        """Whether no argument was redacted when the request was stored."""
-        return not any(HIDDEN in argument for argument in self.arguments)
-
-    @property
     def exempt_facts(self) -> tuple[str, ...]:
         """Key prefixes of facts under comparison, which may differ."""
         if self.base_python is None and self.head_python is None:
@@ -125,14 +131,6 @@ def check_pairs(pairs: int) -> int:
             f"--pairs={pairs}: not allowed; allowed: {LOOK}, {2 * LOOK}, {3 * LOOK} and so "
             "on, since results are checked after every five pairs"
         )
-    return pairs
-
-
-def check_unchanged_from(pairs: int) -> int:
-    """Validate the number of pairs required for "unchanged"; raises UsageProblem."""
-    if pairs not in UNCHANGED_FROM_CHOICES:
-        allowed = ", ".join(map(str, UNCHANGED_FROM_CHOICES))
-        raise UsageProblem(f"--unchanged-from={pairs}: not allowed; allowed: {allowed}")
     return pairs
 
 
@@ -159,6 +157,7 @@ def format_duration(seconds: float) -> str:
     return "".join(f"{number}{unit}" for unit, number in parts.items() if number)
 
 
+# Options that launches must not have, and why.
 _RESERVED_OPTIONS: Final = {
     "results-dir": "pass it to `gpubench ab` instead, before --",
     "registry": "the launches are not registered as runs",
@@ -167,19 +166,16 @@ _RESERVED_OPTIONS: Final = {
     "baseline": "`gpubench ab` does the judging, not its launches",
     "gate": "`gpubench ab` does the judging, not its launches",
 }
-"""Options that launches must not have, and why."""
 _PARALLEL: Final = ("-n", "--numprocesses", "--dist")
-_WRITING: Final = frozenset(
-    (
-        *("--junitxml", "--junit-xml", "--log-file", "--basetemp", "--report-log", "--html"),
-        *("--benchmark-json", "--benchmark-histogram", "--benchmark-cprofile-dump"),
-    )
+# Options that name a file or folder which every launch would write.
+_WRITING: Final = (
+    *("--junitxml", "--junit-xml", "--log-file", "--basetemp", "--report-log", "--html"),
+    *("--benchmark-json", "--benchmark-histogram", "--benchmark-cprofile-dump"),
 )
-"""Options that name a file or folder which every launch would write."""
-_OF_A_PLACE: Final = frozenset(
-    ("-c", "--config-file", "--rootdir", "--confcutdir", "--ignore", "--ignore-glob")
+# Options that name a path in the tree, which must be the side's own.
+_OF_A_PLACE: Final = (
+    *("-c", "--config-file", "--rootdir", "--confcutdir", "--ignore", "--ignore-glob"),
 )
-"""Options that name a path in the tree, which must be the side's own."""
 
 
 def parse_arguments(texts: Sequence[str], *, cwd: Path, repository: Path | None) -> tuple[str, ...]:
@@ -225,59 +221,3 @@ def _relative_to_tree(text: str, cwd: Path, repository: Path | None) -> str:
     if repository is None or not path.startswith("/") or not Path(path).is_relative_to(repository):
         return text
     return os.path.relpath(path, cwd) + separator + test
-
-
-_CHANGEABLE: Final = frozenset(
-    {"pairs", "until_decided", "time_s", "unchanged_from", "launch_timeout_s"}
-)
-
-
-def merge_resumed(stored: Request, overrides: Mapping[str, Any], option: str) -> Request:
-    """Merge `overrides` on resume into the `stored` request; `option` is ``--resume=DIR``.
-
-    Only the fields in ``_CHANGEABLE`` may change; `unchanged_from` must not decrease, and a time
-    holds for one command.
-
-    Raises:
-        UsageProblem: an override contradicts the request; or arguments with secrets, which are not
-            stored, must be repeated.
-    """
-    recorded = asdict(stored)
-    changed = [
-        f"{_option(name)}: {_display(name, value)}, but it was {_display(name, recorded[name])}"
-        for name, value in overrides.items()
-        if name not in _CHANGEABLE
-        and (redacted_command(value) if name == "arguments" else value) != recorded[name]
-    ]
-    if changed:
-        raise UsageProblem(
-            f"{option}: options must match the original request. {'; '.join(changed)}. Omit "
-            "them, or start a new comparison without --resume"
-        )
-    if overrides.get("unchanged_from", stored.unchanged_from) < stored.unchanged_from:
-        raise UsageProblem(
-            f"--unchanged-from={overrides['unchanged_from']}: with {option} it must not be "
-            f"below {stored.unchanged_from}, the value the comparison started with"
-        )
-    if not stored.has_all_arguments and "arguments" not in overrides:
-        raise UsageProblem(
-            f"{option}: secrets in pytest's arguments are not stored; repeat the arguments after --"
-        )
-    return replace(stored, **{"time_s": None, **overrides})
-
-
-def _option(name: str) -> str:
-    if name == "arguments":
-        return "the arguments of pytest"
-    return "--limit" if name == "limits" else f"--{name.replace('_', '-')}"
-
-
-def _display(name: str, value: Any) -> str:
-    """Describe an option's value in a message, without secrets."""
-    if name == "arguments":
-        return " ".join(redacted_command(value)) or "none"
-    if name == "limits":
-        return " ".join(f"{metric}={limit}" for metric, limit in value.items()) or "none"
-    if isinstance(value, bool):
-        return "given" if value else "not given"
-    return repr(value) if value is not None else "not given"

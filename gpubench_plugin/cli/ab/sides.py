@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, Literal
 
-from gpubench_plugin.cli.ab.git import Repository, receives_own_output
+from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.words import counted, listed, short_commit
-from gpubench_plugin.environment.code import file_fingerprint
+from gpubench_plugin.environment.code import changes, digests
 
 SideName = Literal["base", "head"]
 SIDES: Final[tuple[SideName, SideName]] = ("base", "head")
 
-_NOT_CODE: Final = frozenset({".git", "__pycache__", ".pytest_cache", ".venv", "node_modules"})
-
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """A side as requested, before a tree is checked out for it.
+    """A side as requested: a `commit`, or a `folder` as it is, with the commit it is based on.
 
-    Exactly one of `commit` and `folder` is set. `label` is its name in reports.
+    `label` is its name in reports; `code` are the hashes of the folder's Python files by name.
     """
 
     name: SideName
@@ -35,68 +34,33 @@ class Source:
     commit: str | None = None
     folder: Path | None = None
     repository: Repository | None = None
+    code: Mapping[str, str] = field(default_factory=dict)
 
     def identity(self) -> dict[str, str | None]:
-        """Identity required to resume: commit, uncommitted changes and Python."""
+        """What must be the same to resume: commit, uncommitted changes and Python."""
+        identity = {"commit": self.commit, "python": self.python}
         if self.folder is None:
-            return {"commit": self.commit, "python": self.python}
-        if (tree := self._working_tree) is not None:
-            state = {"commit": tree.head(), "changes": tree.digest()}
-        else:
-            state = {"contents": _content_hash(self.folder)}
-        return {"folder": str(self.folder), **state, "python": self.python}
+            return identity
+        code = sha256(json.dumps(self.code).encode()).hexdigest()[:16]
+        return {"folder": str(self.folder), "code": code, **identity}
 
-    def changed_files(self) -> list[str]:
-        """Uncommitted changes of a working tree."""
-        return [] if self._working_tree is None else self._working_tree.changed_files()
-
-    @property
-    def _working_tree(self) -> Repository | None:
-        """The repository whose working tree the folder is, if it is one."""
-        repository = self.repository
-        return repository if repository is not None and repository.top == self.folder else None
-
-    def files(self) -> dict[str, bytes]:
-        """Fingerprints of a folder's files by name; in git only of the changed ones."""
+    def require_unchanged(self) -> None:
+        """Refuse a folder whose code has changed; raises UsageProblem, which names the files."""
         if self.folder is None:
-            return {}
-        if self._working_tree is not None:
-            return {name: file_fingerprint(self.folder / name) for name in self.changed_files()}
-        return _code_fingerprints(self.folder)
-
-    def require_unchanged(
-        self, identity: Mapping[str, str | None], files: Mapping[str, bytes]
-    ) -> None:
-        """Refuse code that changed since the start, according to :meth:`identity`.
-
-        Raises:
-            UsageProblem: the message names the changed `files`.
-        """
-        if self.identity() == identity:
             return
-        if self.folder is None:
-            raise UsageProblem(
-                f"--{self.name}: {self.label} is now a different commit than when the "
-                "comparison started; start a new one"
+        remedy = ""
+        if self.commit != (self.repository and self.repository.head()):
+            remedy = "another commit is checked out; start a new comparison"
+        if files := changes(self.folder, self.code):
+            remedy = (
+                f"{listed(files)}. If the benchmarks write these files, let them write elsewhere; "
+                "then start again"
             )
-        raise UsageProblem(
-            f"the files of the {self.name} in {self.folder} changed after the comparison started, "
-            f"so later launches would measure different code: {self._changes_since(files)}"
-        )
-
-    def _changes_since(self, old_files: Mapping[str, bytes]) -> str:
-        """Describe the files that changed since `old_files`, and the remedy."""
-        after = self.files()
-        names = sorted(n for n in {*old_files, *after} if old_files.get(n) != after.get(n))
-        if not names:
-            return "another commit is checked out; start a new comparison"
-        remedy = "add a .gitignore containing '*' to that folder"
-        if self._working_tree is not None:
-            remedy = "ignore them in git"
-        return (
-            f"{listed(names)}. If the benchmarks write these files, or they are logs, {remedy} or "
-            "write them elsewhere; then start again"
-        )
+        if remedy:
+            raise UsageProblem(
+                f"the files of the {self.name} in {self.folder} changed after the comparison "
+                f"started, so later launches would measure different code: {remedy}"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,10 +70,14 @@ class Side:
     `tree` is the top of its code and `folder`, in or below it, where pytest runs.
     """
 
-    name: SideName
+    source: Source
     tree: Path
     folder: Path
-    python: str
+
+    @property
+    def name(self) -> SideName:
+        """Base or head."""
+        return self.source.name
 
     def import_roots(self) -> list[Path]:
         """The folders of `tree` from which its packages are imported."""
@@ -175,19 +143,24 @@ def prepare_side(source: Source, *, tree: Path, subdirectory: Path) -> Side:
                 f"--{source.name}: {source.label} has no folder {subdirectory} to run pytest in"
             )
         folder = tree
-    return Side(name=source.name, tree=tree, folder=folder, python=source.python)
+    return Side(source=source, tree=tree, folder=folder)
 
 
 def _folder(
     name: SideName, label: str, folder: Path, python: str, repository: Repository | None
 ) -> Source:
-    """Use a folder as it is; its label counts uncommitted changes."""
-    source = Source(name=name, label=label, python=python, folder=folder, repository=repository)
-    changed = len(source.changed_files())
-    return (
-        replace(source, label=f"{label} ({counted(changed, 'changed file')})")
-        if changed
-        else source
+    """Use a folder as it is; the label of a working tree counts its uncommitted changes."""
+    tree = repository if repository is not None and repository.top == folder else None
+    if tree is not None and (changed := tree.changed_files()):
+        label = f"{label} ({counted(changed, 'changed file')})"
+    return Source(
+        name=name,
+        label=label,
+        python=python,
+        commit=None if tree is None else tree.head(),
+        folder=folder,
+        repository=tree,
+        code=digests(folder),
     )
 
 
@@ -200,35 +173,3 @@ def _interpreter(option: str, text: str | None, cwd: Path) -> str:
     if resolved is None:
         raise UsageProblem(f"{option}: {text!r} is not an executable")
     return resolved
-
-
-def _content_hash(folder: Path) -> str:
-    """Hash that identifies the files below `folder`: 16 hexadecimal digits."""
-    sums = sha256()
-    for name, fingerprint in _code_fingerprints(folder).items():
-        sums.update(os.fsencode(name))
-        sums.update(fingerprint)
-    return sums.hexdigest()[:16]
-
-
-def _code_fingerprints(folder: Path) -> dict[str, bytes]:
-    """Fingerprints of all files below `folder` that may be code, by name."""
-    fingerprints = {}
-    for parent, folders, files in os.walk(folder):
-        folders[:] = sorted(
-            f for f in folders if f not in _NOT_CODE and not _ignores_itself(parent, f)
-        )
-        for name in sorted(files):
-            file = Path(parent, name)
-            if not receives_own_output(file):
-                fingerprints[str(file.relative_to(folder))] = file_fingerprint(file)
-    return fingerprints
-
-
-def _ignores_itself(parent: str, folder: str) -> bool:
-    """Whether the folder ignores itself, as results folders do; then it holds no code."""
-    mark = Path(parent, folder, ".gitignore")
-    try:
-        return mark.read_text(encoding="utf-8").strip() == "*"
-    except (OSError, ValueError):
-        return False

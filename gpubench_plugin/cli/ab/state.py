@@ -9,9 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from gpubench_plugin.cli.ab.schedule import WARMUP_PAIR
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
-from gpubench_plugin.compare.looks import LOOK
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.environment import json_files, stored
@@ -22,6 +20,8 @@ from gpubench_plugin.results.run_directory import RunDirectory
 
 FORMAT: Final = stored.Format(kind="gpubench ab comparison", newest=1)
 STATE: Final = "state.json"
+WARMUP_PAIR: Final = 0
+"""Number of the pair that is not judged; the judged ones count from 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,41 +45,28 @@ class LaunchRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """One look: the number of `pairs` judged, and the pairs then required for "unchanged"."""
+    """An interim analysis: the number of `pairs` judged, and those required for "unchanged"."""
 
     pairs: int
     unchanged_from: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class StateFile:
-    """The file of a comparison's state."""
-
-    schema_version: int
-    asked: Mapping[str, Any]
-    identity: Mapping[str, Any]
-    seed: int
-    launches: tuple[LaunchRecord, ...]
-    looks: tuple[Look, ...] | None = None
-
-
 @dataclass(kw_only=True)
 class State:
-    """State of the comparison in `folder`.
+    """State of the comparison in `folder`, and the fields of its file.
 
     `request` is the command line by option, `identity` what must not change: commits, uncommitted
     changes, Pythons, arguments, by dot key. `seed` decides which side starts. The pairs of `looks`
-    are final. `files` are the fingerprints of each side's files, by name, of a new comparison; they
-    are not stored, and empty of a resumed one.
+    are final.
     """
 
-    folder: Path
-    request: Mapping[str, Any]
+    schema_version: int = FORMAT.newest
+    folder: Path = field(default=Path(), metadata={"exclude": True})
+    request: Mapping[str, Any] = field(metadata={"alias": "asked"})
     identity: Mapping[str, Any]
     seed: int
     launches: list[LaunchRecord] = field(default_factory=list)
     looks: list[Look] = field(default_factory=list)
-    files: Mapping[SideName, Mapping[str, bytes]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def read(cls, folder: Path) -> Self:
@@ -87,37 +74,18 @@ class State:
 
         Raises:
             UsageProblem: there is none.
-            ResultsError: it cannot be read, is malformed, or has a newer format.
+            ResultsError: it cannot be read, is malformed, or has another format.
         """
         file = folder / STATE
-        if not os.path.lexists(folder):
+        if not folder.exists():
             raise UsageProblem(f"--resume={folder}: no such folder")
-        if not os.path.lexists(file):
+        if not file.exists():
             raise UsageProblem(f"--resume={folder}: not a `gpubench ab` folder: it has no {STATE}")
-        recorded = stored.restore(StateFile, FORMAT.load(file), str(file))
-        state = cls(
-            folder=folder,
-            request=recorded.asked,
-            identity=recorded.identity,
-            seed=recorded.seed,
-            launches=[*recorded.launches],
-            looks=[*(recorded.looks or ())],
-        )
-        if recorded.looks is None:
-            state.looks = state._legacy_looks()
-        return state
+        return replace(stored.restore(cls, FORMAT.load(file), str(file)), folder=folder)
 
     def write(self) -> None:
         """Write the state atomically; raises ResultsError."""
-        file = StateFile(
-            schema_version=FORMAT.newest,
-            asked=self.request,
-            identity=self.identity,
-            seed=self.seed,
-            launches=tuple(self.launches),
-            looks=tuple(self.looks),
-        )
-        json_files.write_json(self.folder / STATE, stored.dump(file))
+        json_files.write_json(self.folder / STATE, stored.dump(self))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -147,11 +115,10 @@ class State:
         self.launches.append(launch)
         self.write()
 
-    def record_request(self, request: Mapping[str, Any]) -> None:
-        """Record the current request."""
-        if request != self.request:
-            self.request = request
-            self.write()
+    def add_look(self, look: Look) -> None:
+        """Record a look."""
+        self.looks.append(look)
+        self.write()
 
     @property
     def judged_pairs(self) -> int:
@@ -159,13 +126,8 @@ class State:
         return max((look.pairs for look in self.looks), default=0)
 
     def look(self, pairs: int) -> Look | None:
-        """The look after so many pairs, if taken."""
+        """The look recorded after `pairs` pairs, or None."""
         return next((look for look in self.looks if look.pairs == pairs), None)
-
-    def add_look(self, look: Look) -> None:
-        """Record a look."""
-        self.looks.append(look)
-        self.write()
 
     def supersede(self, pair: int, cause: str) -> None:
         """Mark the latest attempt at the pair as superseded; it stays in the record."""
@@ -241,9 +203,3 @@ class State:
         """Durations of each side's successful launches."""
         launches = [launch for launch in self.launches if not launch.problem]
         return {side: [one.seconds for one in launches if one.side == side] for side in SIDES}
-
-    def _legacy_looks(self) -> list[Look]:
-        """Looks of an earlier version, which stored none: one after every five pairs."""
-        pairs = max((launch.pair for launch in self.launches), default=0)
-        ends = range(LOOK, pairs + 1, LOOK)
-        return [Look(pairs=end, unchanged_from=LOOK) for end in ends if self.pair_launches(end)]

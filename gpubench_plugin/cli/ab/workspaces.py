@@ -37,20 +37,6 @@ class Workspace:
         """Path of that side's worktree."""
         return self.path / f"{name}-{self.id}"
 
-    @property
-    def byte_code(self) -> Path:
-        """Path of the byte-code cache of both sides, keyed by source path."""
-        return self.path / "pycache"
-
-    @property
-    def storage(self) -> Path:
-        """Path for pytest-benchmark's storage."""
-        return self.path / "benchmarks"
-
-    def cache(self, name: str) -> Path:
-        """Path of pytest's cache for that side."""
-        return self.path / f"pytest-cache-{name}"
-
 
 @contextmanager
 def temporary_workspace(
@@ -61,21 +47,21 @@ def temporary_workspace(
     Raises:
         ResultsError: the temporary folder cannot be written.
     """
-    for abandoned in scratch.leftovers(Path(tempfile.gettempdir()), _PREFIX):
+    parent = Path(tempfile.gettempdir())
+    for abandoned in scratch.leftovers(parent, _PREFIX):
         if _remove(abandoned):
             report(f"removed {abandoned.path}, left over by a killed comparison")
-    token = secrets.token_hex(6)
     common = None if repository is None else repository.common_folder()
-    trees = [f"{side}-{token}" for side in SIDES]
     try:
-        folder = scratch.make(Path(tempfile.gettempdir()), _PREFIX)
+        folder = scratch.make(parent, _PREFIX)
+        space = Workspace(path=folder.path)
         if common is not None:
-            facts = {"repository": str(common), "trees": trees}
+            facts = {"repository": str(common), "trees": [str(space.tree(side)) for side in SIDES]}
             (folder.path / _TREES).write_text(json.dumps(facts), encoding="utf-8")
     except OSError as error:
         raise ResultsError(f"cannot create a temporary folder: {error.strerror}") from error
     try:
-        yield Workspace(path=folder.path, id=token)
+        yield space
     finally:
         with signals_ignored():
             _remove(folder)
@@ -85,7 +71,7 @@ def _remove(folder: scratch.ScratchFolder) -> bool:
     """Remove a workspace, unless git still lists its worktrees."""
     with suppress(FileNotFoundError, ValueError):  # without a repository, or killed while writing
         facts = json.loads((folder.path / _TREES).read_text(encoding="utf-8"))
-        trees = [folder.path / name for name in facts["trees"]]
+        trees = [*map(Path, facts["trees"])]
         for tree in trees:
             shutil.rmtree(tree, ignore_errors=True)
         if not remove_worktrees(Path(facts["repository"]), trees):

@@ -5,8 +5,17 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from gpubench_plugin.cli.ab import comparison
+from gpubench_plugin.cli.ab.git import Repository
+from gpubench_plugin.cli.ab.progress import Progress
+from gpubench_plugin.cli.ab.request import (
+    Request,
+    check_pairs,
+    parse_arguments,
+    parse_duration,
+)
 from gpubench_plugin.cli.commands._places import (
     ALLOW_INCOMPARABLE,
     add_format,
@@ -15,8 +24,10 @@ from gpubench_plugin.cli.commands._places import (
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.commands.compare import LimitOptions
+from gpubench_plugin.compare.effective_limits import SIDES
+from gpubench_plugin.compare.looks import UNCHANGED_FROM_CHOICES
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import UsageProblem, invalid_choice
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.reports import github
 
@@ -24,9 +35,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
 
-    from gpubench_plugin.cli.ab.comparison import ComparisonResult
-    from gpubench_plugin.cli.ab.request import Request
-    from gpubench_plugin.cli.ab.state import State
+# What may be given with --resume.
+_RESUMABLE: Final = frozenset(("resume", "pairs", "time", "format", "output"))
+# What the parser itself adds.
+_OF_PARSER: Final = frozenset(("command", "parser"))
 
 
 class Ab(Command):
@@ -61,6 +73,7 @@ class Ab(Command):
             "--unchanged-from",
             metavar="N",
             type=int,
+            choices=UNCHANGED_FROM_CHOICES,
             help="pairs required to call a metric unchanged: 5, 10 or 15 (default: 10)",
         )
         add(
@@ -72,6 +85,7 @@ class Ab(Command):
         add(
             "--limits-from",
             metavar="SIDE",
+            choices=SIDES,
             help="which side's limits to use where they differ: base or head (default: base)",
         )
         add("--allow-incomparable", **ALLOW_INCOMPARABLE)
@@ -84,15 +98,20 @@ class Ab(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Measure, judge, and report."""
-        from gpubench_plugin.cli.ab import comparison
-        from gpubench_plugin.cli.ab.progress import Progress
-
         output = _output(options.output)
-        state, request = _begin(options)
+        if options.resume is None:
+            request = Request(here=Path.cwd(), **_given_fields(options))
+            sources = comparison.resolve_sources(request)
+            state = comparison.new_state(results_dir_of(options), request, sources)
+        else:
+            _refuse_changes(options)
+            state, request = comparison.load_state(Path(options.resume))
+            request = request.resumed(pairs=options.pairs, time_s=_time_s(options))
+            sources = comparison.resolve_sources(request)
         progress = Progress(sys.stderr)
         progress.message(f"results in {state.folder}")
         try:
-            compared = comparison.compare(state, request, progress)
+            compared = comparison.compare(state, request, sources, progress)
         except (KeyboardInterrupt, SystemExit):
             progress.message(f"interrupted; resume with gpubench ab --resume={state.folder}")
             raise
@@ -111,47 +130,48 @@ class Ab(Command):
         return code
 
 
-def _begin(options: argparse.Namespace) -> tuple[State, Request]:
-    """Create a new comparison, or load the one to resume."""
-    from gpubench_plugin.cli.ab import comparison
-    from gpubench_plugin.cli.ab.request import Request, merge_resumed
-
-    if options.resume is None:
-        if options.base is None:
-            raise UsageProblem("--base is required: a git ref or folder to compare against")
-        request = Request(here=Path.cwd(), **_given_fields(options, Path.cwd()))
-        return comparison.new_state(results_dir_of(options), request), request
-    if options.results_dir is not None:
+def _refuse_changes(options: argparse.Namespace) -> None:
+    """Refuse options beside ``--resume`` that would make it another comparison."""
+    for name, value in vars(options).items():
+        if name in _RESUMABLE or name in _OF_PARSER or not value:
+            continue
+        option = "the arguments of pytest" if name == "arguments" else f"--{name.replace('_', '-')}"
         raise UsageProblem(
-            f"--results-dir={options.results_dir}: cannot be combined with --resume: the "
-            "comparison stays in its folder"
+            f"--resume={options.resume}: {option} cannot be given again; allowed: --pairs, --time, "
+            "--format and --output; for anything else start a new comparison"
         )
-    state, stored_request = comparison.load_state(Path(options.resume))
-    return state, merge_resumed(
-        stored_request, _given_fields(options, stored_request.here), f"--resume={options.resume}"
-    )
 
 
-def _given_fields(options: argparse.Namespace, cwd: Path) -> dict[str, Any]:
-    """Fields of the request given on the command line, with paths relative to `cwd`."""
-    from gpubench_plugin.cli.ab.git import Repository
-    from gpubench_plugin.cli.ab.request import parse_arguments
-
+def _given_fields(options: argparse.Namespace) -> dict[str, Any]:
+    """Fields of the request that are given on the command line."""
+    if options.base is None:
+        raise UsageProblem("--base is required: a git ref or folder to compare against")
+    cwd = Path.cwd()
     repository = Repository.containing(cwd)
     top = None if repository is None else repository.top
+    pairs = options.pairs
+    if options.until_decided and pairs is not None:
+        raise UsageProblem(f"--pairs={pairs}: cannot be combined with --until-decided")
     fields = {
         "base": options.base,
         "head": options.head,
         "base_python": options.base_python,
         "head_python": options.head_python,
-        "limits": _limits(options) or None,
-        "limits_from": _side(options),
-        "allow_incomparable": options.allow_incomparable or None,
-        **_stop_conditions(options),
+        "limits": _limits(options),
+        "limits_from": options.limits_from,
+        "allow_incomparable": options.allow_incomparable,
+        "pairs": None if pairs is None else check_pairs(pairs),
+        "until_decided": options.until_decided,
+        "time_s": _time_s(options),
+        "unchanged_from": options.unchanged_from,
         "launch_timeout_s": _timeout(options),
-        "arguments": parse_arguments(options.arguments, cwd=cwd, repository=top) or None,
+        "arguments": parse_arguments(options.arguments, cwd=cwd, repository=top),
     }
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def _time_s(options: argparse.Namespace) -> float | None:
+    return None if options.time is None else parse_duration(options.time)
 
 
 def _limits(options: argparse.Namespace) -> Mapping[str, str]:
@@ -162,30 +182,6 @@ def _limits(options: argparse.Namespace) -> Mapping[str, str]:
             "example step_time_s=3%"
         )
     return limits.by_metric
-
-
-def _side(options: argparse.Namespace) -> str | None:
-    from gpubench_plugin.compare.effective_limits import SIDES
-
-    side: str | None = options.limits_from
-    if side is not None and side not in SIDES:
-        raise invalid_choice("--limits-from", side, SIDES)
-    return side
-
-
-def _stop_conditions(options: argparse.Namespace) -> dict[str, Any]:
-    """Stop conditions of the comparison; ``--pairs`` ends an earlier ``--until-decided``."""
-    from gpubench_plugin.cli.ab.request import check_pairs, check_unchanged_from, parse_duration
-
-    pairs, unchanged_from = options.pairs, options.unchanged_from
-    if options.until_decided and pairs is not None:
-        raise UsageProblem(f"--pairs={pairs}: cannot be combined with --until-decided")
-    return {
-        "pairs": None if pairs is None else check_pairs(pairs),
-        "until_decided": options.until_decided or (None if pairs is None else False),
-        "time_s": None if options.time is None else parse_duration(options.time),
-        "unchanged_from": None if unchanged_from is None else check_unchanged_from(unchanged_from),
-    }
 
 
 def _timeout(options: argparse.Namespace) -> float | None:
@@ -205,18 +201,16 @@ def _output(text: str | None) -> Path | None:
 
 
 def _report(
-    compared: ComparisonResult, request: Request, format_name: str, output: Path | None
+    compared: comparison.ComparisonResult, request: Request, format_name: str, output: Path | None
 ) -> None:
-    from gpubench_plugin.cli.ab.comparison import rendered, write_files
-
-    comparison = compared.comparison
-    write_files(compared.folder, comparison)
+    verdicts = compared.comparison
+    comparison.write_files(compared.folder, verdicts)
     terminal = output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else 120  # a log shows whole names
-    text = rendered(comparison, format_name, width=width, color=terminal)
+    text = comparison.rendered(verdicts, format_name, width=width, color=terminal)
     # The output comes last: GitHub's page is written even if its disk is full.
     command = ["gpubench", "ab", *request.options()]
-    annotations, problem = github.publish(comparison, compared.locations, reproduce=command)
+    annotations, problem = github.publish(verdicts, compared.locations, reproduce=command)
     sys.stdout.write("".join(f"{line}\n" for line in annotations))
     sys.stderr.write(f"gpubench ab: {problem}\n" * bool(problem))
     if output is None:
@@ -226,7 +220,7 @@ def _report(
         json_files.write_text(output, text)
 
 
-def _exit_code(compared: ComparisonResult) -> ExitCode:
+def _exit_code(compared: comparison.ComparisonResult) -> ExitCode:
     """Exit code: a newly failing benchmark is a regression; no verdicts is an error."""
     has_unchecked = any(verdict.is_unchecked for verdict in compared.comparison.verdicts)
     if compared.comparison.count("regressed") or compared.broken or has_unchecked:

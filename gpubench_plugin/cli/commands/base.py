@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
 class Command(ABC):
     """A subcommand, named after its module.
 
-    A module of a command imports nothing heavy: all of them are loaded to parse the command line.
+    Its module imports nothing heavy, since ``gpubench --help`` loads those of all commands.
     """
 
     help: ClassVar[str]

@@ -22,6 +22,7 @@ from gpubench_plugin.cli.commands._places import (
     glyphs,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
+from gpubench_plugin.compare.comparison import compare_paired, compare_runs
 from gpubench_plugin.compare.looks import UNCHANGED_FROM, UNCHANGED_FROM_CHOICES
 from gpubench_plugin.compare.matched_metrics import judged_metrics, rate_of
 from gpubench_plugin.config.limits import Limit
@@ -32,8 +33,8 @@ from gpubench_plugin.core.words import counted
 from gpubench_plugin.reports.formats.base import Format, Page
 
 _METRIC_LIMIT: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*=\s*(?P<limit>.*)", re.DOTALL)
+# An absolute bound written as a formula, step_time_s<=0.25, without = after the metric.
 _MISTYPED_BOUND: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*(?P<limit>[<>]=.*)", re.DOTALL)
-"""An absolute bound written as a formula, ``step_time_s<=0.25``, without ``=`` after the metric."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,8 +189,6 @@ def _validate(options: argparse.Namespace) -> None:
 
 
 def _compare_paired(options: argparse.Namespace, limits: LimitOptions) -> list[Compared]:
-    from gpubench_plugin.compare.comparison import compare_paired
-
     with Locations.of(options).resolver() as resolver:
         launches = [resolver.run(text) for text in (*options.base, *options.head)]
     pairs = len(options.base)
@@ -226,8 +225,6 @@ def _run_key(run: Run) -> str:
 
 def _compare_with_first(options: argparse.Namespace, limits: LimitOptions) -> list[Compared]:
     """One comparison per head; one of several heads with nothing comparable gets a note instead."""
-    from gpubench_plugin.compare.comparison import compare_runs
-
     with Locations.of(options).resolver() as resolver:
         references = [resolver.run(text) for text in options.runs]
     base, *heads = limits.apply(*(_identified(reference.run) for reference in references))

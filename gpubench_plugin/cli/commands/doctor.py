@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import (
     add_format,
@@ -19,15 +19,14 @@ from gpubench_plugin.cli.commands._places import (
     results_dir_of,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
+from gpubench_plugin.cli.doctor import machine as machines
+from gpubench_plugin.cli.doctor.checks import examine
+from gpubench_plugin.cli.doctor.machine import Finding, Machine
 from gpubench_plugin.core import catalog
 from gpubench_plugin.environment.child_process import ChildError
 from gpubench_plugin.environment.hardware import usable_cores
 from gpubench_plugin.environment.system_facts import package_versions
 from gpubench_plugin.reports.table import wrapped
-
-if TYPE_CHECKING:
-    from gpubench_plugin.cli.doctor.finding import Finding
-    from gpubench_plugin.cli.doctor.machine import Machine
 
 _PACKAGES: Final = (
     "pytest-gpubench",
@@ -55,10 +54,7 @@ class Doctor(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the report."""
-        from gpubench_plugin.cli.doctor.checks import examine
-        from gpubench_plugin.cli.doctor.machine import this_machine
-
-        with this_machine(results_dir_of(options)) as machine:
+        with machines.this_machine(results_dir_of(options)) as machine:
             findings = [*examine(machine)]
             support = _support(machine)
         if options.format == "json":

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from gpubench_plugin.baselines.benchmark_names import run_benchmarks, the_benchmark
+from gpubench_plugin.cli.ab.state import STATE
 from gpubench_plugin.cli.commands._places import (
     BENCHMARK,
     Locations,
@@ -19,9 +20,20 @@ from gpubench_plugin.cli.commands._places import (
     output_width,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
+from gpubench_plugin.cli.explain.comparison import explain_comparison
+from gpubench_plugin.cli.explain.measurement import explain_measurement
+from gpubench_plugin.cli.explain.run import explain_run
 from gpubench_plugin.core.errors import BrokenFile, UsageProblem
-from gpubench_plugin.reports.explanation import Explanation, explanation_as_json, explanation_lines
+from gpubench_plugin.core.records import LAST
+from gpubench_plugin.reports.explanation import (
+    Explanation,
+    explanation_as_json,
+    explanation_lines,
+)
 from gpubench_plugin.reports.markup import painted, plain
+from gpubench_plugin.results import verdicts
+from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.run_directory import find_run, runs_in
 
 if TYPE_CHECKING:
     import argparse
@@ -29,9 +41,8 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.results.run_directory import RunDirectory
 
-_LATEST: Final = "last"
+# Names that a message lists: about a line of a terminal each.
 _MAX_NAMES: Final = 5
-"""Names that a message lists: about a line of a terminal each."""
 
 
 class Explain(Command):
@@ -73,8 +84,6 @@ def _explanation(text: str, benchmark: str, paths: Locations) -> Explanation:
         UsageProblem: no run or comparison of this name, or several; so for the benchmark.
         ResultsError: a file cannot be read.
     """
-    from gpubench_plugin.cli.explain.comparison import explain_comparison
-
     if not text:
         raise UsageProblem("RUN|COMPARISON: empty; allowed: a folder, an id, or last")
     if (comparison := _comparison(text, paths)) is not None:
@@ -87,61 +96,40 @@ def _explanation(text: str, benchmark: str, paths: Locations) -> Explanation:
 def _comparison(text: str, paths: Locations) -> Path | None:
     """Folder of the comparison named by `text`; None if there is none."""
     comparisons = _comparisons(paths)
-    if text == _LATEST:
-        latest_run = max(_run_ids(paths), default="")
-        return next((folder for folder in comparisons[-1:] if folder.name > latest_run), None)
-    candidates = (paths.cwd / text, paths.results_dir / text, paths.results_dir / "ab" / text)
-    if (folder := next(filter(_is_comparison, candidates), None)) is not None:
-        return folder
-    matches = [folder for folder in comparisons if folder.name.startswith(text)]
-    runs = [run_id for run_id in _run_ids(paths) if run_id.startswith(text)]
-    if matches and len(matches) + len(runs) > 1:
-        names = [*(folder.name for folder in matches), *runs]
-        latest = ", ".join(names[-_MAX_NAMES:])
-        raise UsageProblem(f"{len(names)} runs and comparisons start with {text!r}: {latest}")
-    return matches[0] if matches else None
+    runs = [run.run_id for run in runs_in(paths.results_dir)]
+    if text == LAST:
+        latest = max(comparisons, default="")
+        return comparisons[latest] if latest > max(runs, default="") else None
+    for folder in (paths.cwd / text, paths.results_dir / text, paths.results_dir / "ab" / text):
+        if os.path.isfile(folder / STATE):  # noqa: PTH113 # False for any name, however odd
+            return folder
+    matches = [name for name in (*comparisons, *runs) if name.startswith(text)]
+    if not matches or matches[0] not in comparisons:
+        return None
+    if len(matches) > 1:
+        latest = ", ".join(matches[-_MAX_NAMES:])
+        raise UsageProblem(f"{len(matches)} runs and comparisons start with {text!r}: {latest}")
+    return comparisons[matches[0]]
 
 
-def _comparisons(paths: Locations) -> list[Path]:
-    """Folders of all comparisons, oldest first."""
-    folders = filter(_is_comparison, (paths.results_dir / "ab").glob("*/"))
-    return sorted(folders, key=lambda folder: folder.name)
-
-
-def _is_comparison(folder: Path) -> bool:
-    from gpubench_plugin.cli.ab.state import STATE
-
-    with suppress(OSError, ValueError):  # a name too long or with a null byte, no permission
-        return (folder / STATE).is_file()
-    return False
-
-
-def _run_ids(paths: Locations) -> list[str]:
-    from gpubench_plugin.results.run_directory import runs_in
-
-    return [run.run_id for run in runs_in(paths.results_dir)]
+def _comparisons(paths: Locations) -> dict[str, Path]:
+    """Folders of all comparisons by id, oldest first."""
+    files = sorted((paths.results_dir / "ab").glob(f"*/{STATE}"))
+    return {file.parent.name: file.parent for file in files}
 
 
 def _directory(text: str, paths: Locations) -> RunDirectory:
     """Resolve `text` to a run directory; the error also lists the latest comparisons."""
-    from gpubench_plugin.results.run_directory import find_run
-
     try:
         return find_run(paths.results_dir, text, cwd=paths.cwd)
     except UsageProblem as error:
-        names = [folder.name for folder in reversed(_comparisons(paths))][:_MAX_NAMES]
+        names = [*_comparisons(paths)][: -_MAX_NAMES - 1 : -1]
         if not names or os.sep in text:
             raise
         raise UsageProblem(f"{error}; the latest comparisons: {', '.join(names)}") from None
 
 
 def _explained_run(text: str, benchmark: str, paths: Locations) -> Explanation:
-    from gpubench_plugin.baselines.benchmark_names import run_benchmarks, the_benchmark
-    from gpubench_plugin.cli.explain.measurement import explain_measurement
-    from gpubench_plugin.cli.explain.run import explain_run
-    from gpubench_plugin.results import verdicts
-    from gpubench_plugin.results.reader import StoredRun
-
     directory = _directory(text, paths)
     stored = StoredRun(directory)
     run = stored.run()

@@ -6,29 +6,28 @@ clocks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from gpubench_plugin.cli.doctor import gpus as gpu_checks
-from gpubench_plugin.cli.doctor import processors, software, storage
-from gpubench_plugin.cli.doctor.finding import Finding, unknown
-from gpubench_plugin.cli.doctor.machine import Gpu, Machine
+from gpubench_plugin.cli.doctor import host, software
+from gpubench_plugin.cli.doctor.machine import Finding, Gpu, Machine, unknown
 from gpubench_plugin.environment.child_process import ChildError
 
 MACHINE_CHECKS: Final[tuple[Callable[[Machine], Finding], ...]] = (
-    processors.governor,
-    processors.turbo,
-    processors.load,
-    processors.hyperthreads,
-    processors.cpu_quota,
-    processors.stolen_time,
-    storage.swap,
-    storage.huge_pages,
-    storage.shared_memory,
-    storage.disk_results,
-    storage.disk_temporary,
+    host.governor,
+    host.turbo,
+    host.load,
+    host.hyperthreads,
+    host.cpu_quota,
+    host.stolen_time,
+    host.swap,
+    host.huge_pages,
+    host.shared_memory,
+    host.disk_results,
+    host.disk_temporary,
 )
 GPU_CHECKS: Final[tuple[Callable[[Gpu], Finding], ...]] = (
     gpu_checks.clocks,
@@ -50,10 +49,7 @@ def examine(machine: Machine) -> Iterator[Finding]:
     """Findings of all checks; those of a GPU once for each."""
     for check in MACHINE_CHECKS:
         yield replace(_safe(partial(check, machine)), name=check.__name__, section="machine")
-    gpus, failure = _gpus(machine)
-    if failure is not None:
-        yield replace(failure, name="gpus", section="GPUs")
-    for gpu in gpus:
+    for gpu in machine.gpus:
         device = f"GPU {gpu.index} ({gpu.name})"
         for gpu_check in GPU_CHECKS:
             finding = _safe(partial(gpu_check, gpu))
@@ -61,14 +57,6 @@ def examine(machine: Machine) -> Iterator[Finding]:
             yield replace(finding, name=name, section=device, device=device)
     for check in SOFTWARE_CHECKS:
         yield replace(_safe(partial(check, machine)), name=check.__name__, section="software")
-
-
-def _gpus(machine: Machine) -> tuple[Sequence[Gpu], Finding | None]:
-    """The GPUs; none with the reason if they cannot be listed."""
-    try:
-        return machine.gpus, None
-    except Exception as error:  # as of _safe
-        return (), unknown(f"{type(error).__name__}: {error}")
 
 
 def _safe(check: Callable[[], Finding]) -> Finding:

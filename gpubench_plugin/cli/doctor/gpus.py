@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gpubench_plugin.cli.doctor.finding import Finding, ok, unknown, warning
-from gpubench_plugin.cli.doctor.machine import Gpu
+from gpubench_plugin.cli.doctor.machine import Finding, Gpu, ok, unknown, warning
 from gpubench_plugin.core.words import byte_size, counted
 from gpubench_plugin.environment import nvml
 from gpubench_plugin.environment.hardware import held_clock_mhz
 
-_UNCORRECTED: Final = 1
-_SINCE_START: Final = 0
-"""NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC."""
-
+_UNCORRECTED: Final = 1  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED
+_SINCE_START: Final = 0  # NVML_VOLATILE_ECC
+# Memory of a GPU without processes that the driver may hold, ECC and its own.
 _IDLE_BYTES: Final = 2 * 2**30
-"""Memory of a GPU without processes that the driver may hold, ECC and its own. Not measured."""
 
 _NO_ANSWER: Final = "the GPU or its driver does not tell"
 

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from itertools import combinations
 from typing import Any, Final
 
-from gpubench_plugin.cli.doctor.finding import Finding, ok, unknown, warning
-from gpubench_plugin.cli.doctor.machine import Gpu, Machine
+from gpubench_plugin.cli.doctor.machine import Finding, Gpu, Machine, ok, unknown, warning
 from gpubench_plugin.core.words import counted
 from gpubench_plugin.environment import nvml
 from gpubench_plugin.environment.child_process import ChildError
@@ -24,7 +23,9 @@ def driver(machine: Machine) -> Finding:
     """NVIDIA's driver, and whether torch was built for a CUDA that it runs."""
     if machine.library is None:
         return _without_library(machine)
-    value = f"{machine.driver or '?'}, CUDA {_version(machine.driver_cuda)}"
+    driver_cuda = nvml.driver_cuda(machine.library)
+    version = nvml.text(nvml.answer(machine.library, "nvmlSystemGetDriverVersion"))
+    value = f"{version or '?'}, CUDA {_version(driver_cuda)}"
     if lost := [str(index) for index, gpu in machine.visible.items() if gpu is None]:
         return warning(
             f"{value}; no answer of GPU {', '.join(lost)}",
@@ -37,7 +38,7 @@ def driver(machine: Machine) -> Finding:
     value += f"; torch {torch['version']}"
     if not machine.gpus:
         return ok(f"{value}; no GPU visible")
-    return _match(value, machine.driver_cuda, torch)
+    return _match(value, driver_cuda, torch)
 
 
 def _without_library(machine: Machine) -> Finding:

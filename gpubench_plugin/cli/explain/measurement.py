@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.core.quality_flags import (
-    CONTENDED,
-    DEPENDENT,
-    DRIFTING,
-    INSTRUMENTED,
-    MEANINGS,
-    NOT_CONVERGED,
-    SUSPENDED,
-    THROTTLED,
-    UNSTEADY,
-    doubtful_flags,
-)
+from gpubench_plugin.cli.explain.judged import CURES
+from gpubench_plugin.core.quality_flags import MEANINGS, doubtful_flags
 from gpubench_plugin.core.records import Measurement, Samples, confidence_bounds_of
 from gpubench_plugin.core.words import counted
 from gpubench_plugin.reports.explanation import Explanation, PlotPoint, Recommendation
@@ -27,21 +17,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.verdicts import VerdictDocument
 
 _STEP: Final = "step_time_s"
-
-CURES: Final[Mapping[str, str]] = {
-    CONTENDED: "close other programs; a longer --measure.max_time_s waits for a quiet period",
-    THROTTLED: "let the device cool down, or lock its clocks below the throttling point",
-    UNSTEADY: "warm up longer: --measure.warmup_max_s and --measure.warmup_max_rounds",
-    DRIFTING: (
-        "find what grows with each call (a list, a cache, memory), or warm up longer: "
-        "--measure.warmup_s"
-    ),
-    NOT_CONVERGED: "measure longer: --measure.max_time_s and --measure.max_rounds",
-    DEPENDENT: "more independent rounds: --measure.max_time_s",
-    SUSPENDED: "measure it again",
-    INSTRUMENTED: "measure without a debugger, tracer or debug mode",
-}
-"""Cure of each doubtful flag."""
 
 
 def explain_measurement(

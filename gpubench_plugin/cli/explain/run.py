@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.baselines.model import Reference
 from gpubench_plugin.baselines.resolve import Resolver
-from gpubench_plugin.cli.explain import limits
+from gpubench_plugin.cli.explain.judged import Measured, judged_explanation
 from gpubench_plugin.compare.comparability import Comparability
 from gpubench_plugin.compare.launch_values import FEWEST
 from gpubench_plugin.compare.matched_metrics import limit_source_of
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.words import counted, short_commit
-from gpubench_plugin.reports.explanation import (
-    Explanation,
-    PlotPoint,
-    Recommendation,
-    split_verdict,
-)
+from gpubench_plugin.reports.explanation import Explanation, Recommendation, split_verdict
 from gpubench_plugin.reports.text import Glyphs
 from gpubench_plugin.reports.verdicts import number
 
 if TYPE_CHECKING:
     from gpubench_plugin.core.records import Result, Run, Verdict
     from gpubench_plugin.results.verdicts import VerdictDocument
+
+_Sample = tuple["Run", "Result"]
 
 
 def explain_run(
@@ -39,22 +36,32 @@ def explain_run(
 ) -> Explanation:
     """Explain the verdicts of `benchmark` in `run`; the `resolver` loads its reference."""
     final = document.for_benchmark(benchmark)
-    reference = _load_reference(document.base_label, run, benchmark, resolver)
+    label = document.base_label
+    reference = _load_reference(label, run, benchmark, resolver)
     samples, incomparable = _samples(reference.runs, run, benchmark)
+    level_run, level = _level(samples)
     head = run.results.get(benchmark)
-    units = limits.units_of(final)
-    return Explanation(
+    pinned = sum(result.pinned for _, result in samples)
+    measured: list[Measured] = [
+        (sample.run_id or sample.label, "pinned run" if result.pinned else "earlier run", result)
+        for sample, result in samples
+    ]
+    if head is not None:
+        measured.append((run.run_id or run.label, "this run", head))
+    return judged_explanation(
+        final,
+        measured,
+        stated={
+            "base": level.limits if level is not None else {},
+            "head": head.limits if head is not None else {},
+        },
         benchmark=benchmark,
-        subject=f"run {run.run_id}, judged against {document.base_label or 'earlier runs'}",
+        subject=f"run {run.run_id}, judged against {label or 'earlier runs'}",
         noun="run",
-        points=tuple(_points(samples, run, head, units)),
-        units=units,
-        verdicts=final,
-        limits=_limits(final, samples, head),
-        facts=(*_counts(samples, incomparable), *_levels(final, glyphs)),
+        facts=(*_counts(len(samples), pinned, incomparable), *_levels(final, glyphs)),
         environment_differences=document.differences,
-        notes=(*document.notes, *(note for note in reference.notes if note not in document.notes)),
-        advice=tuple(_advice(final, samples, run, benchmark, document.base_label)),
+        notes=tuple(dict.fromkeys((*document.notes, *reference.notes))),
+        advice=tuple(_advice(final, level_run, pinned, run, benchmark, label)),
     )
 
 
@@ -65,9 +72,6 @@ def _load_reference(label: str, run: Run, benchmark: str, resolver: Resolver) ->
     except GpubenchError as error:
         note = f"the runs it was judged against cannot be read any more: {error}"
         return Reference(label=label, kind="missing", notes=(note,))
-
-
-_Sample = tuple["Run", "Result"]
 
 
 def _samples(earlier_runs: Sequence[Run], run: Run, benchmark: str) -> tuple[list[_Sample], int]:
@@ -86,27 +90,6 @@ def _samples(earlier_runs: Sequence[Run], run: Run, benchmark: str) -> tuple[lis
     return comparable, len(measured) - len(comparable)
 
 
-def _points(
-    samples: Sequence[_Sample], run: Run, head: Result | None, metrics: Iterable[str]
-) -> Iterator[PlotPoint]:
-    own_sample = [(run, head)] if head is not None else []
-    for sample_run, result in (*samples, *own_sample):
-        yield PlotPoint.of(
-            result,
-            metrics,
-            label=sample_run.run_id or sample_run.label,
-            role="this run" if result is head else "pinned run" if result.pinned else "earlier run",
-        )
-
-
-def _limits(
-    final: Sequence[Verdict], samples: Sequence[_Sample], head: Result | None
-) -> dict[str, str]:
-    _, level = _level(samples)
-    base, head_limits = (part.limits if part is not None else {} for part in (level, head))
-    return limits.origins(final, base=base, head=head_limits)
-
-
 def _level(samples: Sequence[_Sample]) -> tuple[Run, Result] | tuple[None, None]:
     """The run that sets the level and limits, with its result."""
     sources = limit_source_of([result for _, result in samples])
@@ -114,17 +97,11 @@ def _level(samples: Sequence[_Sample]) -> tuple[Run, Result] | tuple[None, None]
     return next(matches, (None, None))
 
 
-def _counts(samples: Sequence[_Sample], incomparable: int) -> Iterator[str]:
+def _counts(samples: int, pinned: int, incomparable: int) -> Iterator[str]:
     if samples:
-        pinned = _pinned_count(samples)
-        pinned_text = f", {pinned} of them pinned" if pinned else ""
-        yield f"{counted(len(samples), 'earlier run')}{pinned_text}"
+        yield counted(samples, "earlier run") + f", {pinned} of them pinned" * bool(pinned)
     if incomparable:
         yield f"{counted(incomparable, 'earlier run')} not comparable with this run"
-
-
-def _pinned_count(samples: Sequence[_Sample]) -> int:
-    return sum(result.pinned for _, result in samples)
 
 
 def _levels(final: Sequence[Verdict], glyphs: Glyphs) -> Iterator[str]:
@@ -154,20 +131,18 @@ def _prediction(verdict: Verdict) -> tuple[float, float] | None:
 
 
 def _advice(
-    final: Sequence[Verdict], samples: Sequence[_Sample], run: Run, benchmark: str, label: str
+    final: Sequence[Verdict], level: Run | None, pinned: int, run: Run, benchmark: str, label: str
 ) -> Iterator[Recommendation]:
     """Advice for undecided metrics and regressions, except of absolute bounds."""
     kinds = {verdict.kind for verdict in final if verdict.method != "absolute"}
     if not kinds & {"inconclusive", "regressed"}:
         return
     history = any(verdict.method == "history" for verdict in final)
-    pinned_count = _pinned_count(samples)
-    if "inconclusive" in kinds and history and pinned_count < FEWEST:
+    if "inconclusive" in kinds and history and pinned < FEWEST:
         yield Recommendation(
-            text=f"{FEWEST} pinned runs of one commit (there are {pinned_count}):",
+            text=f"{FEWEST} pinned runs of one commit (there are {pinned}):",
             command=f"gpubench baseline set {shlex.quote(label)} RUN RUN ...",
         )
-    level, _ = _level(samples)
     base = short_commit(level.commit if level else "") or "REF"
     yield Recommendation(
         text="measure both sides alternately:",

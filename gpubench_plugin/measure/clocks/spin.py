@@ -8,7 +8,7 @@ from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
 _CALIBRATION_CYCLES = 1_000_000
 
 # Spins whose length tells the rate: the device waits some microseconds for their launch. The wrong
-# length of a shorter one does little harm to a block of 50 ms. Not measured.
+# length of a shorter one does little harm to a block of 50 ms.
 _LONG_S = 1e-3
 
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.measure.clocks.base import HostClock, Task
 from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
-from gpubench_plugin.measure.clocks.other_streams import counts
 from gpubench_plugin.measure.clocks.spin import Spin
-from gpubench_plugin.measure.clocks.timed_calls import TimedCalls, falls_behind
+from gpubench_plugin.measure.clocks.timed_calls import TimedCalls, counts, falls_behind
 
 if TYPE_CHECKING:
     import torch
@@ -18,23 +17,21 @@ if TYPE_CHECKING:
 COST_CALLS = 6
 """Calls of :func:`step_cost`, whatever the step does: ranks that differ stay in step."""
 
-# Launch time over device time up to which the device is the slower side: 5% for their jitter. Not
-# measured.
+# Launch time over device time up to which the device is the slower side: 5% for their jitter.
 _DEVICE_BOUND_SHARE = 0.95
 
 # A launch costs the host a microsecond or more, and about a thousand fit into the queue: it is not
-# full for half of a spin this short, so that a longer wait is the step's own. Not measured.
+# full for half of a spin this short, so that a longer wait is the step's own.
 _QUEUE_FILLS_S = 2e-3
 
 # Lengths of a spin over the launch behind it: one that the launch surely does not outlast, and one
-# whose end shows in it. The constant covers the spin's own launch. Not measured.
+# whose end shows in it. The constant covers the spin's own launch.
 _OUTLASTING = 1.5
 _NOTICEABLE = 3.0
 _SPIN_S = 1e-4
 
 # Time of a call over that of the slower of launch and work from which other streams are the slowest
-# part: 2% for the host's jitter. Over the device's work alone, which varies less, 0.5%. Not
-# measured.
+# part: 2% for the host's jitter. Over the device's work alone, which varies less, 0.5%.
 _OTHERS_SHARE = 1.02
 _OTHERS_DEVICE_SHARE = 1.005
 

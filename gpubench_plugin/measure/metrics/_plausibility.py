@@ -1,4 +1,4 @@
-"""Plausibility checks of measured numbers, and totals and rates shared by metrics.
+"""Plausibility checks of measured numbers.
 
 A number that cannot be true is refused, with the reason, instead of being reported.
 """
@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from math import fsum
 
 from gpubench_plugin.core.errors import MeasurementError
-from gpubench_plugin.core.records import Metric, Observation, Samples
+from gpubench_plugin.core.records import Metric, Observation
 from gpubench_plugin.core.words import decimal_rate
 from gpubench_plugin.measure.metrics._peaks import (
     CACHE_FACTOR,
@@ -21,32 +20,8 @@ from gpubench_plugin.measure.metrics._peaks import (
     flops_peak,
     plausibility_limits,
 )
+from gpubench_plugin.measure.metrics._rates import flops_per_device, per_second
 from gpubench_plugin.measure.recording import impossible_index
-
-
-def timed_s(samples: Samples) -> float:
-    """Total length of all timed blocks in seconds."""
-    return fsum(samples.block_s)
-
-
-def per_second(amount: float, samples: Samples) -> float:
-    """Rate for an `amount` of work per call.
-
-    A rate is total work over total time, never work over a median: the median hides every stall
-    that hits fewer than half of the calls.
-    """
-    return amount * samples.calls / timed_s(samples)
-
-
-def flops_per_device(observation: Observation) -> float | None:
-    """FLOP/s per device, averaged over ranks, for TFLOP/s and MFU; None if none were counted.
-
-    Each rank has one device. Per device is how the field reports it: A. Chowdhery et al., PaLM
-    (2022), appendix B, https://arxiv.org/abs/2204.02311.
-    """
-    if not observation.work.flops:
-        return None
-    return per_second(observation.work.flops, observation.samples) / observation.world_size
 
 
 def check_times(observation: Observation) -> None:
@@ -58,9 +33,8 @@ def check_times(observation: Observation) -> None:
     timer = observation.samples.timer
     _check_times(f"duration of {timer}", observation.samples.durations_s)
     _check_times(f"block of {timer}", observation.samples.block_s)
-    if (sketch := observation.samples.sketch) is not None:
-        _check_times(f"shortest duration of {timer}", (sketch.least,))
-        _check_times(f"total of the durations of {timer}", (sketch.total,))
+    if observation.samples.sample_s:
+        _check_times(f"sampled duration of {timer}", observation.samples.sample_s)
     for rank in observation.ranks:  # else slower ranks would hide a clock that stood still
         _check_times(f"shortest duration of {timer} on rank {rank.rank}", (rank.min_s,))
         _check_times(f"longest duration of {timer} on rank {rank.rank}", (rank.max_s,))
@@ -137,15 +111,3 @@ def _above_peak(mfu: float, observation: Observation) -> MeasurementError:
         f"{observation.precision} peak of {observation.device_name} is {peak_text}; the FLOPs "
         "of a call or the clock are wrong"
     )
-
-
-def rounds_s(samples: Samples) -> tuple[float, ...]:
-    """Rounds in seconds per call; single durations if they fill no round."""
-    return samples.rounds_s or samples.durations_s
-
-
-def median_step_s(samples: Samples) -> float:
-    """Median round in seconds per call, the definition of ``step_time_s``."""
-    import numpy as np
-
-    return float(np.median(np.asarray(rounds_s(samples))))

@@ -1,4 +1,4 @@
-"""Rates of work with confidence intervals, and a check against the median."""
+"""Totals and rates that metrics share, with confidence intervals and a check of the median."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from gpubench_plugin.core.records import (
     confidence_bounds_of,
 )
 from gpubench_plugin.core.student import t_quantile
-from gpubench_plugin.measure.metrics._plausibility import median_step_s, per_second, timed_s
 
 # Batches of blocks put dependent neighbours together. A 95% interval covers the rate of 100
 # independent blocks in 94% of simulated runs, of AR(1) blocks with φ = 0.5 in 94%; without
@@ -23,8 +22,45 @@ from gpubench_plugin.measure.metrics._plausibility import median_step_s, per_sec
 # `dependent`, and no interval is shown (docs/evidence/rate_interval.md).
 _BATCHES = 10
 
-# Ratio of mean and median call beyond which the median misleads about throughput; not measured.
+# Ratio of mean and median call beyond which the median misleads about throughput.
 _APART = 1.1
+
+
+def timed_s(samples: Samples) -> float:
+    """Total length of all timed blocks in seconds."""
+    return math.fsum(samples.block_s)
+
+
+def per_second(amount: float, samples: Samples) -> float:
+    """Rate for an `amount` of work per call.
+
+    A rate is total work over total time, never work over a median: the median hides every stall
+    that hits fewer than half of the calls.
+    """
+    return amount * samples.calls / timed_s(samples)
+
+
+def flops_per_device(observation: Observation) -> float | None:
+    """FLOP/s per device, averaged over ranks, for TFLOP/s and MFU; None if none were counted.
+
+    Each rank has one device. Per device is how the field reports it: A. Chowdhery et al., PaLM
+    (2022), appendix B, https://arxiv.org/abs/2204.02311.
+    """
+    if not observation.work.flops:
+        return None
+    return per_second(observation.work.flops, observation.samples) / observation.world_size
+
+
+def rounds_s(samples: Samples) -> tuple[float, ...]:
+    """Rounds in seconds per call; single durations if they fill no round."""
+    return samples.rounds_s or samples.durations_s
+
+
+def median_step_s(samples: Samples) -> float:
+    """Median round in seconds per call, the definition of ``step_time_s``."""
+    import numpy as np
+
+    return float(np.median(np.asarray(rounds_s(samples))))
 
 
 def rate(name: str, amount: float, unit: str, observation: Observation) -> Iterator[Metric]:

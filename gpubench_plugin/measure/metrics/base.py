@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
+from typing import NamedTuple
 
 from gpubench_plugin.core.catalog import Function
 from gpubench_plugin.core.records import Better, Metric, Observation
@@ -60,31 +61,62 @@ Compute = Callable[[Observation], Iterable[Metric]]
 """Function of an observation that returns the metrics that apply to it."""
 
 
+class Fact(NamedTuple):
+    """Metric that is a fact of observations by the same name."""
+
+    meaning: str
+    unit: str
+    better: Better = "none"
+
+
 class MetricSource(Function[[Observation], Iterable[Metric]]):
-    """Function that computes related metrics, and their meanings."""
+    """Function that computes related metrics, and their meanings.
+
+    It applies to observations with a fact whose name begins with `needs`, if that is not empty.
+    """
 
     decorator = "gpubench_plugin.measure.metrics.metrics"
 
-    def __init__(self, compute: Compute, *, where: str, produces: Mapping[str, str]):
+    def __init__(
+        self, compute: Compute, *, where: str, produces: Mapping[str, str], needs: str = ""
+    ):
         super().__init__(compute)
         self.where = where
         self.produces = produces
+        self._needs = needs
+
+    def __call__(self, observation: Observation) -> Iterable[Metric]:
+        """Metrics of the `observation`, none if it lacks what they are computed from."""
+        if self._needs and not any(name.startswith(self._needs) for name in observation.facts):
+            return ()
+        return super().__call__(observation)
 
 
 BASE = MetricSource
 
 
-def metrics(where: str = "everywhere", /, **produces: str) -> Callable[[Compute], MetricSource]:
+def metrics(
+    where: str = "everywhere", /, *, needs: str = "", **produces: str
+) -> Callable[[Compute], MetricSource]:
     """Decorator of a function that computes metrics from an observation.
 
-    `where` tells where they apply, `produces` maps the name of each to its meaning in a line.
+    `where` tells where they apply, `produces` maps the name of each to its meaning in a line. The
+    function is called for observations with a fact whose name begins with `needs`.
     """
-    return partial(MetricSource, where=where, produces=produces)
+    return partial(MetricSource, where=where, produces=produces, needs=needs)
 
 
-def fact(
-    observation: Observation, name: str, unit: str, better: Better = "none"
-) -> Iterator[Metric]:
-    """Metric of the fact `name`, if the observation has it."""
-    if name in observation.facts:
-        yield Metric(name=name, value=observation.facts[name], unit=unit, better=better)
+def facts(
+    name: str, description: str, where: str, /, *, module: str, **metrics: Fact
+) -> MetricSource:
+    """Source called `name` of `module` whose `metrics` are facts of the observation by name."""
+
+    def compute(observation: Observation) -> Iterator[Metric]:
+        for metric, (_, unit, better) in metrics.items():
+            if metric in observation.facts:
+                value = observation.facts[metric]
+                yield Metric(name=metric, value=value, unit=unit, better=better)
+
+    compute.__name__, compute.__doc__, compute.__module__ = name, description, module
+    meanings = {metric: meaning for metric, (meaning, _, _) in metrics.items()}
+    return MetricSource(compute, where=where, produces=meanings)

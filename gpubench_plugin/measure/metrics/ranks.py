@@ -1,4 +1,4 @@
-"""Metrics of ranks: pipelines, collectives, skew, communication, experts, phases, memory."""
+"""Metrics of ranks: pipelines, collectives, communication, experts, phases, memory."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import Metric, Observation
-from gpubench_plugin.measure.metrics._plausibility import median_step_s
-from gpubench_plugin.measure.metrics._rates import meanings, rate
-from gpubench_plugin.measure.metrics.base import fact, metrics
+from gpubench_plugin.measure.metrics._rates import meanings, median_step_s, rate
+from gpubench_plugin.measure.metrics.base import Fact, facts, metrics
 
 
 @metrics(
     "pipelines of 2 ranks or more",
+    needs="one_process_s",
     one_process_s="Time of one process for the same work, measured alternately",
     speed_up="Time of one process over the pipeline's median",
     ideal_speed_up="Ideal speed-up with free communication: M·w/(M + w - 1)",
@@ -40,6 +40,7 @@ def pipeline(observation: Observation) -> Iterator[Metric]:
 
 @metrics(
     "collectives",
+    needs="collective_bytes",
     **meanings(algbw_bytes_per_s="Size of the message over the time of a collective"),
 )
 def algbw(observation: Observation) -> Iterator[Metric]:
@@ -47,13 +48,13 @@ def algbw(observation: Observation) -> Iterator[Metric]:
 
     Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
     """
-    if "collective_bytes" in observation.facts:
-        size = observation.facts["collective_bytes"]
-        yield from rate("algbw_bytes_per_s", size, "bytes/s", observation)
+    size = observation.facts["collective_bytes"]
+    yield from rate("algbw_bytes_per_s", size, "bytes/s", observation)
 
 
 @metrics(
     "collectives",
+    needs="bus_factor",
     **meanings(busbw_bytes_per_s="Algorithm bandwidth times the bus factor"),
 )
 def busbw(observation: Observation) -> Iterator[Metric]:
@@ -61,52 +62,42 @@ def busbw(observation: Observation) -> Iterator[Metric]:
 
     Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
     """
-    if {"collective_bytes", "bus_factor"} <= observation.facts.keys():
-        size = observation.facts["collective_bytes"] * observation.facts["bus_factor"]
-        yield from rate("busbw_bytes_per_s", size, "bytes/s", observation)
-
-
-@metrics("2 ranks or more", rank_skew_s="Median of the slowest rank minus that of the fastest")
-def rank_skew(observation: Observation) -> Iterator[Metric]:
-    """Range of the ranks' median rounds."""
-    if len(observation.ranks) > 1:
-        medians = [rank.median_s for rank in observation.ranks]
-        skew_s = max(medians) - min(medians)
-        yield Metric(name="rank_skew_s", value=skew_s, unit="s", better="lower")
+    size = observation.facts["collective_bytes"] * observation.facts["bus_factor"]
+    yield from rate("busbw_bytes_per_s", size, "bytes/s", observation)
 
 
 @metrics(
     "benchmarks using the fixture exposed_communication",
+    needs="step_exchanging_s",
     exposed_communication_s="Time that gradient exchange adds to the median step",
 )
 def exposed_communication(observation: Observation) -> Iterator[Metric]:
     """Median step with the exchange minus that without; noise can make a small one negative."""
-    facts = observation.facts
-    if {"step_exchanging_s", "step_alone_s"} <= facts.keys():
-        exposed_s = facts["step_exchanging_s"] - facts["step_alone_s"]
-        yield Metric(name="exposed_communication_s", value=exposed_s, unit="s", better="lower")
+    exposed_s = observation.facts["step_exchanging_s"] - observation.facts["step_alone_s"]
+    yield Metric(name="exposed_communication_s", value=exposed_s, unit="s", better="lower")
 
 
-@metrics(
+expert_load = facts(
+    "expert_load",
+    "Load and dropped visits, each of the rank with most, and cache hits.",
     "mixture-of-experts layers",
-    expert_load="Rows computed by the busiest rank, relative to an even share",
-    expert_capacity="Maximum token visits per expert and rank",
-    dropped_fraction="Token visits dropped at full experts, on the rank with most",
-    expert_cache_hit_fraction="Expert uses served from the device cache",
+    module=__name__,
+    expert_load=Fact("Rows computed by the busiest rank, relative to an even share", "1", "lower"),
+    expert_capacity=Fact("Maximum token visits per expert and rank", "count"),
+    dropped_fraction=Fact(
+        "Token visits dropped at full experts, on the rank with most", "fraction", "lower"
+    ),
+    expert_cache_hit_fraction=Fact(
+        "Expert uses served from the device cache", "fraction", "higher"
+    ),
 )
-def expert_load(observation: Observation) -> Iterator[Metric]:
-    """Load and dropped visits, each of the rank with most, and cache hits."""
-    yield from fact(observation, "expert_load", "1", "lower")
-    yield from fact(observation, "expert_capacity", "count")
-    yield from fact(observation, "dropped_fraction", "fraction", "lower")
-    yield from fact(observation, "expert_cache_hit_fraction", "fraction", "higher")
-
 
 _PREFIX, _SUFFIX = "phase_", "_s"
 
 
 @metrics(
     "mixture-of-experts layers",
+    needs="phase_",
     phase_experts_s="Forward time of a phase, here experts; one metric phase_<name>_s each",
     phase_experts_share="Share of the phase in all phases; one metric phase_<name>_share each",
 )
@@ -127,12 +118,13 @@ def phases(observation: Observation) -> Iterator[Metric]:
             yield Metric(name=f"phase_{name}_share", value=seconds / total, unit="fraction")
 
 
-@metrics(
+peak_memory = facts(
+    "peak_memory",
+    "Peak memory of tensors on any rank, and of a process.",
     "cpu, cuda, xpu",
-    peak_memory_bytes="Peak memory of tensors, on the rank with the highest peak",
-    process_peak_memory_bytes="CPU: peak resident size of a process",
+    module=__name__,
+    peak_memory_bytes=Fact(
+        "Peak memory of tensors, on the rank with the highest peak", "bytes", "lower"
+    ),
+    process_peak_memory_bytes=Fact("CPU: peak resident size of a process", "bytes", "lower"),
 )
-def peak_memory(observation: Observation) -> Iterator[Metric]:
-    """Peak memory of tensors on any rank, and of a process."""
-    yield from fact(observation, "peak_memory_bytes", "bytes", "lower")
-    yield from fact(observation, "process_peak_memory_bytes", "bytes", "lower")

@@ -8,8 +8,7 @@ from statistics import median
 
 from gpubench_plugin.core.records import CONFIDENCE, Metric, Observation, Samples, has_quantile
 from gpubench_plugin.measure.interval import median_interval
-from gpubench_plugin.measure.metrics._plausibility import rounds_s
-from gpubench_plugin.measure.metrics._rates import meanings, rate
+from gpubench_plugin.measure.metrics._rates import meanings, median_step_s, rate, rounds_s, timed_s
 from gpubench_plugin.measure.metrics.base import metrics
 
 _QUANTILES = {"step_time_p95_s": 0.95, "step_time_p99_s": 0.99}
@@ -31,8 +30,8 @@ def step_time(observation: Observation) -> Iterator[Metric]:
 
     The level of the interval is the fact ``confidence``, 95% by default; too few rounds have none.
     Without ``effective_rounds`` the rounds are too few to estimate their autocorrelation, and are
-    taken as independent. Percentiles are interpolated linearly or come from the sketch, and need a
-    duration beyond them.
+    taken as independent. Percentiles are interpolated linearly, of too many durations to store in
+    a sample of them, and need a duration beyond them.
     """
     rounds = rounds_s(observation.samples)
     interval = median_interval(rounds, observation.facts.get("confidence", CONFIDENCE))
@@ -64,15 +63,12 @@ def _spread(observation: Observation) -> Iterator[Metric]:
 
 
 def _statistics(samples: Samples, fractions: Iterable[float]) -> tuple[float, ...]:
-    """Mean, minimum, maximum and the quantiles of all durations; a sketch may lack quantiles."""
+    """Mean, minimum, maximum and the quantiles of all durations."""
     import numpy as np
 
-    if (sketch := samples.sketch) is not None:
-        quantiles = sketch.quantiles(list(fractions)) if sketch.kll else ()
-        return (sketch.mean, sketch.least, sketch.most, *quantiles)
-    durations = np.asarray(samples.durations_s)
-    extremes = durations.mean(), durations.min(), durations.max()
-    return (*extremes, *np.quantile(durations, list(fractions)))
+    spread = np.asarray(samples.spread_s)
+    mean_s = timed_s(samples) / samples.calls if samples.sample_s else spread.mean()
+    return (mean_s, spread.min(), spread.max(), *np.quantile(spread, list(fractions)))
 
 
 def _seconds(name: str, value: float) -> Metric:
@@ -107,12 +103,35 @@ def first_step(observation: Observation) -> Iterator[Metric]:
         yield Metric(name="first_step_s", value=value, unit="s", better="lower")
 
 
+@metrics("compiled models", compile_time_s="First call minus a steady one")
+def compile_time(observation: Observation) -> Iterator[Metric]:
+    """Extra time of the first step of a compiled model, the choice of kernels included.
+
+    None if an earlier call compiled it: then the first step is no longer than a steady one.
+    """
+    first_s = observation.samples.first_step_s
+    if first_s is None or not observation.facts.get("compiled"):
+        return
+    extra_s = first_s - median_step_s(observation.samples)
+    if extra_s > 0:
+        yield Metric(name="compile_time_s", value=extra_s, unit="s", better="lower")
+
+
+@metrics("2 ranks or more", rank_skew_s="Median of the slowest rank minus that of the fastest")
+def rank_skew(observation: Observation) -> Iterator[Metric]:
+    """Range of the ranks' median rounds."""
+    if len(observation.ranks) > 1:
+        medians = [rank.median_s for rank in observation.ranks]
+        skew_s = max(medians) - min(medians)
+        yield Metric(name="rank_skew_s", value=skew_s, unit="s", better="lower")
+
+
 @metrics(
     "inference of denoising models",
+    needs="iterations_per_call",
     **meanings(iterations_per_s="Denoising steps over the length of all blocks"),
 )
 def iterations(observation: Observation) -> Iterator[Metric]:
     """Denoising steps of a whole batch per second."""
-    if "iterations_per_call" in observation.facts:
-        amount = observation.facts["iterations_per_call"]
-        yield from rate("iterations_per_s", amount, "iterations/s", observation)
+    amount = observation.facts["iterations_per_call"]
+    yield from rate("iterations_per_s", amount, "iterations/s", observation)

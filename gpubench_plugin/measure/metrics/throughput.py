@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from gpubench_plugin.core.quality_flags import PRECISION_UNUSED
 from gpubench_plugin.core.records import Metric, Observation
 from gpubench_plugin.measure.metrics._peaks import flops_peak
-from gpubench_plugin.measure.metrics._plausibility import flops_per_device, median_step_s
-from gpubench_plugin.measure.metrics._rates import meanings, rate
+from gpubench_plugin.measure.metrics._rates import flops_per_device, meanings, median_step_s, rate
 from gpubench_plugin.measure.metrics.base import metrics
 
 

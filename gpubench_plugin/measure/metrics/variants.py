@@ -12,6 +12,7 @@ _VARIANT, _SPEED_UP = "variant_", "speed_up"
 
 @metrics(
     "gpubench.compare",
+    needs="variant_",
     variant_eager_step_time_s="Median of the rounds of a variant, here eager",
     variant_eager_step_time_ci_low_s="Lower end of that median's confidence interval",
     variant_eager_step_time_ci_high_s="Upper end of that median's confidence interval",

@@ -1,16 +1,22 @@
-"""Peak memory of device and process during a benchmark."""
+"""Memory of device and process: its peak, and its growth over the timed calls."""
 
 from __future__ import annotations
 
+import os
 import resource
 import sys
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from pathlib import Path
+from statistics import median
 from types import ModuleType
-from typing import Self
+from typing import Final, Self
 
 import torch
 
-from gpubench_plugin.core.quality_flags import SINCE_START
+from gpubench_plugin.core.quality_flags import GROWING_MEMORY, SINCE_START, UNCOLLECTED
+from gpubench_plugin.measure.state import release_memory
 
 # Writing 5 to clear_refs resets the peak to the resident size: proc_pid_clear_refs(5).
 _CLEAR = Path("/proc/self/clear_refs")
@@ -101,3 +107,108 @@ def _since_start() -> int:
     """Largest resident size in bytes; getrusage(2) reports kibibytes, on macOS bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+_STATM: Final = Path("/proc/self/statm")
+
+_PARTS: Final = 4
+"""Parts of the timed calls: a leak grows in all, a cache or the heap fills in the first."""
+
+_LEAST_BYTES: Final = 4 * 2**20
+"""Above the steps in which an allocator grows and trims its heap (mallopt(3))."""
+
+_LEAST_PER_DURATION: Final = 64
+"""Bytes per duration of a leak: the recording takes 8 for a duration, 8 for its round, and as much
+again while the arrays are reallocated."""
+
+_STEADY: Final = 0.5
+"""Growth of each part as a share of its growth if all parts grew alike."""
+
+_UNCOLLECTED: Final = 0.05
+"""Share of an accelerator's memory in use that garbage has to hold for its flag."""
+
+
+class MemoryGrowth:
+    """Detects leaks from the memory in use between timed blocks.
+
+    On an accelerator that is the memory allocated by torch, on a CPU the anonymous part of the
+    resident size (Linux), since the system drops pages of files as it likes. A leak is not detected
+    while it fills free memory that the process cannot return, such as pools of Python objects.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._read = _reader(device)
+        self._readings = array("q")
+
+    def begin(self) -> None:
+        """Return free memory to the system once after the first call; a leak would fill it first.
+
+        Not later: the next calls fault new pages in.
+        """
+        if self._read is not None:
+            release_memory(self._device)
+
+    def block_ended(self) -> None:
+        """Read the counter after a timed block."""
+        if self._read is not None:
+            self._readings.append(self._read())
+
+    def flags(self, block_calls: Sequence[int], calls_per_duration: int) -> tuple[str, ...]:
+        """``growing_memory`` and ``uncollected``, as far as they apply, given the calls per block.
+
+        Garbage that Python's collector, disabled while timing, frees afterwards is no leak. On an
+        accelerator it is in the peak, and flagged there; a CPU's peak is that of the process.
+        """
+        is_device = self._device.type != "cpu"
+        is_growing = grows(self._readings, block_calls, calls_per_duration)
+        if self._read is None or not (is_growing or is_device):
+            return ()
+        before = self._read()
+        release_memory(self._device)
+        after = self._read()
+        is_garbage = before - after >= max(_LEAST_BYTES, _UNCOLLECTED * before)
+        is_leak = is_growing and after - self._readings[0] > _STEADY * (
+            self._readings[-1] - self._readings[0]
+        )
+        raised = {GROWING_MEMORY: is_leak, UNCOLLECTED: is_device and is_garbage}
+        return tuple(flag for flag, is_raised in raised.items() if is_raised)
+
+
+def grows(
+    bytes_in_use: Sequence[int], block_calls: Sequence[int], calls_per_duration: int = 1
+) -> bool:
+    """Whether `bytes_in_use` (after each block) grows evenly through all parts of the calls."""
+    if len(bytes_in_use) != len(block_calls) or len(bytes_in_use) < _PARTS:
+        return False
+    calls = list(accumulate(block_calls))
+    total, span = bytes_in_use[-1] - bytes_in_use[0], calls[-1] - calls[0]
+    if total < max(_LEAST_BYTES, _LEAST_PER_DURATION * span / calls_per_duration):
+        return False
+    middles = []
+    for part in range(_PARTS):
+        bounds = (calls[0] + span * part / _PARTS, calls[0] + span * (part + 1) / _PARTS)
+        block_indices = [n for n, call in enumerate(calls) if bounds[0] <= call <= bounds[1]]
+        if not block_indices:
+            return False
+        middle_bytes = median(bytes_in_use[n] for n in block_indices)
+        middles.append((median(calls[n] for n in block_indices), middle_bytes))
+    return all(
+        later_bytes - earlier_bytes >= _STEADY * total / span * (later_call - earlier_call)
+        for (earlier_call, earlier_bytes), (later_call, later_bytes) in pairwise(middles)
+    )
+
+
+def _reader(device: torch.device) -> Callable[[], int] | None:
+    if device.type != "cpu":
+        allocated = getattr(torch.get_device_module(device), "memory_allocated", None)
+        return None if allocated is None else lambda: int(allocated(device))
+    if not _STATM.exists():
+        return None
+    page = os.sysconf("SC_PAGE_SIZE")
+
+    def anonymous() -> int:
+        _, resident, shared_pages, _ = _STATM.read_bytes().split(maxsplit=3)
+        return (int(resident) - int(shared_pages)) * page
+
+    return anonymous

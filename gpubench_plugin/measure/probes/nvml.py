@@ -64,8 +64,7 @@ _HIGHEST_MHZ: Final = 20_000
 _HIGHEST_C: Final = 200
 _HIGHEST_W: Final = 20_000
 
-# Longest time that counts of a window over the window: the counters' clock is not the host's. Not
-# measured.
+# Longest time that counts of a window over the window: the counters' clock is not the host's.
 _TOLERANCE: Final = 1.5
 
 _NANOSECONDS_PER_S: Final = 1e9

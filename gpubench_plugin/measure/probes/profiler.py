@@ -1,22 +1,24 @@
-"""torch.profiler traces for chrome://tracing and https://ui.perfetto.dev."""
+"""torch.profiler traces for chrome://tracing and https://ui.perfetto.dev, and their operators."""
 
 from __future__ import annotations
 
 import errno
 import os
+import re
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from torch.profiler import ProfilerAction, ProfilerActivity, record_function
 from torch.profiler import profile as torch_profile
 
 from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.environment.devices import synchronize
-from gpubench_plugin.measure.probes.operators import operator_table
+from gpubench_plugin.environment.redaction import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import torch
 
@@ -24,6 +26,14 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Json
 
 _ACTIVITIES: Final = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
+MOST: Final = 20
+"""Operators on record: a step has some hundred, of which few take its time."""
+
+_LONGEST_NAME: Final = 120
+_MARKERS: Final = re.compile(r"step \d+|ProfilerStep.*")
+"""Spans of whole steps, ours and torch's."""
+
+_MICROSECOND: Final = 1e-6
 
 
 def profile(
@@ -99,3 +109,43 @@ def _export(profiler: torch_profile, path: Path) -> None:
         raise OSError(errno.EIO, "torch wrote no trace; is the disk full?")
     with path.open("rb") as file:
         os.fsync(file.fileno())
+
+
+def operator_table(averages: Sequence[Any], *, steps: int, on_device: bool) -> Json | None:
+    """The operators with the most time of their own, at most :data:`MOST`, for the record.
+
+    `averages` are ``key_averages()`` of `steps` profiled steps; all numbers are per step. The time
+    is the device's, of the kernels that an operator starts, or the processor's where no device has
+    worked. ``self_s`` is without the operators that an operator calls, ``total_s`` with them, and
+    the share is that of the self time of all operators. None if there are none.
+    """
+    operators = [
+        average
+        for average in averages
+        if average.device_type.name == "CPU" and not _MARKERS.fullmatch(average.key)
+    ]
+    places = ("device", "cpu") if on_device else ("cpu",)
+    for place in places:
+        own_us, total_us = attrgetter(f"self_{place}_time_total"), attrgetter(f"{place}_time_total")
+        sum_us = sum(map(own_us, operators))
+        if not sum_us > 0:
+            continue
+        busiest = sorted(operators, key=own_us, reverse=True)[:MOST]
+        return {
+            "time_of": place,
+            "steps": steps,
+            "operators": len(operators),
+            "self_s": sum_us * _MICROSECOND / steps,
+            "top": [
+                {
+                    "name": redact(average.key)[:_LONGEST_NAME],
+                    "calls": average.count / steps,
+                    "self_s": own_us(average) * _MICROSECOND / steps,
+                    "total_s": total_us(average) * _MICROSECOND / steps,
+                    "share": own_us(average) / sum_us,
+                }
+                for average in busiest
+                if own_us(average) > 0
+            ],
+        }
+    return None

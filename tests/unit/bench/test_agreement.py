@@ -29,7 +29,7 @@ class Opaque:
 def compared(first: object, second: object, check: ResultCheck = None) -> str:
     """How two results were compared that agree."""
     results = {"eager": copied(first), "compiled": copied(second)}
-    return agreement(results, check).comparison
+    return agreement(results, check)
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,6 @@ def test_variants_without_results_are_unchecked() -> None:
     assert compared((None, []), (None, [])) == "unchecked"
     assert compared(torch.empty(0), torch.empty(0)) == "unchecked"
     assert compared(1, 2, check=False) == "unchecked"
-    results = {"eager": None, "compiled": None}
-    assert agreement(results, None).flags == ("unchecked",)
 
 
 @pytest.mark.parametrize(
@@ -106,9 +104,9 @@ def test_results_without_a_finite_number_do_not_agree(value: object) -> None:
 
 def test_what_cannot_be_compared_asks_for_a_check() -> None:
     """Two objects without equality neither agree nor disagree; one object does with itself."""
-    with pytest.raises(UsageProblem, match="torch cannot compare torch"):
+    with pytest.raises(UsageProblem, match="cannot compare torch"):
         compared(ONES, ONES.to(torch.float8_e4m3fn))
-    with pytest.raises(UsageProblem, match="two objects of Opaque cannot be compared at result"):
+    with pytest.raises(UsageProblem, match=r"result\[0\]: cannot compare two objects of Opaque"):
         compared([Opaque()], [Opaque()])
     shared = Opaque()
     assert compared(shared, shared) == "close"

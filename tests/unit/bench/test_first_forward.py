@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.bench.benchmark_parts import FirstForward
+from gpubench_plugin.bench.subjects import FirstForward
 
 BATCH = torch.ones(1, 2)
 

@@ -17,14 +17,14 @@ _DOCS = Path(__file__).parents[3] / "docs/reference/flags.md"
 
 def test_doubts_are_told_apart_from_notes() -> None:
     """Of a measurement's flags those that put its number in doubt come in one fixed order."""
-    assert doubtful_flags(("outliers", "drifting", "sketched", "contended")) == (
+    assert doubtful_flags(("outliers", "drifting", "sampled", "contended")) == (
         "contended",
         "drifting",
     )
     assert doubtful_flags(("outliers", "descheduled")) == ()
-    assert other_flags(("outliers", "contended", "sketched", "outliers")) == (
+    assert other_flags(("outliers", "contended", "sampled", "outliers")) == (
         "outliers",
-        "sketched",
+        "sampled",
     )
 
 

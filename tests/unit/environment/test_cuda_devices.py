@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.environment import child_process, cuda_devices, devices
+from gpubench_plugin.environment import cuda_devices, devices
 from tests.support.fake_gpus import GIB, CudaStartedError, FakeGpu, FakeNvml, install
 
 UUIDS = ["GPU-aaaa-1", "GPU-aabb-2", "GPU-cccc-3"]
@@ -214,7 +214,7 @@ def test_a_child_that_hangs_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> Non
     install(monkeypatch, None)
     script = "import sys, time; print('a warning', file=sys.stderr, flush=True); time.sleep(60)"
     monkeypatch.setattr(cuda_devices, "_CHILD", script)
-    monkeypatch.setattr(child_process, "_TIMEOUT_S", 1)
+    monkeypatch.setattr(cuda_devices, "_TIMEOUT_S", 1.0)
     with pytest.raises(UsageProblem, match="fails: no answer within 1 s; --device=cpu measures"):
         devices.find("auto")
 

@@ -16,7 +16,7 @@ import pytest
 from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.loop import measure
-from gpubench_plugin.measure.probes.contention import Contention
+from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.fake_cuda import FakeHost
 
@@ -202,7 +202,7 @@ def test_contended_measuring_goes_on(tmp_path: Path, blocks: int | None) -> None
         clock=CpuClock(machine.host.now),
         section=MeasureSection(),
         agreement=RankAgreement(),
-        contention=machine.watch(),
+        make_contention=machine.watch,
     )
     seconds = sum(samples.block_s)
     if blocks is None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from gpubench_plugin.measure.probes.flops import FlopCount, count_flops
+from gpubench_plugin.measure.probes.operations import FlopCount, count_flops
 
 
 def tensor(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

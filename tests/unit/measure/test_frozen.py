@@ -80,13 +80,13 @@ def test_what_was_measured_can_be_frozen() -> None:
 
 
 def test_reduced_samples_know_their_rounds() -> None:
-    """Condensed or sketched samples are frozen as they were timed, not as they are kept."""
+    """Condensed or sampled durations are frozen as they were timed, not as they are kept."""
     many = measured(130, rounds=FixedRounds(rounds=5000, **_sizes(3, 2)))
     assert len(condense(many).durations_s) == 4096
     assert FixedRounds.of(condense(many)) == FixedRounds(rounds=5000, **_sizes(3, 2))
-    sketched = measured(130, rounds=FixedRounds(rounds=50, **_sizes(3, 2)), keep_durations=10)
-    assert "sketched" in sketched.flags
-    assert FixedRounds.of(sketched) == FixedRounds(rounds=50, **_sizes(3, 2))
+    sampled = measured(130, rounds=FixedRounds(rounds=50, **_sizes(3, 2)), keep_durations=10)
+    assert "sampled" in sampled.flags
+    assert FixedRounds.of(sampled) == FixedRounds(rounds=50, **_sizes(3, 2))
 
 
 def test_durations_that_fill_no_round_are_frozen_as_one() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gpubench_plugin.core.quality_flags import GROWING_MEMORY
-from gpubench_plugin.measure.probes.growth import MemoryGrowth, grows
+from gpubench_plugin.measure.probes.memory import MemoryGrowth, grows
 
 if TYPE_CHECKING:
     from collections.abc import Callable

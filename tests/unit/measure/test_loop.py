@@ -39,19 +39,19 @@ class Counted:
         self._host.spend(next(self._times))
 
 
+def timed(
+    step: Callable[[], object], clock: Clock, section: MeasureSection | None = None, **more: Any
+) -> Samples:
+    """The samples of `step`, with the default keys unless there is a `section`."""
+    section = section or MeasureSection()
+    return measure(step, clock=clock, section=section, agreement=RankAgreement(), **more)
+
+
 def measured(*times_ns: int, **keys: Any) -> tuple[Samples, Counted]:
     """The samples of a step on the fake host's clock, and the step."""
     host = FakeHost()
     step = Counted(host, *times_ns)
-    return (
-        measure(
-            step,
-            clock=CpuClock(host.now),
-            section=MeasureSection(**keys),
-            agreement=RankAgreement(),
-        ),
-        step,
-    )
+    return timed(step, CpuClock(host.now), MeasureSection(**keys)), step
 
 
 def test_a_steady_step_is_done_after_the_least_time() -> None:
@@ -143,12 +143,7 @@ def test_a_step_that_never_rests_is_flagged() -> None:
     """A step that gets slower all the time is ``unsteady``."""
     host = FakeHost()
     times = iter(range(MS, 10**9, MS // 5))
-    samples = measure(
-        lambda: host.spend(next(times)),
-        clock=CpuClock(host.now),
-        section=MeasureSection(),
-        agreement=RankAgreement(),
-    )
+    samples = timed(lambda: host.spend(next(times)), CpuClock(host.now))
     assert "unsteady" in samples.flags
 
 
@@ -162,12 +157,7 @@ def test_stalls_are_flagged_and_kept() -> None:
 def test_calls_in_the_largest_groups_are_not_too_short() -> None:
     """Of an empty call no more fit into the queue, beside which an event is nothing."""
     host = FakeHost()
-    samples = measure(
-        lambda: host.spend(45),
-        clock=CudaStepClock(FakeCuda(host), host.now),
-        section=MeasureSection(),
-        agreement=RankAgreement(),
-    )
+    samples = timed(lambda: host.spend(45), CudaStepClock(FakeCuda(host), host.now))
     assert samples.calls_per_duration == CudaStepClock.queued_calls
     assert "timer_overhead" not in samples.flags
 
@@ -176,11 +166,8 @@ def test_a_clocks_flags_are_recorded() -> None:
     """What the clock concludes from the evidence of the timed blocks is in the samples."""
     host = FakeHost()
     device = FakeCuda(host)
-    samples = measure(
-        lambda: device.launch(enqueue_ns=200_000, device_ns=10_000),
-        clock=CudaStepClock(device, host.now),
-        section=MeasureSection(),
-        agreement=RankAgreement(),
+    samples = timed(
+        lambda: device.launch(enqueue_ns=200_000, device_ns=10_000), CudaStepClock(device, host.now)
     )
     assert samples.flags == ("launch_bound",)
     assert pytest.approx(2e-4, rel=0.01) == samples.durations_s[5]
@@ -198,12 +185,7 @@ def test_costly_steps_are_not_called_for_the_clock(step_s: float, calls: int) ->
         device.launch(enqueue_ns=round(step_s * 1e9), device_ns=round(step_s * 0.05e9))
 
     section = MeasureSection(by="steps", steps=10, min_rounds=2, warmup_max_s=2.5 * step_s)
-    samples = measure(
-        step,
-        clock=CudaStepClock(device, host.now),
-        section=section,
-        agreement=RankAgreement(),
-    )
+    samples = timed(step, CudaStepClock(device, host.now), section)
     assert len(steps) == 1 + samples.warmup_calls + samples.calls == calls
     assert ("launch_bound" in samples.flags) == (step_s < 1)
     assert ("uncalibrated" in samples.flags) == (step_s > 1)
@@ -231,11 +213,8 @@ def test_few_steps_are_all_that_is_called(
         steps.append(None)
         device.launch(enqueue_ns=700 * MS, device_ns=50 * MS)
 
-    samples = measure(
-        step,
-        clock=CudaStepClock(device, host.now),
-        section=MeasureSection(by="steps", min_rounds=2, **keys),
-        agreement=RankAgreement(),
+    samples = timed(
+        step, CudaStepClock(device, host.now), MeasureSection(by="steps", min_rounds=2, **keys)
     )
     assert (len(steps) - samples.warmup_calls - samples.calls, samples.warmup_calls) == calls[:2]
     assert samples.calls == calls[2]
@@ -256,11 +235,9 @@ def test_setup_and_teardown_surround_every_call() -> None:
 
         return call
 
-    samples = measure(
+    samples = timed(
         noted("step", 1000),
-        clock=CpuClock(host.now),
-        section=MeasureSection(),
-        agreement=RankAgreement(),
+        CpuClock(host.now),
         setup=noted("setup", 2 * MS),
         teardown=noted("teardown", 3 * MS),
     )
@@ -277,13 +254,7 @@ def test_the_timed_calls_are_announced_once() -> None:
     host = FakeHost()
     step = Counted(host, 2 * MS)
     announced: list[int] = []
-    samples = measure(
-        step,
-        clock=CpuClock(host.now),
-        section=MeasureSection(),
-        agreement=RankAgreement(),
-        on_timed=lambda: announced.append(step.calls),
-    )
+    samples = timed(step, CpuClock(host.now), on_timed=lambda: announced.append(step.calls))
     assert [1 + samples.warmup_calls] == announced
 
 
@@ -305,11 +276,10 @@ def test_progress_is_told_between_blocks(
     """
     host = FakeHost()
     rows: list[Any] = []
-    samples = measure(
+    samples = timed(
         Counted(host, 2 * MS, 3 * MS),
-        clock=CpuClock(host.now),
-        section=MeasureSection(**keys),
-        agreement=RankAgreement(),
+        CpuClock(host.now),
+        MeasureSection(**keys),
         on_progress=lambda told: rows.append(
             (told.rounds, told.calls, told.half_width, told.step_s, told.remaining_s)
         ),
@@ -347,13 +317,7 @@ def test_impossible_durations_are_refused(wrong: float) -> None:
     host = FakeHost()
     clock = Broken(host, wrong)
     with pytest.raises(MeasurementError, match=f"lasted {wrong} s"):
-        measure(
-            Counted(host, 2 * MS),
-            clock=clock,
-            section=MeasureSection(),
-            agreement=RankAgreement(),
-            on_timed=lambda: setattr(clock, "timing", True),
-        )
+        timed(Counted(host, 2 * MS), clock, on_timed=lambda: setattr(clock, "timing", True))
 
 
 @pytest.fixture
@@ -375,9 +339,7 @@ def test_garbage_is_collected_while_timing_only_if_wanted(wanted: bool) -> None:
         seen.add(gc.isenabled())
         host.spend(2 * MS)
 
-    measure(
-        step, clock=CpuClock(host.now), section=MeasureSection(gc=wanted), agreement=RankAgreement()
-    )
+    timed(step, CpuClock(host.now), MeasureSection(gc=wanted))
     assert {wanted} == seen
     assert gc.isenabled()
 
@@ -401,12 +363,7 @@ def test_garbage_is_gone_before_the_first_call(wanted: bool) -> None:
     gc.disable()
     try:
         gone = weakref.ref(Model())
-        measure(
-            step,
-            clock=CpuClock(host.now),
-            section=MeasureSection(gc=wanted),
-            agreement=RankAgreement(),
-        )
+        timed(step, CpuClock(host.now), MeasureSection(gc=wanted))
     finally:
         gc.enable()
     assert not any(alive)
@@ -432,7 +389,7 @@ def test_an_exception_of_the_step_goes_on_to_the_caller(at_call: int) -> None:
         host.spend(2 * MS)
 
     with pytest.raises(ZeroDivisionError):
-        measure(step, clock=CpuClock(host.now), section=MeasureSection(), agreement=RankAgreement())
+        timed(step, CpuClock(host.now))
     assert gc.isenabled()
 
 
@@ -445,12 +402,7 @@ def test_a_real_step_is_measured() -> None:
         calls += 1
         time.sleep(1e-4)
 
-    samples = measure(
-        step,
-        clock=CpuClock(),
-        section=MeasureSection(by="steps", steps=20, warmup_s=0.01),
-        agreement=RankAgreement(),
-    )
+    samples = timed(step, CpuClock(), MeasureSection(by="steps", steps=20, warmup_s=0.01))
     assert samples.calls == 20
     assert 1 + samples.warmup_calls + 20 == calls
     assert min(samples.durations_s) >= 1e-4

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gpubench_plugin.measure.outliers import has_outliers
+from gpubench_plugin.measure.recording import has_outliers
 
 
 @pytest.mark.parametrize("sd", [0.005, 0.015, 0.05])

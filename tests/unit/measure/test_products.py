@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.measure.probes.products import DtypeCensus, take_census
+from gpubench_plugin.measure.probes.operations import DtypeCensus, take_census
 
 HALF = torch.bfloat16
 MATRIX = torch.ones(4, 4)

@@ -12,16 +12,16 @@ from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.core.quality_flags import NOT_CONVERGED
 from gpubench_plugin.measure.clocks.base import Block
 from gpubench_plugin.measure.plan import Plan
-from gpubench_plugin.measure.recording import Recording
+from gpubench_plugin.measure.recording import TimedBlocks
 from gpubench_plugin.measure.stopping import CheckSchedule, make_rule
 from tests.support.virtual_steps import independent, measured
 
 
 def recorded(
     rounds: int, *, half_width: float = 1.0, per_block: int = 1, width: int = 1
-) -> Recording:
+) -> TimedBlocks:
     """A recording of so many rounds, looked at with this result."""
-    recording = Recording(
+    recording = TimedBlocks(
         Plan(calls_per_duration=1, durations_per_round=width, rounds_per_block=per_block),
         MeasureSection(),
     )
@@ -32,7 +32,7 @@ def recorded(
     return recording
 
 
-def wanted(recording: Recording, elapsed_s: float = 0.0, **keys: Any) -> int:
+def wanted(recording: TimedBlocks, elapsed_s: float = 0.0, **keys: Any) -> int:
     """The durations that the rule of these keys wants next."""
     return make_rule(MeasureSection(**keys)).durations(recording, elapsed_s)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.measure.probes.suspension import Suspension
+from gpubench_plugin.measure.probes.interference import Suspension
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="other systems d
 
 MEASURED = """
 import signal
-from gpubench_plugin.measure.probes.suspension import Suspension
+from gpubench_plugin.measure.probes.interference import Suspension
 
 signal.signal(signal.SIGUSR1, lambda *_: None)
 with Suspension() as suspension:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.measure.probes.products import take_census
+from gpubench_plugin.measure.probes.operations import take_census
 from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
 
 if TYPE_CHECKING:

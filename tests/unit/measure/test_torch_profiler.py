@@ -13,8 +13,7 @@ import torch
 from gpubench_plugin.config.sections import ProfilingSection
 from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.measure.probes import profiler
-from gpubench_plugin.measure.probes.operators import operator_table
-from gpubench_plugin.measure.probes.profiler import profile
+from gpubench_plugin.measure.probes.profiler import operator_table, profile
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,8 +13,9 @@ from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+from gpubench_plugin.measure.loop import Variant, measure_in_turns
 from gpubench_plugin.measure.paired_turns import paired_speed_up
-from gpubench_plugin.measure.turns import FEWEST_TURNS, Variant, measure_in_turns
+from gpubench_plugin.measure.plan import FEWEST_TURNS
 from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.fake_cuda import FakeCuda, FakeHost
 from tests.support.virtual_steps import autoregressive, independent, modes, noisy

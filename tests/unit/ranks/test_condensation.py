@@ -88,3 +88,10 @@ def test_neighbouring_blocks_are_merged() -> None:
     ratio = [calls / seconds for calls, seconds in zip(kept.block_calls, kept.block_s, strict=True)]
     assert max(abs(each - 10) for each in ratio) < 1e-9
     assert kept.flags == ("unsteady", "condensed")
+
+
+def test_a_sample_is_left_out() -> None:
+    """The medians of rounds beside it are sent, and flagged, however few they are."""
+    timed = RoundLayout(durations=3_000_000, calls_per_duration=5, durations_per_round=2)
+    kept = condense(replace(FEW, reduced_from=timed, sample_s=(0.1, 0.2, 0.3)))
+    assert kept == replace(FEW, reduced_from=timed, flags=("unsteady", "condensed"))

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab.findings import Tracker
+from gpubench_plugin.cli.ab.tracker import Tracker
 from gpubench_plugin.compare.comparison import compare_runs
 from gpubench_plugin.core.records import Comparison, Result, Run
 from gpubench_plugin.reports.markup import plain

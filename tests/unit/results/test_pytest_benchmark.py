@@ -18,7 +18,6 @@ from pytest_benchmark.stats import Stats
 from gpubench_plugin.core import records
 from gpubench_plugin.core.errors import MeasurementError
 from gpubench_plugin.core.records import LaunchSample, Metric, RoundLayout
-from gpubench_plugin.measure.sketch import Sketcher
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
@@ -405,7 +404,7 @@ def test_a_stall_that_no_round_shows_is_in_the_statistics_and_fails_a_comparison
     assert stats["iterations"] == 4
 
 
-def test_statistics_of_launches_and_of_a_sketch_are_those_of_the_metrics(
+def test_statistics_of_launches_and_of_a_sample_are_those_of_the_metrics(
     measured: Callable[..., Measurement],
 ) -> None:
     """What is no longer there call by call still has its extremes and its mean."""
@@ -416,21 +415,17 @@ def test_statistics_of_launches_and_of_a_sketch_are_those_of_the_metrics(
     }
     samples = measured().samples
     assert samples is not None
-    sketcher = Sketcher(0.01)
-    sketcher.update([0.5, *[2.0] * 9998, 70.0])
     many = RoundLayout(durations=10_000, calls_per_duration=7, durations_per_round=2)
-    sketched = replace(
+    sampled = replace(
         samples,
         durations_s=(2.0,) * 5000,
         calls_per_duration=14,
-        sketch=sketcher.sketch,
+        sample_s=(0.5, *[2.0] * 9998, 70.0),
         reduced_from=many,
     )
-    without_quantiles = replace(sketched, sketch=replace(sketcher.sketch, kll=""))
     launch = LaunchSample(samples=samples, metrics={}, flags=())
     for made, rounds, iterations in (
-        (measured(metrics=metrics, samples=sketched), 10_000, 7),
-        (measured(metrics=metrics, samples=without_quantiles), 10_000, 7),
+        (measured(metrics=metrics, samples=sampled), 10_000, 7),
         (measured(metrics=metrics, per_launch=(launch, launch)), 6, 1),
     ):
         assert made.samples is not None

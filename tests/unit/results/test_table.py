@@ -30,7 +30,7 @@ def test_row_of_a_measured_benchmark(measured: Callable[..., Measurement]) -> No
     """A row has names, parameters, doubts, notes and metrics; those without a column are JSON."""
     own = Metric(name="depth", value=3.0, unit="count")
     metrics = {**measured().metrics, "depth": own}
-    flags = ("unsteady", "outliers", "throttled", "sketched")
+    flags = ("unsteady", "outliers", "throttled", "sampled")
     (row,) = rows(measured(flags=flags, metrics=metrics))
     assert {name: cell for name, cell in row.items() if cell} == {
         "run_id": "r1",
@@ -38,7 +38,7 @@ def test_row_of_a_measured_benchmark(measured: Callable[..., Measurement]) -> No
         "name": "test_mlp_train",
         "outcome": "measured",
         "doubts": "throttled;unsteady",
-        "notes": "outliers;sketched",
+        "notes": "outliers;sampled",
         "precision": "amp",
         "world_size": "1",
         "launches": "1",

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from gpubench_plugin.config.sections import CompileScope, ModelSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Unsupported, UsageProblem
-from gpubench_plugin.measure.probes.flops import count_flops
+from gpubench_plugin.measure.probes.operations import count_flops
 from gpubench_plugin.training.compile import COUNTING, NAME
 from gpubench_plugin.training.compile_scope import ModelWithLoss, call_compiler, loss_function
 from gpubench_plugin.training.compile_study import capture_counters

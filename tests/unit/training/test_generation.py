@@ -12,7 +12,7 @@ from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.core.records import Work
-from gpubench_plugin.measure.probes.flops import count_flops
+from gpubench_plugin.measure.probes.operations import count_flops
 from gpubench_plugin.training import generation as generation_module
 from gpubench_plugin.training.generation import TOLERANCE, Decode, Prefill
 from gpubench_plugin.training.model import build_model

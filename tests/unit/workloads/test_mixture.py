@@ -10,7 +10,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.measure.probes.flops import count_flops
+from gpubench_plugin.measure.probes.operations import count_flops
 from gpubench_plugin.training.model import run_fake_step
 from gpubench_plugin.training.parallelism.base import split_dependent_layers
 from gpubench_plugin.workloads._mixture import router_loss

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.core import catalog
-from gpubench_plugin.measure.probes.flops import count_flops
+from gpubench_plugin.measure.probes.operations import count_flops
 from gpubench_plugin.training.model import run_fake_step
 from tests.support.exhaustive import shown
 from tests.support.shipped import shipped

@@ -21,7 +21,7 @@ from gpubench_plugin.environment import cuda_devices, stored
 from gpubench_plugin.environment.devices import Device
 from gpubench_plugin.launchers.context import CONTEXT, STATE, BenchmarkState
 from gpubench_plugin.launchers.report_payload import Notes
-from gpubench_plugin.measure.probes.contention import Contention
+from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.reports.terminal import summary_lines
 from gpubench_plugin.results.reader import run_of
 from tests.unit.bench.adoption.conftest import Torch
@@ -156,7 +156,7 @@ def test_a_step_on_a_gpu_is_timed_until_the_device_is_done(torch: Torch) -> None
             lambda: (number for number in range(9)),
             "returned a generator, whose work was never done",
         ),
-        (lambda: [map(str, range(9))], "returned a list containing a lazy iterator, whose work"),
+        (lambda: [map(str, range(9))], "returned a list containing a map, whose work"),
     ],
 )
 def test_a_step_that_did_not_do_its_work_has_no_numbers(
@@ -182,7 +182,7 @@ def test_a_step_that_did_not_do_its_work_has_no_numbers(
 def test_a_step_that_only_names_a_function_has_no_numbers() -> None:
     """What to write names the fixture that the test has."""
     notes = Test(None).run(lambda benchmark: benchmark.pedantic(lambda: math.sqrt))
-    said = "write benchmark(math.sqrt), not benchmark(lambda: math.sqrt)"
+    said = "write benchmark(sqrt), not benchmark(lambda: sqrt)"
     assert (notes.measurement, said in notes.error_reason) == (None, True)
 
 

@@ -1,4 +1,4 @@
-"""Where trials take place, with launches that take no time."""
+"""Where comparisons take place, with launches that take no time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpubench_plugin.cli.ab.launch import LaunchOutcome, LaunchSpec
-from gpubench_plugin.cli.ab.preflight import Capabilities
+from gpubench_plugin.cli.ab.launch import LaunchOutcome
 from gpubench_plugin.cli.ab.progress import Progress
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.sides import Side, SideName, Source
+from gpubench_plugin.cli.ab.runner import ComparisonRunner
+from gpubench_plugin.cli.ab.sides import Side, SideName, resolve_source
 from gpubench_plugin.cli.ab.state import State
-from gpubench_plugin.cli.ab.trial import ComparisonRunner, PreparedSide
 
 Times = Mapping[str, float | str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a launch was told."""
+
+    side: Side
+    folder: Path
+    timeout_s: float
+    leave_out: Path | None
+    rounds: Path | None
 
 
 @dataclass
@@ -31,24 +41,34 @@ class Fake:
     times: Callable[[SideName, int], Times]
     endings: dict[int, LaunchOutcome] = field(default_factory=dict)
     flags: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    orders: list[LaunchSpec] = field(default_factory=list)
+    orders: list[Order] = field(default_factory=list)
     interrupted_at: int = 0
 
-    def launch(self, order: LaunchSpec) -> LaunchOutcome:
+    def launch(
+        self,
+        side: Side,
+        folder: Path,
+        *,
+        timeout_s: float,
+        leave_out: Path | None = None,
+        rounds: Path | None = None,
+    ) -> LaunchOutcome:
+        order = Order(
+            side=side, folder=folder, timeout_s=timeout_s, leave_out=leave_out, rounds=rounds
+        )
         self.orders.append(order)
         number = len(self.orders)
-        (order.folder / "report").mkdir(parents=True)
+        (folder / "report").mkdir(parents=True)
         if number == self.interrupted_at:
             raise KeyboardInterrupt
         if number in self.endings:
-            (order.folder / "output.txt").write_text("")
             return self.endings[number]
-        left_out = json.loads(order.leave_out.read_text()) if order.leave_out else []
-        times = self.times(order.side.name, number)
+        left_out = json.loads(leave_out.read_text()) if leave_out else []
+        times = self.times(side.name, number)
         going = {name: time for name, time in times.items() if name not in left_out}
         flags = self.flags.get(number, ())
-        run = self.write(order.folder / "results/default/r1", going, rounds=7 + number, flags=flags)
-        return LaunchOutcome(seconds=2.0, code=0, run=run)
+        run = self.write(folder / "results/default/r1", going, rounds=7 + number, flags=flags)
+        return LaunchOutcome(seconds=2.0, run=run)
 
     @property
     def sides(self) -> str:
@@ -58,14 +78,14 @@ class Fake:
 
 @dataclass
 class Stage:
-    """Where trials take place."""
+    """Where comparisons take place."""
 
     folder: Path
-    contenders: dict[SideName, PreparedSide]
+    sides: dict[SideName, Side]
     write: Callable[..., Path]
     output: io.StringIO = field(default_factory=io.StringIO)
 
-    def trial(
+    def runner(
         self,
         fake: Fake,
         state: State | None = None,
@@ -73,11 +93,11 @@ class Stage:
         now: Callable[[], float] = lambda: 0.0,
         **asked: object,
     ) -> ComparisonRunner:
-        """A trial that may call things unchanged by five pairs, which is quickest."""
+        """A comparison that may call things unchanged by five pairs, which is quickest."""
         return ComparisonRunner(
             state or self.state(),
             Request(here=self.folder, base="main", **{"unchanged_from": 5, **asked}),
-            self.contenders,
+            self.sides,
             repository=None,
             launcher=fake,
             progress=Progress(self.output),
@@ -85,8 +105,7 @@ class Stage:
         )
 
     def state(self) -> State:
-        identity = {name: one.source.identity() for name, one in self.contenders.items()}
-        made = State(folder=self.folder, request={}, identity=identity, seed=0)
+        made = State(folder=self.folder, request={}, identity={}, seed=0)
         made.write()
         return made
 
@@ -96,18 +115,15 @@ class Stage:
 
 def stage_in(folder: Path, write_run: Callable[..., Path]) -> Stage:
     """The trees of both sides, and beside them the folder of the comparison."""
-    contenders = {}
+    sides = {}
     for name in ("base", "head"):
         tree = folder / name
         tree.mkdir(exist_ok=True)
         (tree / "code.py").touch()
-        contenders[name] = PreparedSide(
-            source=Source(name=name, label=name, python="python", folder=tree),
-            side=Side(name=name, tree=tree, folder=tree, python="python"),
-            offers=Capabilities(python="3.11", flags=("registry",), can_fix_rounds=True),
-        )
+        source = resolve_source(name, f"../{name}", None, cwd=tree, repository=None)
+        sides[name] = Side(source=source, tree=tree, folder=tree)
     (folder / "ab").mkdir(exist_ok=True)
-    return Stage(folder / "ab", contenders, write_run)
+    return Stage(folder / "ab", sides, write_run)
 
 
 def clear(side: SideName, number: int) -> Times:

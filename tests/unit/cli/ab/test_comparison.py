@@ -8,60 +8,60 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab.comparison import compare, load_state, new_state
+from gpubench_plugin.cli.ab.comparison import compare, load_state, new_state, resolve_sources
 from gpubench_plugin.cli.ab.progress import Progress
 from gpubench_plugin.cli.ab.request import Request
+from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 
 pytestmark = pytest.mark.slow
 
 
+def begun(folder: Path, asked: Request) -> State:
+    return new_state(folder, asked, resolve_sources(asked))
+
+
+def compared(state: State, asked: Request) -> None:
+    compare(state, asked, resolve_sources(asked), Progress(io.StringIO()))
+
+
 def test_results_are_no_changes_of_the_tree(repo: Any) -> None:
     """Kept inside the repository, they do not show up in git, nor do they make the head differ."""
-    state = new_state(repo.path / "results", Request(here=repo.path, base="main"))
+    asked = Request(here=repo.path, base="main")
+    state = begun(repo.path / "results", asked)
     assert state.folder.parent == repo.path / "results/ab"
     assert repo.git("status", "--porcelain") == ""
-    again = new_state(repo.path / "results", Request(here=repo.path, base="main"))
-    assert again.identity == state.identity
+    assert begun(repo.path / "results", asked).identity == state.identity
 
 
 def test_what_was_asked_is_remembered(repo: Any, tmp_path: Path) -> None:
-    """--resume needs nothing but the folder."""
+    """--resume needs nothing but the folder; a record of something else is not guessed at."""
     asked = Request(here=repo.path, base="main", pairs=5, arguments=("bench", "-k", "a b"))
-    state = new_state(tmp_path, asked)
-    again, before = load_state(state.folder)
-    assert before == asked
-    assert again == state
-
-
-def test_a_record_of_something_else_is_refused(repo: Any, tmp_path: Path) -> None:
-    """A state whose options are unknown is not guessed at."""
-    state = new_state(tmp_path, Request(here=repo.path, base="main"))
+    state = begun(tmp_path, asked)
+    assert load_state(state.folder) == (state, asked)
     state.request = {"here": "/", "colour": "red"}
     state.write()
     with pytest.raises(UsageProblem, match=r"the stored request violates the schema at base"):
         load_state(state.folder)
 
 
-def test_a_new_comparison_names_the_files_that_changed(repo: Any, tmp_path: Path) -> None:
-    """A log of a pipe grows in the tree as soon as one says something: it is named."""
-    repo.write("ab.log", "")
+def test_other_code_is_not_resumed(repo: Any, tmp_path: Path) -> None:
+    """What differs is named; so are the files, where they change while both sides are measured."""
     asked = Request(here=repo.path, base="main")
-    state = new_state(tmp_path / "results", asked)
-    repo.write("ab.log", "gpubench ab: results in")
-    with pytest.raises(UsageProblem, match=r"^the files of the head in .*: ab\.log\. If") as said:
-        compare(state, asked, Progress(io.StringIO()))
-    assert "--resume" not in str(said.value)
-    again, before = load_state(state.folder)
-    with pytest.raises(UsageProblem, match=r"^--resume=.* head\.changes"):
-        compare(again, before, Progress(io.StringIO()))
+    state = begun(tmp_path / "results", asked)
+    sources = resolve_sources(asked)
+    repo.write("src/mylib/new.py", "VALUE = 2")
+    with pytest.raises(UsageProblem, match=r"^--resume=.* head\.code"):
+        compared(state, asked)
+    with pytest.raises(UsageProblem, match=r"^the files of the head .*: src/mylib/new\.py \(new\)"):
+        compare(state, asked, sources, Progress(io.StringIO()))
 
 
 def test_a_file_in_the_way_is_said(repo: Any, tmp_path: Path) -> None:
     """The results folder may be a file by mistake."""
     (tmp_path / "results").touch()
     with pytest.raises(ResultsError, match="cannot create"):
-        new_state(tmp_path / "results", Request(here=repo.path, base="main"))
+        begun(tmp_path / "results", Request(here=repo.path, base="main"))
 
 
 def test_errors_of_the_system_keep_their_kind(
@@ -69,12 +69,11 @@ def test_errors_of_the_system_keep_their_kind(
 ) -> None:
     """A full disk is no bad usage: the message names the file, and nothing is left in git."""
     asked = Request(here=repo.path, base="main")
-    state = new_state(tmp_path, asked)
 
     def full(source: str, target: Path) -> None:
         raise OSError(28, "No space left on device", str(target))
 
-    monkeypatch.setattr("gpubench_plugin.cli.ab.comparison.shutil.copyfile", full)
+    monkeypatch.setattr("gpubench_plugin.cli.ab.launch.shutil.copyfile", full)
     with pytest.raises(ResultsError, match=r"gpubench_ab_probe\.py: No space left"):
-        compare(state, asked, Progress(io.StringIO()))
+        compared(begun(tmp_path, asked), asked)
     assert repo.worktrees() == 1

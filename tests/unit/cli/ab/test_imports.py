@@ -8,8 +8,13 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.cli.ab.preflight import imports, require_own_code
-from gpubench_plugin.cli.ab.sides import Side
+from gpubench_plugin.cli.ab.sides import Side, SideName, Source
 from gpubench_plugin.core.errors import UsageProblem
+
+
+def side(name: SideName, tree: Path) -> Side:
+    source = Source(name=name, label=name, python="python", folder=tree)
+    return Side(source=source, tree=tree, folder=tree)
 
 
 @pytest.fixture
@@ -19,7 +24,7 @@ def sides(tmp_path: Path) -> tuple[Side, Side]:
         tree = tmp_path.resolve() / name
         (tree / "src/mylib").mkdir(parents=True)
         (tree / "src/mylib/__init__.py").touch()
-        made.append(Side(name=name, tree=tree, folder=tree, python="python"))
+        made.append(side(name, tree))
     return made[0], made[1]
 
 
@@ -63,7 +68,7 @@ def test_a_tree_inside_the_other_is_foreign_to_it(sides: tuple[Side, Side]) -> N
     """An old version kept in a folder of the new one is told apart both ways."""
     _, head = sides
     old = head.tree / "old"
-    inner = Side(name="base", tree=old, folder=old, python="python")
+    inner = side("base", old)
     require_own_code(inner, head, {"a": old / "a.py"}, None)
     require_own_code(head, inner, {"a": head.tree / "a.py"}, None)
     with pytest.raises(UsageProblem):
@@ -81,9 +86,10 @@ def test_the_same_tree_twice_is_fine(sides: tuple[Side, Side]) -> None:
 def test_all_processes_of_a_launch_report(sides: tuple[Side, Side], tmp_path: Path) -> None:
     """The ranks of a gang write files of their own; relative files are seen from where it ran."""
     base, _ = sides
+    (tmp_path / "report").mkdir()
     for number in (1, 2):
         told = {"modules": {f"m{number}": f"m{number}.py"}, "tests": {f"t{number}": ["t.py", 3]}}
-        (tmp_path / f"{number}.json").write_text(json.dumps(told))
+        (tmp_path / f"report/{number}.json").write_text(json.dumps({**told, "rootdir": "."}))
     found = imports(tmp_path, base)
     assert found.modules == {"m1": base.tree / "m1.py", "m2": base.tree / "m2.py"}
     assert found.tests == {"t1": ("t.py", 3), "t2": ("t.py", 3)}

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.cli.ab.comparison import new_state
-from gpubench_plugin.cli.ab.launch import LaunchOutcome, LaunchSpec
+from gpubench_plugin.cli.ab.comparison import new_state, resolve_sources
+from gpubench_plugin.cli.ab.launch import LaunchOutcome
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.state import STATE, State
 from tests.support.kill_points import Scenario, survive, unwatched
@@ -43,14 +43,14 @@ class Comparing(Scenario):
 
     def _run(self, stage: Stage, state: State, ended: Ended) -> None:
         class Launcher(Fake):
-            def launch(self, order: LaunchSpec) -> LaunchOutcome:
+            def launch(self, *order: Any, **more: Any) -> LaunchOutcome:
                 if self.orders:  # the one before is written down
                     ended("a launch")
                 with unwatched():
-                    return super().launch(order)
+                    return super().launch(*order, **more)
 
         self.fake = Launcher(self._write_run, clear)
-        self.verdicts = stage.trial(self.fake, state).run().comparison().verdicts
+        self.verdicts = stage.runner(self.fake, state).run().comparison().verdicts
 
     def again(self, folder: Path) -> None:
         stage = stage_in(folder, self._write_run)
@@ -87,10 +87,10 @@ class Beginning(Scenario):
         self._asked = Request(here=repository, base="main")
 
     def act(self, folder: Path, ended: Ended) -> None:
-        new_state(folder, self._asked)
+        new_state(folder, self._asked, resolve_sources(self._asked))
 
     def again(self, folder: Path) -> None:
-        self.latest = new_state(folder, self._asked)
+        self.latest = new_state(folder, self._asked, resolve_sources(self._asked))
 
     def verify(self, folder: Path, ended: Sequence[str]) -> None:
         assert State.read(self.latest.folder).seed == self.latest.seed

@@ -10,8 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.cli.ab import comparison
 from gpubench_plugin.cli.ab.comparison import ComparisonResult, write_files
 from gpubench_plugin.cli.ab.request import Request
+from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.commands.ab import Ab
 from gpubench_plugin.cli.commands.base import ExitCode
 from gpubench_plugin.core.records import Comparison, Verdict
@@ -99,12 +101,14 @@ def test_github_is_told_before_the_output_is_written(
             raise BrokenPipeError
 
     def run(compared: ComparisonResult) -> tuple[ExitCode, str]:
+        options = Namespace(format="table", output=None, resume="x", pairs=None, time=None)
         with monkeypatch.context() as patch:
-            begun = (compared, Request(here=tmp_path, base="main"))
-            patch.setattr("gpubench_plugin.cli.commands.ab._begin", lambda options: begun)
-            patch.setattr("gpubench_plugin.cli.ab.comparison.compare", lambda *_: compared)
+            begun = (State(request={}, identity={}, seed=0), Request(here=tmp_path, base="main"))
+            patch.setattr(comparison, "load_state", lambda _: begun)
+            patch.setattr(comparison, "resolve_sources", lambda _: {})
+            patch.setattr(comparison, "compare", lambda *_: compared)
             patch.setattr(sys, "stdout", Gone())
-            code = Ab().run(Namespace(format="table", output=None))
+            code = Ab().run(options)
         return ExitCode(code), capsys.readouterr().err.splitlines()[-1]
 
     code, last = run(compared)

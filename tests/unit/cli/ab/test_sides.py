@@ -39,19 +39,18 @@ def test_nothing_is_the_working_tree_with_its_changes(repo: Any) -> None:
 
 
 def test_a_folder_is_taken_as_it_is(repo: Any, tmp_path: Path) -> None:
-    """Without git, its files are its identity; results in it are none."""
+    """Its Python files are its identity; a log beside them is none of it."""
     folder = tmp_path / "copy"
-    (folder / "pkg").mkdir(parents=True)
-    (folder / "pkg/a.py").write_text("1")
+    folder.mkdir()
+    (folder / "a.py").write_text("1")
     before = base("../copy", repo.path)
-    assert (before.folder, before.commit) == (folder.resolve(), None)
-    identity = before.identity()
-    (folder / "ab").mkdir()
-    (folder / "ab/.gitignore").write_text("*\n")
-    (folder / "ab/result").write_text("x")
-    assert before.identity() == identity
-    (folder / "pkg/a.py").write_text("2")
-    assert before.identity() != identity
+    assert (before.folder, before.commit, before.label) == (folder.resolve(), None, "../copy")
+    (folder / "ab.log").write_text("x")
+    assert base("../copy", repo.path) == before
+    (folder / "a.py").write_text("2")
+    assert base("../copy", repo.path).identity() != before.identity()
+    with pytest.raises(UsageProblem, match=r"changed after the comparison started.*: a\.py"):
+        before.require_unchanged()
 
 
 def test_a_ref_goes_before_a_folder_of_its_name(repo: Any) -> None:
@@ -96,39 +95,25 @@ def test_a_python_must_run(repo: Any) -> None:
 
 
 def test_files_that_change_meanwhile_are_named(repo: Any) -> None:
-    """With what to do about them; where a commit changed instead, that is said."""
-    found = resolve_source("head", None, None, cwd=repo.path, repository=Repository(top=repo.path))
-    repo.write("notes.txt", "before")
-    before, identity = found.files(), found.identity()
-    for number in range(7):
-        repo.write(f"report{number}.xml", "x")
+    """With what to do about them; where another commit was checked out, that is said."""
+    found = base(None, repo.path)
+    repo.write("report.xml", "no code")
+    found.require_unchanged()
+    for number in range(6):
+        repo.write(f"new{number}.py", "x")
     repo.write("src/mylib/__init__.py", "VALUE = 2\n")
-    with pytest.raises(UsageProblem) as caught:
-        found.require_unchanged(identity, before)
-    said = str(caught.value)
-    assert ": report0.xml, report1.xml, report2.xml, report3.xml, report4.xml and 3" in said
-    assert "ignore them in git" in said
-    assert "notes.txt" not in said
+    with pytest.raises(UsageProblem, match=r": new0\.py \(new\), .*and 2 more\. If .*elsewhere"):
+        found.require_unchanged()
+    found = base(None, repo.path)
+    repo.commit()
     with pytest.raises(UsageProblem, match="another commit is checked out"):
-        found.require_unchanged(identity, found.files())
+        found.require_unchanged()
 
 
-def test_a_branch_that_moves_meanwhile_is_said(repo: Any) -> None:
+def test_a_branch_that_moves_is_another_side(repo: Any) -> None:
     """What it pointed to at first is what the comparison was told to compare."""
     before = base("main", repo.path)
     repo.write("new.py", "")
     repo.commit()
-    base("main", repo.path).require_unchanged(base("main", repo.path).identity(), {})
-    with pytest.raises(UsageProblem, match=r"^--base: main .* is now a different commit than when"):
-        base("main", repo.path).require_unchanged(before.identity(), {})
-
-
-def test_a_folder_may_hold_our_own_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also without git it is no code."""
-    found = base(".", tmp_path)
-    identity = found.identity()
-    with (tmp_path / "ab.log").open("w") as log:
-        monkeypatch.setattr("gpubench_plugin.cli.ab.git.STREAMS", (log.fileno(),))
-        log.write("5 pairs")
-        log.flush()
-        found.require_unchanged(identity, found.files())
+    assert base("main", repo.path).identity() != before.identity()
+    before.require_unchanged()

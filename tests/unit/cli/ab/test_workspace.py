@@ -166,31 +166,6 @@ def test_a_live_tree_survives_pruning_where_its_folder_is_not_there(repo: Any) -
     assert repo.worktrees() == 1
 
 
-def test_trees_of_two_processes_never_share_a_registration(repo: Any) -> None:
-    """One that is free is used again: git names it after the last part of the path."""
-    found = repository(repo)
-    with temporary_workspace(found) as first, temporary_workspace(found) as second:
-        assert first.tree("base").name != second.tree("base").name
-
-
-def test_a_bare_repository_between_its_trees_is_left_alone(repo: Any, tmp_path: Path) -> None:
-    """The usual layout of many trees, in a folder whose name begins as ours do."""
-    project = tmp_path / "gpubench-ab-proj"
-    project.mkdir()
-    repo.git("clone", "-q", "--bare", str(repo.path), str(project / ".bare"))
-    (project / ".git").write_text("gitdir: ./.bare\n")
-    for branch in ("main", "feature"):
-        more = [] if branch == "main" else ["-b", branch]
-        repo.git("-C", str(project / ".bare"), "worktree", "add", "-q", *more, f"../{branch}")
-    (project / "NOTES").write_text("mine")
-    (project / "main/uncommitted.py").write_text("mine")
-    before = everything_in(project)
-    found = Repository.containing(project / "feature")
-    assert started_and_ended(found) == []
-    assert everything_in(project) == before
-    assert "uncommitted.py" in repo.git("-C", str(project / "main"), "status", "--porcelain")
-
-
 @pytest.mark.parametrize("place", ["elsewhere", "temporary"])
 def test_a_tree_of_the_user_is_left_alone(repo: Any, tmp_path: Path, place: str) -> None:
     """With what is uncommitted in it and what lies beside it, whatever its folder is called."""
@@ -204,30 +179,6 @@ def test_a_tree_of_the_user_is_left_alone(repo: Any, tmp_path: Path, place: str)
     assert started_and_ended(repository(repo)) == []
     assert everything_in(work) == before
     assert repo.worktrees() == 2
-
-
-def test_a_tree_whose_folder_is_not_here_stays_registered(repo: Any, tmp_path: Path) -> None:
-    """It is another host's or container's, or on a disk that is away."""
-    elsewhere = tmp_path / "temporary/gpubench-ab-elsewhere"
-    repo.git("worktree", "add", "-q", "--detach", str(elsewhere / "base"))
-    elsewhere.rename(tmp_path / "away")
-    before = registered(repo)
-    assert started_and_ended(repository(repo)) == []
-    assert registered(repo) == before
-
-
-def test_results_under_a_name_like_ours_are_left_alone(repo: Any, temporary: Path) -> None:
-    """Results of comparisons kept in the temporary folder: no lock file in them says anything."""
-    results = temporary / "gpubench-ab-out"
-    (results / "ab/20260101T000000Z_ab_a44939/launches").mkdir(parents=True)
-    (results / "ab/20260101T000000Z_ab_a44939/verdicts.json").write_text("{}")
-    (results / "lock").touch()
-    for mode in (0o755, 0o700):
-        results.chmod(mode)
-        os.utime(results, (0, 0))
-        before = everything_in(results)
-        assert started_and_ended(repository(repo)) == []
-        assert everything_in(results) == before
 
 
 def everything_in(folder: Path) -> dict[str, bytes]:
@@ -266,15 +217,3 @@ def test_two_hosts_on_one_checkout_leave_each_others_trees_alone(
         out, _ = first.communicate("\n")
     assert out.strip() == commit
     assert repo.worktrees() == 1
-
-
-def test_what_was_killed_on_another_host_is_left_to_it(
-    repo: Any, other_host: tuple[str, ...]
-) -> None:
-    """Nobody here knows whether its folder is still there."""
-    process = occupied(repo, "kill", before=other_host)
-    process.communicate("\n")
-    before = registered(repo)
-    assert repo.worktrees() == 2
-    assert started_and_ended(repository(repo)) == []
-    assert registered(repo) == before

@@ -38,8 +38,16 @@ def write(tmp_path: Path) -> Callable[[str, str], None]:
 
 
 @pytest.fixture
-def machine(tmp_path: Path) -> Callable[..., Machine]:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Machine]:
     """A machine of two cores below a root, with other facts and facts of torch."""
+    usage = SimpleNamespace(total=2**40, free=2**39, used=0)
+    for name, answer in (
+        ("shutil.disk_usage", usage),
+        ("psutil.swap_memory", usage),
+        ("psutil.cpu_times_percent", [(0.0, 0.0)] * 2),
+        ("psutil.process_iter", []),
+    ):
+        monkeypatch.setattr(name, lambda *_, answer=answer, **__: answer)
 
     def of(torch: dict[str, Any] | None = None, **facts: Any) -> Machine:
         script = f"print({json.dumps({**TORCH, **(torch or {})})!r})"
@@ -49,8 +57,6 @@ def machine(tmp_path: Path) -> Callable[..., Machine]:
             "temporary": tmp_path,
             "cores": frozenset({0, 1}),
             "environ": {},
-            "sleep": lambda _: None,
-            "disk_usage": lambda _: SimpleNamespace(total=2**40, free=2**39),
             "torch_command": (sys.executable, "-c", script),
         }
         return Machine(**{**settings, **facts})

@@ -13,7 +13,7 @@ from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.sides import SideName
 from gpubench_plugin.cli.ab.state import LaunchRecord, State
 from gpubench_plugin.cli.explain.comparison import explain_comparison
-from gpubench_plugin.cli.explain.measurement import CURES
+from gpubench_plugin.cli.explain.judged import CURES
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.core.quality_flags import DEPENDENT
 from tests.unit.cli.ab.conftest import write_run
@@ -43,9 +43,9 @@ def begun(stage: Stage, **asked: object) -> State:
 
 def test_each_look_is_taken_again_by_the_same_judge(stage: Stage) -> None:
     """Over the whole suite, until the benchmark is decided; the last one is the verdict."""
-    findings = stage.trial(stage.fake(loud), begun(stage, pairs=10), pairs=10).run()
-    write_files(stage.folder, findings.comparison("12 launches"))
-    verdicts = {(v.id, v.metric): v for v in findings.comparison().verdicts}
+    tracker = stage.runner(stage.fake(loud), begun(stage, pairs=10), pairs=10).run()
+    write_files(stage.folder, tracker.comparison("12 launches"))
+    verdicts = {(v.id, v.metric): v for v in tracker.comparison().verdicts}
 
     decided = explain_comparison(stage.folder, "slow")
     still_open = explain_comparison(stage.folder, "loud")
@@ -63,10 +63,10 @@ def test_each_look_is_taken_again_by_the_same_judge(stage: Stage) -> None:
 
 def test_launches_stand_in_the_order_of_time_and_what_is_not_judged_is_named(stage: Stage) -> None:
     """Neither the warm-up pair nor a pair with a launch that failed is among them."""
-    killed = LaunchOutcome(seconds=1.0, code=-11, error="was killed by SIGSEGV")
+    killed = LaunchOutcome(seconds=1.0, error="was killed by SIGSEGV")
     fake = stage.fake(clear, endings={6: killed})
-    findings = stage.trial(fake, begun(stage)).run()
-    write_files(stage.folder, findings.comparison())
+    tracker = stage.runner(fake, begun(stage)).run()
+    write_files(stage.folder, tracker.comparison())
 
     about = explain_comparison(stage.folder, "slow")
 
@@ -76,7 +76,7 @@ def test_launches_stand_in_the_order_of_time_and_what_is_not_judged_is_named(sta
     assert [point.label for point in about.points[:2]] == ["003-head", "004-base"]
     metric = next(iter(about.units))
     assert about.points[0].values[metric] == pytest.approx(1.3, rel=1e-3)
-    assert "base base, head head" in about.subject
+    assert "base ../base, head ../head; 5 pairs" in about.subject
     assert about.unused == (
         "005-base (pair 2): its pair was remeasured",
         "006-head (pair 2): was killed by SIGSEGV",
@@ -86,8 +86,8 @@ def test_launches_stand_in_the_order_of_time_and_what_is_not_judged_is_named(sta
 def test_a_disturbed_pair_that_was_measured_again_is_not_judged(stage: Stage) -> None:
     """What disturbed it is said."""
     state = begun(stage)
-    findings = stage.trial(stage.fake(clear), state).run()
-    write_files(stage.folder, findings.comparison())
+    tracker = stage.runner(stage.fake(clear), state).run()
+    write_files(stage.folder, tracker.comparison())
     state.launches[2:2] = [
         replace(launch, attempt=0, folder=f"launches/9{launch.side}", replaced="head: throttled")
         for launch in state.launches[2:4]
@@ -106,11 +106,11 @@ def test_a_disturbed_pair_that_was_measured_again_is_not_judged(stage: Stage) ->
 def test_a_comparison_that_has_not_ended_says_what_it_has_and_how_to_go_on(stage: Stage) -> None:
     """Its verdicts so far are those of its pairs."""
     state = begun(stage, pairs=5)
-    findings = stage.trial(stage.fake(loud), state, pairs=5).run()
+    tracker = stage.runner(stage.fake(loud), state, pairs=5).run()
 
     about = explain_comparison(stage.folder, "loud")
 
-    command = next_command(state, findings, Request(here=stage.folder, base="main").unchanged_from)
+    command = next_command(state, tracker, Request(here=stage.folder, base="main").unchanged_from)
     assert [one.command for one in about.advice if one.command] == [*filter(None, [command])]
     assert about.subject.endswith("not finished: verdicts so far")
     assert {verdict.kind for verdict in about.verdicts} == {"inconclusive"}
@@ -122,7 +122,7 @@ def test_a_comparison_that_has_not_ended_says_what_it_has_and_how_to_go_on(stage
 def test_a_comparison_without_a_look_says_so_and_how_to_go_on(stage: Stage) -> None:
     """It was interrupted within its first five pairs."""
     state = begun(stage, pairs=5)
-    stage.trial(stage.fake(loud), state, pairs=5).run()
+    stage.runner(stage.fake(loud), state, pairs=5).run()
     state.looks.clear()
     del state.launches[6:]
     state.write()
@@ -141,7 +141,7 @@ def test_a_comparison_without_a_look_says_so_and_how_to_go_on(stage: Stage) -> N
 def test_a_doubt_that_most_launches_raise_is_advised_on(stage: Stage) -> None:
     """With what helps against it."""
     flags = dict.fromkeys(range(3, 13), ("dependent",))
-    stage.trial(stage.fake(loud, flags=flags), begun(stage, pairs=5), pairs=5).run()
+    stage.runner(stage.fake(loud, flags=flags), begun(stage, pairs=5), pairs=5).run()
 
     about = explain_comparison(stage.folder, "loud")
 
@@ -151,12 +151,13 @@ def test_a_doubt_that_most_launches_raise_is_advised_on(stage: Stage) -> None:
 def test_looks_and_replaced_pairs_are_those_of_the_comparison(stage: Stage) -> None:
     """Also after it was warmed up again without what was decided, and judged otherwise."""
     flags = {4: ("contended",)}
-    stage.trial(stage.fake(loud, flags=flags), begun(stage, pairs=5), pairs=5).run()
+    stage.runner(stage.fake(loud, flags=flags), begun(stage, pairs=5), pairs=5).run()
     state = State.read(stage.folder)
     more = {"pairs": 10, "unchanged_from": 15}
-    state.record_request(Request(here=stage.folder, base="main", **more).to_json())
-    findings = stage.trial(stage.fake(loud), state, **more).run()
-    write_files(stage.folder, findings.comparison())
+    state.request = Request(here=stage.folder, base="main", **more).to_json()
+    state.write()
+    tracker = stage.runner(stage.fake(loud), state, **more).run()
+    write_files(stage.folder, tracker.comparison())
 
     about, decided = (explain_comparison(stage.folder, name) for name in ("loud", "same"))
 
@@ -172,8 +173,8 @@ def test_the_limit_is_the_command_lines_where_it_gave_one(stage: Stage) -> None:
     """The judge of the replay is told it as well."""
     limits = {"step_time_min_s": "40%"}
     state = begun(stage, limits=limits)
-    findings = stage.trial(stage.fake(clear), state, limits=limits).run()
-    write_files(stage.folder, findings.comparison())
+    tracker = stage.runner(stage.fake(clear), state, limits=limits).run()
+    write_files(stage.folder, tracker.comparison())
 
     about = explain_comparison(stage.folder, "slow")
 
@@ -189,7 +190,7 @@ def test_bad_input_is_one_message(stage: Stage) -> None:
     ):
         explain_comparison(stage.folder, "slow")
     state = begun(stage)
-    stage.trial(stage.fake(clear), state).run()
+    stage.runner(stage.fake(clear), state).run()
     with pytest.raises(UsageProblem, match=r"matches 'slwo' .did you mean 't::slow'"):
         explain_comparison(stage.folder, "slwo")
     launch: LaunchRecord = state.launches[-1]

@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from gpubench_plugin.cli.explain.measurement import CURES, explain_measurement
+from gpubench_plugin.cli.explain.judged import CURES
+from gpubench_plugin.cli.explain.measurement import explain_measurement
 from gpubench_plugin.core.quality_flags import DOUBTFUL_FLAGS, MEANINGS
 from gpubench_plugin.core.records import LaunchSample, Measurement, Metric, Samples
 from gpubench_plugin.reports.text import ASCII

@@ -7,7 +7,6 @@ import pytest
 
 from gpubench_plugin.core.records import RoundLayout
 from gpubench_plugin.measure.metrics.step_time import step_time
-from gpubench_plugin.measure.sketch import Sketcher
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,28 +35,26 @@ def test_the_statistics_of_ten_calls(observe: Callable[..., Observation]) -> Non
 @pytest.mark.parametrize(
     ("count", "names"), [(19, []), (20, ["p95"]), (99, ["p95"]), (100, ["p95", "p99"])]
 )
-@pytest.mark.parametrize("sketched", [False, True])
+@pytest.mark.parametrize("is_sampled", [False, True])
 def test_a_percentile_needs_a_duration_beyond_it(
     observe: Callable[..., Observation],
     sampled: Callable[..., Samples],
     count: int,
     names: list[str],
-    sketched: bool,
+    is_sampled: bool,
 ) -> None:
-    """The 95th 20 durations, the 99th 100; of those there are no more the sketch counts."""
+    """The 95th 20 durations, the 99th 100; of a sample what it is of counts."""
     durations_s = [0.001 * (1 + n) for n in range(count)]
     samples = sampled(durations_s=tuple(durations_s))
-    if sketched:
-        sketcher = Sketcher(0.01)
-        sketcher.update(durations_s)
+    if is_sampled:
         timed = RoundLayout(durations=count, calls_per_duration=1, durations_per_round=2)
         rounds_s = tuple(durations_s[::2])
-        samples = sampled(durations_s=rounds_s, sketch=sketcher.sketch, reduced_from=timed)
+        samples = sampled(durations_s=rounds_s, sample_s=tuple(durations_s), reduced_from=timed)
     metrics = computed(observe(samples=samples))
     assert [name for name in ("p95", "p99") if f"step_time_{name}_s" in metrics] == names
     for name in names:
         exact = np.quantile(durations_s, float(name[1:]) / 100)
-        assert metrics[f"step_time_{name}_s"] == pytest.approx(exact, rel=0.05 if sketched else 0)
+        assert metrics[f"step_time_{name}_s"] == pytest.approx(exact)
 
 
 def test_the_level_of_the_interval_is_a_fact(observe: Callable[..., Observation]) -> None:

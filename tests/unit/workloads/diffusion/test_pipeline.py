@@ -15,7 +15,7 @@ import torch
 from gpubench_plugin.config.sections import DiffusionSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, MeasurementError, Unsupported
-from gpubench_plugin.measure.probes.flops import count_flops
+from gpubench_plugin.measure.probes.operations import count_flops
 from gpubench_plugin.workloads.diffusion import pipeline as pipelines
 from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline, ideal_speed_up
 from tests.unit.workloads.diffusion.conftest import Place, Ranks, Wire

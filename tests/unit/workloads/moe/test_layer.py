@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn.functional import silu
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpubench_plugin.measure.probes.flops import count_flops
+from gpubench_plugin.measure.probes.operations import count_flops
 from gpubench_plugin.workloads.moe.experts.grouped import TEGrouped
 from tests.unit.workloads.moe.made import construction, measured
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from gpubench_plugin.measure.probes.flops import count_flops
+from gpubench_plugin.measure.probes.operations import count_flops
 
 CPU = torch.device("cpu")
 

@@ -1,9 +1,10 @@
-"""Parts of a benchmark: subjects, one of which may be timed, checks, and models."""
+"""The running benchmark, as fixtures find it: its case, and its subjects, checks and models."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.core.records import Check
@@ -15,6 +16,13 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.protocols import Checkable, Log, Subject
 
     Facts = Callable[[], Mapping[str, float]]
+    from collections.abc import Iterator, Mapping
+
+    import pytest
+
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.launchers.context import BenchmarkState
 
 
 @dataclass(eq=False)
@@ -50,8 +58,8 @@ class FirstForward:
         return self._module(*args, **kwargs)
 
 
-class BenchmarkParts:
-    """Parts of one benchmark, in the order its fixtures were created."""
+class Subjects:
+    """Subjects and checks of one benchmark, in the order its fixtures were created."""
 
     def __init__(self) -> None:
         self._entries: list[_SubjectEntry] = []
@@ -95,7 +103,7 @@ class BenchmarkParts:
         self._entry(subject).facts.append(facts)
 
     @property
-    def subjects(self) -> tuple[Subject, ...]:
+    def all(self) -> tuple[Subject, ...]:
         """All subjects."""
         return tuple(entry.subject for entry in self._entries)
 
@@ -136,3 +144,55 @@ class BenchmarkParts:
 
 def _merge(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {key: value for mapping in mappings for key, value in mapping.items()}
+
+
+def case_of(request: pytest.FixtureRequest) -> Case:
+    """Case of the benchmark.
+
+    Raises:
+        Misuse: the test is not a benchmark.
+    """
+    return running_state(request).case
+
+
+@contextmanager
+def reconfigured(
+    request: pytest.FixtureRequest,
+    configuration: Configuration[Any],
+    facts: Mapping[str, object] | None = None,
+) -> Iterator[Configuration[Any]]:
+    """Measure and record the benchmark with `configuration` and `facts` of what was built.
+
+    One that runs again starts anew.
+    """
+    state = running_state(request)
+    original = state.case
+    state.case = replace(original, configuration=configuration, facts=facts or original.facts)
+    try:
+        yield configuration
+    finally:
+        state.case = original
+
+
+def running_state(request: pytest.FixtureRequest) -> BenchmarkState:
+    """State of the benchmark.
+
+    Raises:
+        Misuse: the test is not a benchmark.
+    """
+    from gpubench_plugin.core.errors import Misuse
+    from gpubench_plugin.launchers.context import state_of
+
+    state = state_of(request.node)
+    if state is None:
+        raise Misuse(
+            "gpubench's fixtures work only in benchmarks; request the fixture `gpubench` or add "
+            "@pytest.mark.gpubench()"
+        )
+    return state
+
+
+def subjects_of(request: pytest.FixtureRequest) -> Subjects:
+    """Subjects of the benchmark, which are checked before anything is timed."""
+    subjects: Subjects = request.getfixturevalue("_gpubench_subjects")
+    return subjects

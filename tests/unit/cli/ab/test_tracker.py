@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab.findings import Tracker, next_pairs
+from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
 from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.pairs import judge_pairs
 from gpubench_plugin.core.errors import NothingComparable
@@ -33,8 +33,8 @@ def result(name: str, time: float | str) -> Result:
     )
 
 
-def kinds(findings: Tracker) -> dict[str, str]:
-    return {v.id: v.kind for v in findings.comparison().verdicts}
+def kinds(tracker: Tracker) -> dict[str, str]:
+    return {v.id: v.kind for v in tracker.comparison().verdicts}
 
 
 QUIET = (1.0, 1.001, 0.999, 1.0005, 0.9995)
@@ -43,14 +43,14 @@ NOISY = (1.0, 1.2, 0.8, 1.1, 0.9)
 
 def test_only_what_is_undecided_goes_on() -> None:
     """A clear slowdown and a clear sameness are final after five pairs, noise is not."""
-    findings = Tracker(run(slow=1.0, same=1.0, noisy=1.0), run(slow=1.3, same=1.0, noisy=1.0))
+    tracker = Tracker(run(slow=1.0, same=1.0, noisy=1.0), run(slow=1.3, same=1.0, noisy=1.0))
     bases = [run(slow=q, same=q, noisy=1.0) for q in QUIET]
     heads = [run(slow=1.3, same=1.0, noisy=n) for n in NOISY]
-    findings.judge(bases, heads, unchanged_from=5)
-    assert findings.open == {"noisy"}
-    assert findings.left_out == ["slow", "same"]
-    assert (findings.decided, findings.suite) == (2, 3)
-    assert kinds(findings) == {"slow": "regressed", "same": "unchanged", "noisy": "inconclusive"}
+    tracker.judge(bases, heads, unchanged_from=5)
+    assert tracker.open == {"noisy"}
+    assert tracker.left_out == ["slow", "same"]
+    assert (tracker.decided, tracker.suite) == (2, 3)
+    assert kinds(tracker) == {"slow": "regressed", "same": "unchanged", "noisy": "inconclusive"}
 
 
 def test_what_the_sides_are_meant_to_differ_in_is_no_difference() -> None:
@@ -70,10 +70,10 @@ def test_the_bases_limits_count_unless_the_heads_are_asked_for() -> None:
     loosened = replace(head.results["slow"], limits={"step_time_min_s": "60%"})
     heads = [replace(head, results={"slow": loosened})] * 10
     for side, kind in (("base", "regressed"), ("head", "unchanged")):
-        findings = Tracker(base, heads[0], limits_from=side)
-        findings.judge([run(slow=q) for q in QUIET] * 2, heads)
-        assert kinds(findings) == {"slow": kind}
-        (note,) = findings.comparison().notes
+        tracker = Tracker(base, heads[0], limits_from=side)
+        tracker.judge([run(slow=q) for q in QUIET] * 2, heads)
+        assert kinds(tracker) == {"slow": kind}
+        (note,) = tracker.comparison().notes
         assert note == (
             "the head loosens the limit of step_time_min_s and step_time_s from 2% to 60% (slow); "
             f"the {side}'s counts"
@@ -82,14 +82,14 @@ def test_the_bases_limits_count_unless_the_heads_are_asked_for() -> None:
 
 def test_a_final_verdict_stays() -> None:
     """Later looks judge what is open, by all pairs, among as many as there were."""
-    findings = Tracker(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
+    tracker = Tracker(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
     bases = [run(slow=q, noisy=1.0) for q in QUIET]
     heads = [run(slow=1.3, noisy=n) for n in NOISY]
-    findings.judge(bases, heads, unchanged_from=5)
+    tracker.judge(bases, heads, unchanged_from=5)
     more = [run(noisy=1.0)] * 5, [run(noisy=n) for n in NOISY]
-    findings.judge(bases + more[0], heads + more[1], unchanged_from=5)
-    assert kinds(findings) == {"slow": "regressed", "noisy": "inconclusive"}
-    (noisy,) = [v for v in findings.comparison().verdicts if v.id == "noisy"]
+    tracker.judge(bases + more[0], heads + more[1], unchanged_from=5)
+    assert kinds(tracker) == {"slow": "regressed", "noisy": "inconclusive"}
+    (noisy,) = [v for v in tracker.comparison().verdicts if v.id == "noisy"]
     assert noisy.launches == 10
 
 
@@ -102,34 +102,34 @@ def test_the_judge_knows_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> No
         known.append((decided, options["unchanged_from"]))
         return judge_pairs(series, **options)
 
-    monkeypatch.setattr("gpubench_plugin.cli.ab.findings.judge_pairs", judge)
-    findings = Tracker(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
+    monkeypatch.setattr("gpubench_plugin.cli.ab.tracker.judge_pairs", judge)
+    tracker = Tracker(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
     bases = [run(slow=q, noisy=1.0) for q in QUIET]
     heads = [run(slow=1.3, noisy=n) for n in NOISY]
-    findings.judge(bases, heads, unchanged_from=5)
-    findings.judge(bases + [run(noisy=1.0)] * 5, heads + [run(noisy=n) for n in NOISY])
+    tracker.judge(bases, heads, unchanged_from=5)
+    tracker.judge(bases + [run(noisy=1.0)] * 5, heads + [run(noisy=n) for n in NOISY])
     assert known == [(set(), 5), ({("slow", 5)}, 10)]
 
 
 def test_the_pairs_that_are_needed_are_those_of_the_reasons() -> None:
     """The most that anything that is open needs; nothing is known before a look."""
-    findings = Tracker(run(a=1.0, b=1.0), run(a=1.0, b=1.0))
-    assert findings.pairs_needed is None
+    tracker = Tracker(run(a=1.0, b=1.0), run(a=1.0, b=1.0))
+    assert tracker.pairs_needed is None
     loud = [1 + 0.3 * (n - 1) for n in NOISY]
-    findings.judge(
+    tracker.judge(
         [run(a=1.0, b=1.0)] * 5, [run(a=n, b=m) for n, m in zip(loud, NOISY, strict=True)]
     )
-    needed = [v.pairs_needed for v in findings.comparison().verdicts]
-    assert findings.pairs_needed == max(filter(None, needed))
+    needed = [v.pairs_needed for v in tracker.comparison().verdicts]
+    assert tracker.pairs_needed == max(filter(None, needed))
 
 
 def test_what_is_open_says_why_nobody_went_on() -> None:
     """At the end of its reason; what is decided does not change."""
-    findings = Tracker(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
+    tracker = Tracker(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
     heads = [run(slow=1.3, noisy=n) for n in NOISY]
-    findings.judge([run(slow=q, noisy=1.0) for q in QUIET], heads)
-    findings.stop("the time was over")
-    reasons = {v.id: v.reason for v in findings.comparison().verdicts}
+    tracker.judge([run(slow=q, noisy=1.0) for q in QUIET], heads)
+    tracker.stop("the time was over")
+    reasons = {v.id: v.reason for v in tracker.comparison().verdicts}
     assert reasons["noisy"].endswith("; the time was over")
     assert "the time" not in reasons["slow"]
 
@@ -138,49 +138,49 @@ def test_looking_again_at_the_same_pairs_changes_nothing() -> None:
     """What is decided meanwhile leaves the others among as many as there were at the first look."""
     steady = [f"steady_{number}" for number in range(9)]
     alike = run(noisy=1.0, **dict.fromkeys(steady, 1.0))
-    findings = Tracker(alike, alike)
+    tracker = Tracker(alike, alike)
     bases = [run(noisy=1.0, **dict.fromkeys(steady, q)) for q in QUIET]
     heads = [run(noisy=n, **dict.fromkeys(steady, q)) for q, n in zip(QUIET, NOISY, strict=True)]
-    findings.judge(bases, heads, unchanged_from=5)
-    first = findings.comparison()
-    assert findings.open == {"noisy"}
-    findings.judge(bases, heads, unchanged_from=5)
-    assert findings.comparison() == first
+    tracker.judge(bases, heads, unchanged_from=5)
+    first = tracker.comparison()
+    assert tracker.open == {"noisy"}
+    tracker.judge(bases, heads, unchanged_from=5)
+    assert tracker.comparison() == first
 
 
 def test_what_one_side_lacks_does_not_run_again() -> None:
     """New, removed and failing benchmarks are final after the warm-up pair, with their reasons."""
-    findings = Tracker(
+    tracker = Tracker(
         run(gone=1.0, breaks=1.0, mended="was broken", ok=1.0),
         run(breaks="KeyError: 'x'", mended=1.0, ok=1.0, added=1.0),
     )
-    assert findings.open == {"ok"}
-    assert findings.left_out == ["breaks", "mended", "added", "gone"]
-    assert kinds(findings) == {
+    assert tracker.open == {"ok"}
+    assert tracker.left_out == ["breaks", "mended", "added", "gone"]
+    assert kinds(tracker) == {
         "gone": "removed",
         "breaks": "errored",
         "mended": "no_baseline",
         "added": "new",
     }
-    assert findings.broken == ["breaks"]
-    assert "KeyError" in findings.comparison().verdicts[0].reason
+    assert tracker.broken == ["breaks"]
+    assert "KeyError" in tracker.comparison().verdicts[0].reason
 
 
 def test_what_fails_on_the_way_is_errored() -> None:
     """A benchmark that fails in a later launch of the head is not merged with what is open."""
-    findings = Tracker(run(a=1.0, b=1.0), run(a=1.0, b=1.0))
+    tracker = Tracker(run(a=1.0, b=1.0), run(a=1.0, b=1.0))
     heads = [run(a="boom" if n == 3 else 1.0, b=1.0) for n in range(5)]
-    findings.judge([run(a=q, b=q) for q in QUIET], heads, unchanged_from=5)
-    assert kinds(findings)["a"] == "errored"
-    assert findings.broken == ["a"]
-    assert findings.open == set()
+    tracker.judge([run(a=q, b=q) for q in QUIET], heads, unchanged_from=5)
+    assert kinds(tracker)["a"] == "errored"
+    assert tracker.broken == ["a"]
+    assert tracker.open == set()
 
 
 def test_a_value_that_allows_no_judgement_is_no_benchmark_that_fails() -> None:
     """Its metric is errored, but the benchmark works on both sides."""
-    findings = Tracker(run(a=1.0), run(a=1.0))
-    findings.judge([run(a=0.0)] * 5, [run(a=1.0)] * 5)
-    assert (kinds(findings), findings.broken) == ({"a": "errored"}, [])
+    tracker = Tracker(run(a=1.0), run(a=1.0))
+    tracker.judge([run(a=0.0)] * 5, [run(a=1.0)] * 5)
+    assert (kinds(tracker), tracker.broken) == ({"a": "errored"}, [])
 
 
 def test_nothing_selected_is_nothing_comparable() -> None:

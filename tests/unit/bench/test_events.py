@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubench_plugin.bench.metric_log import MetricLog
+from gpubench_plugin.bench.events import MetricLog
 from gpubench_plugin.core.errors import UsageProblem
 
 
@@ -34,7 +34,7 @@ def test_every_kind_of_number_is_logged_as_a_float() -> None:
         (1, {"a": None}, r"a=None; allowed"),
         (1, {"a": True}, r"a=True; allowed"),
         (1, {"a": 1j}, r"a=1j; allowed"),
-        (1, {"a": torch.ones(3)}, r"a=a Tensor of shape \(3,\); allowed"),
+        (1, {"a": torch.ones(3)}, r"a=tensor\(.*; allowed"),
         (1, {"a": torch.tensor(1j)}, r"a=tensor\(0\.\+1\.j\); allowed"),
         (1, {"a": 10**400}, r"a=10000.*…; allowed"),
         (1, {"a\x1b[2J": 1}, r"'a\\x1b\[2J' is no name of a metric; allowed: up to 100 ASCII"),

@@ -17,14 +17,14 @@ from gpubench_plugin.compare.step_time import Subject, merge_parts, subject_of
 from gpubench_plugin.core.errors import NothingComparable
 from gpubench_plugin.core.records import Comparison, FactDifference, Run, Verdict
 
+# Group of the facts that the sides are meant to differ in.
 _COMPARED: Final = "git"
-"""Group of the facts that the sides are meant to differ in."""
 
 
 class Tracker:
     """Tracks verdicts from the warm-up pair on, which defines the suite of comparable metrics.
 
-    `base` and `head` are the warm-up runs; for the rest see :func:`gpubench_plugin.compare.match`.
+    `base` and `head` are the warm-up runs; for the rest see :func:`.match`.
 
     Attributes:
         pairs_needed: pairs that decide what the last look could not, about; None before a look, and
@@ -107,7 +107,7 @@ class Tracker:
         *,
         unchanged_from: int = UNCHANGED_FROM,
     ) -> None:
-        """Judge what is open by all pairs so far, see :func:`gpubench_plugin.compare.judge_pairs`.
+        """Judge what is open by all pairs so far, see :func:`.judge_pairs`.
 
         Decisions of earlier looks are final.
         """

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpubench_plugin.cli.ab.comparison import next_command
-from gpubench_plugin.cli.ab.findings import Tracker
-from gpubench_plugin.cli.ab.launch import LaunchOutcome, LaunchSpec
-from gpubench_plugin.cli.ab.preflight import Capabilities
-from gpubench_plugin.cli.ab.sides import SideName, Source
+from gpubench_plugin.cli.ab.launch import LaunchOutcome
+from gpubench_plugin.cli.ab.runner import estimate_remaining_s, fix_rounds, side_order
+from gpubench_plugin.cli.ab.sides import Side, SideName, Source
 from gpubench_plugin.cli.ab.state import Look, State
-from gpubench_plugin.cli.ab.trial import PreparedSide
+from gpubench_plugin.cli.ab.tracker import Tracker
+from gpubench_plugin.config import rounds_file
 from gpubench_plugin.core.errors import NothingComparable, ResultsError, UsageProblem
 from gpubench_plugin.core.records import Run
 from tests.support.made import timed
@@ -42,12 +43,12 @@ def a_little_noisy(side: SideName, number: int) -> Times:
 def test_the_time_that_is_left_is_said(stage: Stage) -> None:
     """The longest, and after a look what its reasons make likely; launches take two seconds."""
     fake = stage.fake(a_little_noisy)
-    needed = stage.trial(fake, pairs=10).run().pairs_needed
+    needed = stage.runner(fake, pairs=10).run().pairs_needed
     assert needed is not None
     said = stage.output.getvalue()
     assert "launch 3 of 22, pair 1 of at most 10, head, 1 benchmark, at most 40 s left\n" in said
     more = stage.fake(a_little_noisy)
-    stage.trial(more, State.read(stage.folder), pairs=100).run()
+    stage.runner(more, State.read(stage.folder), pairs=100).run()
     likely = f"at most {4 * 90 // 60} min left, about {4 * (needed - 10)} s expected\n"
     assert f"launch 23 of 202, pair 11 of at most 100, head, 1 benchmark, {likely}" in (
         stage.output.getvalue()
@@ -57,9 +58,9 @@ def test_the_time_that_is_left_is_said(stage: Stage) -> None:
 def test_pairs_are_interleaved_until_all_is_decided(stage: Stage) -> None:
     """The warm-up pair and five pairs, each side first in turns; then nothing is open."""
     fake = stage.fake(clear)
-    findings = stage.trial(fake).run()
+    tracker = stage.runner(fake).run()
     assert fake.sides == "bhhbbhhbbhhb"
-    assert {v.id: v.kind for v in findings.comparison().verdicts} == {
+    assert {v.id: v.kind for v in tracker.comparison().verdicts} == {
         "t::slow": "regressed",
         "t::same": "unchanged",
     }
@@ -69,7 +70,7 @@ def test_pairs_are_interleaved_until_all_is_decided(stage: Stage) -> None:
 def test_only_the_undecided_go_on(stage: Stage) -> None:
     """After the first look the decided benchmarks are left out, up to the last pair asked for."""
     fake = stage.fake(one_is_noisy)
-    stage.trial(fake, pairs=10).run()
+    stage.runner(fake, pairs=10).run()
     assert len(fake.orders) == 2 + 20
     last = fake.orders[-1]
     assert json.loads(last.leave_out.read_text()) == ["t::slow", "t::same"]
@@ -82,7 +83,7 @@ def test_only_the_undecided_go_on(stage: Stage) -> None:
 def test_rounds_are_fixed_after_the_warmup_pair(stage: Stage) -> None:
     """The warm-up pair follows the rule, all later launches the larger number of both sides."""
     fake = stage.fake(clear)
-    stage.trial(fake).run()
+    stage.runner(fake).run()
     assert [order.rounds is None for order in fake.orders] == [True, True] + [False] * 10
     frozen = json.loads(fake.orders[-1].rounds.read_text())
     assert frozen["benchmarks"]["t::slow"]["rounds"] == 9
@@ -94,27 +95,27 @@ def test_an_interrupted_comparison_goes_on(stage: Stage, at: int) -> None:
     """Whole pairs are kept, half a pair runs again, and the verdicts are those of one go."""
     first = stage.fake(clear, interrupted_at=at)
     with pytest.raises(KeyboardInterrupt):
-        stage.trial(first).run()
+        stage.runner(first).run()
     second = stage.fake(clear)
-    findings = stage.trial(second, State.read(stage.folder)).run()
+    tracker = stage.runner(second, State.read(stage.folder)).run()
     kept = (at - 1) // 2 * 2
     more = 12 - kept + (2 if kept else 0)  # it is warmed up again
     assert len(second.orders) == more
-    assert findings.comparison().count("regressed") == 1
+    assert tracker.comparison().count("regressed") == 1
     assert len({order.folder for order in first.orders + second.orders}) == at + more
 
 
 def test_a_comparison_that_goes_on_warms_up_again(stage: Stage) -> None:
     """Byte code was lost meanwhile; the suite and the rounds are still those of the first time."""
     with pytest.raises(KeyboardInterrupt):
-        stage.trial(stage.fake(clear, interrupted_at=5)).run()
+        stage.runner(stage.fake(clear, interrupted_at=5)).run()
     rounds = (stage.folder / "rounds.json").read_text()
     again = stage.fake(lambda side, number: {**clear(side, number), "t::late": 1.0})
-    findings = stage.trial(again, State.read(stage.folder)).run()
+    tracker = stage.runner(again, State.read(stage.folder)).run()
     assert again.sides == "bhbhhbbhhb"
     done = State.read(stage.folder).launches
     assert [(one.pair, one.attempt) for one in done[4:6]] == [(0, 2), (0, 2)]
-    assert findings.suite == 2
+    assert tracker.suite == 2
     assert (stage.folder / "rounds.json").read_text() == rounds
     said = stage.output.getvalue()
     assert "launch 3 of 32, warm-up pair (repeated), base" in said
@@ -123,39 +124,39 @@ def test_a_comparison_that_goes_on_warms_up_again(stage: Stage) -> None:
 
 def test_a_finished_comparison_launches_nothing(stage: Stage) -> None:
     """Resumed, it tells the same again; with more pairs, it goes on."""
-    stage.trial(stage.fake(one_is_noisy), pairs=5).run()
+    stage.runner(stage.fake(one_is_noisy), pairs=5).run()
     again, more = stage.fake(one_is_noisy), stage.fake(one_is_noisy)
-    stage.trial(again, State.read(stage.folder), pairs=5).run()
+    stage.runner(again, State.read(stage.folder), pairs=5).run()
     assert again.orders == []
-    stage.trial(more, State.read(stage.folder), pairs=10).run()
+    stage.runner(more, State.read(stage.folder), pairs=10).run()
     assert len(more.orders) == 2 + 10
 
 
 def test_a_disturbed_pair_is_measured_again(stage: Stage) -> None:
     """Both sides of it, before the look; its first launches stay in the record with the reason."""
     fake = stage.fake(clear, flags={4: ("contended", "unsteady")})
-    trial = stage.trial(fake)
-    findings = trial.run()
+    runner = stage.runner(fake)
+    tracker = runner.run()
     assert fake.sides == "bhhbbhhbbhhb" + "hb"
     state = State.read(stage.folder)
     first, again = (state.attempt_launches(1, attempt) or {} for attempt in (1, 2))
     assert {one.replaced for one in first.values()} == {"base: contended"}
     assert state.pair_launches(1) == again
-    assert {v.launches for v in findings.comparison().verdicts} == {5}
+    assert {v.launches for v in tracker.comparison().verdicts} == {5}
     said = stage.output.getvalue()
     assert "pair 1 was disturbed (base: contended) and is measured again" in said
     assert "launch 13 of 34, pair 1 of at most 15 (repeated), head, 2 benchmarks" in said
     assert "launch 14 of 34, pair 1 of at most 15 (repeated), base" in said
-    assert any("base 1 of 6" in note for note in trial.disturbance_notes())
+    assert any("base 1 of 6" in note for note in runner.disturbance_notes())
 
 
 def test_unchanged_waits_where_a_slow_launch_may_be_gone(stage: Stage) -> None:
     """A pair was replaced for the flags of the head alone: five more pairs must show nothing."""
     fake = stage.fake(clear, flags={3: ("contended",)})
-    findings = stage.trial(fake).run()
+    tracker = stage.runner(fake).run()
     looks = State.read(stage.folder).looks
     assert looks == [Look(pairs=5, unchanged_from=10), Look(pairs=10, unchanged_from=10)]
-    assert {v.id: v.launches for v in findings.comparison().verdicts} == {
+    assert {v.id: v.launches for v in tracker.comparison().verdicts} == {
         "t::slow": 5,
         "t::same": 10,
     }
@@ -165,9 +166,9 @@ def test_a_replaced_pair_does_not_count_after_a_kill(stage: Stage) -> None:
     """What was replaced is measured, however the launch that should do so ended."""
     fake = stage.fake(clear, flags={4: ("contended",)}, interrupted_at=14)
     with pytest.raises(KeyboardInterrupt):
-        stage.trial(fake).run()
+        stage.runner(fake).run()
     again = stage.fake(clear)
-    stage.trial(again, State.read(stage.folder)).run()
+    stage.runner(again, State.read(stage.folder)).run()
     assert again.sides == "bh" + "hb"
     assert State.read(stage.folder).repeats() == 1
 
@@ -187,7 +188,7 @@ def test_only_a_disturbance_of_the_machine_is_measured_away(
 ) -> None:
     """Not what tells of the numbers, what one side alone raises, nor what never ends."""
     fake = stage.fake(clear, flags=flags)
-    stage.trial(fake).run()
+    stage.runner(fake).run()
     assert len(fake.orders) == launches
 
 
@@ -198,7 +199,7 @@ def test_no_time_that_was_measured_causes_a_repeat(stage: Stage) -> None:
         return {"t::same": (10.0 if number == 5 else 1.0) + number * 1e-4}
 
     fake = stage.fake(wild)
-    stage.trial(fake, pairs=5).run()
+    stage.runner(fake, pairs=5).run()
     assert len(fake.orders) == 12
 
 
@@ -206,10 +207,10 @@ def test_a_pair_that_a_look_has_judged_stays(stage: Stage) -> None:
     """Also when the comparison goes on, or flags come later."""
     disturbed = dict.fromkeys((4, 6), ("contended",))
     first = stage.fake(one_is_noisy, flags=disturbed)
-    stage.trial(first, pairs=5).run()
+    stage.runner(first, pairs=5).run()
     assert State.read(stage.folder).repeats() == 1
     later = stage.fake(one_is_noisy, flags={3: ("contended",)})
-    stage.trial(later, State.read(stage.folder), pairs=10).run()
+    stage.runner(later, State.read(stage.folder), pairs=10).run()
     replaced = {one.pair for one in State.read(stage.folder).launches if one.replaced}
     assert min(replaced) <= 5
     assert len(replaced) == 2
@@ -235,8 +236,8 @@ class Clock:
 def test_the_time_ends_a_comparison(stage: Stage, time_s: float, pairs: int) -> None:
     """Five pairs are always judged; no five more are begun than there is time for."""
     fake = stage.fake(one_is_noisy)
-    findings = stage.trial(fake, now=Clock(fake), time_s=time_s, pairs=15).run()
-    (noisy,) = [v for v in findings.comparison().verdicts if v.id == "t::noisy"]
+    tracker = stage.runner(fake, now=Clock(fake), time_s=time_s, pairs=15).run()
+    (noisy,) = [v for v in tracker.comparison().verdicts if v.id == "t::noisy"]
     assert (noisy.kind, noisy.launches) == ("inconclusive", pairs)
     assert ("left no time to judge" in noisy.reason) == (pairs < 15)
     assert len(fake.orders) == 2 + 2 * pairs
@@ -245,8 +246,8 @@ def test_the_time_ends_a_comparison(stage: Stage, time_s: float, pairs: int) -> 
 def test_the_time_ends_after_the_pair_that_runs(stage: Stage) -> None:
     """Where launches take longer than they did; the pairs that no look judges wait for it."""
     fake = stage.fake(one_is_noisy)
-    findings = stage.trial(fake, now=Clock(fake, 10.0), time_s=150.0).run()
-    (noisy,) = [v for v in findings.comparison().verdicts if v.id == "t::noisy"]
+    tracker = stage.runner(fake, now=Clock(fake, 10.0), time_s=150.0).run()
+    (noisy,) = [v for v in tracker.comparison().verdicts if v.id == "t::noisy"]
     assert noisy.reason.endswith(
         "; --time=2m30s left no time to judge 10 pairs, 2 of them already measured"
     )
@@ -256,9 +257,9 @@ def test_the_time_ends_after_the_pair_that_runs(stage: Stage) -> None:
 def test_until_decided_goes_on_past_fifteen_pairs(stage: Stage) -> None:
     """As long as there is time."""
     fake = stage.fake(one_is_noisy)
-    trial = stage.trial(fake, now=Clock(fake), until_decided=True, time_s=90.0)
-    findings = trial.run()
-    (noisy,) = [v for v in findings.comparison().verdicts if v.id == "t::noisy"]
+    runner = stage.runner(fake, now=Clock(fake), until_decided=True, time_s=90.0)
+    tracker = runner.run()
+    (noisy,) = [v for v in tracker.comparison().verdicts if v.id == "t::noisy"]
     assert (noisy.kind, noisy.launches) == ("inconclusive", 20)
 
 
@@ -266,12 +267,12 @@ def test_the_command_that_decides_is_told(stage: Stage) -> None:
     """With the pairs that the reasons ask for, or from which on things are called unchanged."""
     stage.folder = stage.folder.rename(stage.folder.with_name("a b"))
     fake = stage.fake(a_little_noisy)
-    findings = stage.trial(fake, pairs=5).run()
+    tracker = stage.runner(fake, pairs=5).run()
     state = State.read(stage.folder)
-    needed = findings.pairs_needed
+    needed = tracker.pairs_needed
     assert needed is not None
     command = f"gpubench ab '--resume={stage.folder}' --pairs={needed}"
-    assert next_command(state, findings, unchanged_from=5) == command
+    assert next_command(state, tracker, unchanged_from=5) == command
     alike = Tracker(Run(label="", results={"a": ALIKE}), Run(label="", results={"a": ALIKE}))
     assert next_command(state, alike, unchanged_from=15).endswith("--pairs=15")
     assert next_command(state, alike, unchanged_from=5) == ""
@@ -279,30 +280,30 @@ def test_the_command_that_decides_is_told(stage: Stage) -> None:
 
 def test_each_look_is_noted(stage: Stage) -> None:
     """With the pairs from which on it called unchanged: it is taken alike when one goes on."""
-    stage.trial(stage.fake(one_is_noisy), pairs=5, unchanged_from=10).run()
+    stage.runner(stage.fake(one_is_noisy), pairs=5, unchanged_from=10).run()
     assert State.read(stage.folder).looks == [Look(pairs=5, unchanged_from=10)]
     more = stage.fake(one_is_noisy)
-    stage.trial(more, State.read(stage.folder), pairs=10, unchanged_from=15).run()
+    stage.runner(more, State.read(stage.folder), pairs=10, unchanged_from=15).run()
     looks = State.read(stage.folder).looks
     assert looks == [Look(pairs=5, unchanged_from=10), Look(pairs=10, unchanged_from=15)]
 
 
 def test_a_verdict_once_given_stays(stage: Stage) -> None:
     """Also where a comparison goes on with fewer pairs than were judged."""
-    first = stage.trial(stage.fake(a_little_noisy), pairs=10).run().comparison()
+    first = stage.runner(stage.fake(a_little_noisy), pairs=10).run().comparison()
     again = stage.fake(a_little_noisy)
-    second = stage.trial(again, State.read(stage.folder), pairs=5).run().comparison()
+    second = stage.runner(again, State.read(stage.folder), pairs=5).run().comparison()
     assert second.verdicts == first.verdicts
     assert again.orders == []
 
 
-CRASH = LaunchOutcome(seconds=1.0, code=-11, error="was killed by SIGSEGV", last_lines=("boom",))
+CRASH = LaunchOutcome(seconds=1.0, error="was killed by SIGSEGV", last_lines=("boom",))
 
 
 def test_a_failed_launch_repeats_its_pair(stage: Stage) -> None:
     """What it said is shown, and the comparison goes on."""
     fake = stage.fake(clear, endings={4: CRASH})
-    stage.trial(fake).run()
+    stage.runner(fake).run()
     assert len(fake.orders) == 2 + 10 + 2
     said = stage.output.getvalue()
     assert "a launch of the base was killed by SIGSEGV:" in said
@@ -313,7 +314,7 @@ def test_two_failures_in_a_row_end_it(stage: Stage) -> None:
     """All is kept; the message says how to go on."""
     fake = stage.fake(clear, endings={5: CRASH, 6: CRASH})
     with pytest.raises(ResultsError, match=r"2 launches in a row failed.*--resume=") as caught:
-        stage.trial(fake).run()
+        stage.runner(fake).run()
     assert "output.txt" in str(caught.value)
     assert State.read(stage.folder).pair_launches(1) is not None
 
@@ -321,95 +322,75 @@ def test_two_failures_in_a_row_end_it(stage: Stage) -> None:
 def test_arguments_that_pytest_refuses_end_it_at_once(stage: Stage) -> None:
     """Another launch would not understand them either."""
     lines = ("usage: pytest", "ERROR: file or directory not found: nowhere")
-    refused = LaunchOutcome(seconds=1.0, code=4, error="ended", usage_error=True, last_lines=lines)
+    refused = LaunchOutcome(seconds=1.0, error="ended", usage_error=True, last_lines=lines)
     fake = stage.fake(clear, endings={1: refused})
     with pytest.raises(UsageProblem, match="on the base: ERROR: file or directory not found"):
-        stage.trial(fake).run()
+        stage.runner(fake).run()
     assert len(fake.orders) == 1
 
 
-def test_a_tree_that_changes_meanwhile_ends_it(stage: Stage) -> None:
-    """Launches before and after a change would not be of the same code."""
+@pytest.mark.parametrize("number", [1, 12])
+def test_a_tree_that_changes_meanwhile_ends_it(stage: Stage, number: int) -> None:
+    """No launch counts that may have run half old and half new code, the last one neither."""
 
-    def edited(side: SideName, number: int) -> Times:
-        (stage.contenders["head"].side.tree / "code.py").write_text(f"# {number}")
-        return clear(side, number)
+    def edited(side: SideName, launch: int) -> Times:
+        if launch == number:
+            (stage.sides["head"].tree / "code.py").write_text("# edited")
+        return clear(side, launch)
 
-    with pytest.raises(UsageProblem, match=r"after the comparison started.*: code\.py\. If"):
-        stage.trial(stage.fake(edited)).run()
-    assert State.read(stage.folder).launches == []
+    with pytest.raises(
+        UsageProblem, match=r"changed after the comparison .*: code\.py \(changed\)"
+    ):
+        stage.runner(stage.fake(edited)).run()
+    assert len(State.read(stage.folder).launches) == number - 1
 
 
-def test_a_change_in_the_last_launch_ends_it_too(stage: Stage) -> None:
-    """No launch counts that may have run half old and half new code."""
+class Telling(Fake):
+    """Launches that report imports of the base, which is a commit, and the commit they record."""
 
-    def edited_late(side: SideName, number: int) -> Times:
-        if number == 12:
-            (stage.contenders["head"].side.tree / "new.py").touch()
-        return clear(side, number)
+    own = "6d628c0" * 5 + "abcde"
+    modules: Mapping[str, str] = {}
+    commit: str | None = own
+    rootdir = "base"
 
-    with pytest.raises(UsageProblem, match=r": new\.py\. If"):
-        stage.trial(stage.fake(edited_late)).run()
-    assert len(State.read(stage.folder).launches) == 11
+    def launch(self, side: Side, folder: Path, **more: Any) -> LaunchOutcome:
+        outcome = super().launch(side, folder, **more)
+        rootdir = str(folder.parents[2] / self.rootdir)
+        told = {"modules": self.modules, "tests": {}, "rootdir": rootdir}
+        (folder / "report/1.json").write_text(json.dumps(told))
+        commit = self.commit if len(self.orders) > 3 else self.own
+        assert outcome.run is not None
+        summary = outcome.run / "summary.json"
+        document = json.loads(summary.read_text())
+        document["environment"] = {"git": commit and {"commit": commit, "dirty": True}}
+        summary.write_text(json.dumps(document))
+        return outcome
+
+
+def telling(stage: Stage) -> Telling:
+    base = stage.sides["base"]
+    source = Source(name="base", label="main (6d628c0)", python="python", commit=Telling.own)
+    stage.sides["base"] = replace(base, source=source)
+    return Telling(stage.write, clear)
 
 
 def test_code_of_the_other_side_ends_it(stage: Stage) -> None:
     """Found after the first launch, before anything is judged."""
-    base, head = (stage.contenders[name].side.tree for name in ("base", "head"))
-
-    class Misled(Fake):
-        def launch(self, order: LaunchSpec) -> LaunchOutcome:
-            ended = super().launch(order)
-            told = {"modules": {"lib": str(head / "lib.py")}, "tests": {}}
-            (order.folder / "report/1.json").write_text(json.dumps(told))
-            return ended
-
-    fake = Misled(stage.write, clear)
+    fake, (base, head) = telling(stage), (stage.sides[name].tree for name in ("base", "head"))
+    fake.modules = {"lib": str(head / "lib.py")}
     with pytest.raises(UsageProblem, match=f"both sides import lib .*the base's copy is in {base}"):
-        stage.trial(fake).run()
-
-
-def recorded_as(
-    stage: Stage, commit: str | None, *, dirty: bool | None = False, rootdir: str = "base"
-) -> Fake:
-    """Launches of the base, which is a commit, that record another state from the fourth on."""
-    own = "6d628c0" * 5 + "abcde"
-
-    class Recorded(Fake):
-        def launch(self, order: LaunchSpec) -> LaunchOutcome:
-            ended = super().launch(order)
-            told = {"modules": {}, "tests": {}, "rootdir": str(stage.folder.parent / rootdir)}
-            (order.folder / "report/1.json").write_text(json.dumps(told))
-            late = len(self.orders) > 3
-            git = {"commit": commit if late else own, "dirty": dirty if late else False}
-            summary = ended.run / "summary.json"
-            document = json.loads(summary.read_text())
-            document["environment"] = {"git": git if git["commit"] else None}
-            summary.write_text(json.dumps(document))
-            return ended
-
-    base = stage.contenders["base"]
-    source = Source(name="base", label="main (6d628c0)", python="python", commit=own)
-    stage.contenders["base"] = replace(base, source=source)
-    return Recorded(stage.write, clear)
+        stage.runner(fake).run()
 
 
 @pytest.mark.parametrize(
-    ("commit", "dirty", "said"),
-    [
-        ("429bfdf" * 5 + "abcde", True, "recorded 429bfdf.*abcde: something"),
-        ("429bfdf" * 5 + "abcde", False, "recorded 429bfdf.*abcde: something"),
-        (None, None, "recorded no commit: something"),
-    ],
-    ids=["another changed", "another", "none"],
+    ("commit", "said"), [("429bfdf" * 5 + "abcde", "429bfdf.*abcde"), (None, "no commit")]
 )
-def test_a_launch_of_another_commit_ends_it(
-    stage: Stage, commit: str | None, dirty: bool | None, said: str
-) -> None:
+def test_a_launch_of_another_commit_ends_it(stage: Stage, commit: str | None, said: str) -> None:
     """What a launch of a commit says of itself must be that commit; else nothing is judged."""
-    fake = recorded_as(stage, commit, dirty=dirty)
-    with pytest.raises(UsageProblem, match=rf"the base, main \(6d628c0\), {said}") as told:
-        stage.trial(fake).run()
+    fake = telling(stage)
+    fake.commit = commit
+    with pytest.raises(UsageProblem, match=rf"main \(6d628c0\), recorded {said}:") as told:
+        stage.runner(fake).run()
     assert fake.sides == "bhhb"
     assert len(State.read(stage.folder).launches) == 3
     assert f"--resume={stage.folder}" in str(told.value)
@@ -417,43 +398,57 @@ def test_a_launch_of_another_commit_ends_it(
 
 def test_launches_that_change_tracked_files_go_on(stage: Stage) -> None:
     """Benchmarks may write them, and filters of git may have changed them at once."""
-    fake = recorded_as(stage, "6d628c0" * 5 + "abcde", dirty=True)
-    stage.trial(fake).run()
+    fake = telling(stage)
+    stage.runner(fake).run()
     assert len(fake.orders) == 12
 
 
 def test_a_rootdir_outside_of_the_tree_records_another_repository(stage: Stage) -> None:
     """Benchmarks that lie elsewhere say nothing of the side's commit."""
-    fake = recorded_as(stage, "429bfdf", rootdir="elsewhere")
-    stage.trial(fake).run()
+    fake = telling(stage)
+    fake.commit, fake.rootdir = "429bfdf", "elsewhere"
+    stage.runner(fake).run()
     assert len(fake.orders) == 12
 
 
 def test_no_benchmark_is_nothing_comparable(stage: Stage) -> None:
     """Launches without a run directory leave nothing to compare."""
-    empty = LaunchOutcome(seconds=1.0, code=5)
+    empty = LaunchOutcome(seconds=1.0)
     fake = stage.fake(clear, endings={1: empty, 2: empty})
     with pytest.raises(NothingComparable):
-        stage.trial(fake).run()
+        stage.runner(fake).run()
 
 
 def test_a_launch_has_a_limit_on_its_time(stage: Stage) -> None:
     """It follows from the warm-up pair, or from --launch-timeout."""
     fake = stage.fake(clear)
-    stage.trial(fake).run()
+    stage.runner(fake).run()
     assert {order.timeout_s for order in fake.orders[2:]} == {2.0 * 10 + 660}
     asked = stage.fake(clear)
-    again = State(folder=stage.folder / "2", request={}, identity=stage.state().identity, seed=0)
+    again = State(folder=stage.folder / "2", request={}, identity={}, seed=0)
     again.folder.mkdir()
-    stage.trial(asked, again, launch_timeout_s=9.0).run()
+    stage.runner(asked, again, launch_timeout_s=9.0).run()
     assert {order.timeout_s for order in asked.orders} == {9.0}
 
 
-def test_an_old_gpubench_gets_no_rounds(stage: Stage) -> None:
-    """Where one side cannot be told, neither is."""
-    for name, one in stage.contenders.items():
-        offers = Capabilities(python="3.11", flags=(), can_fix_rounds=name == "head")
-        stage.contenders[name] = PreparedSide(source=one.source, side=one.side, offers=offers)
-    fake = stage.fake(clear)
-    stage.trial(fake).run()
-    assert {order.rounds for order in fake.orders} == {None}
+def test_sides_begin_in_turns() -> None:
+    """Each side goes first in every second pair; the seed says which one begins."""
+    assert [side_order(pair, 0)[0] for pair in range(4)] == ["base", "head", "base", "head"]
+    assert [side_order(pair, 7)[0] for pair in range(4)] == ["head", "base", "head", "base"]
+    assert all(set(side_order(pair, 3)) == {"base", "head"} for pair in range(4))
+
+
+def test_the_remaining_time_is_that_of_the_latest_launches() -> None:
+    """Of each side's last two, with the pair at hand; unknown before both sides ran."""
+    seconds = {"base": [100.0, 2.0, 4.0], "head": [6.0]}
+    assert estimate_remaining_s(2, seconds, ["head"]) == 2 * 9 + 6
+    assert estimate_remaining_s(15, {"base": [1.0], "head": []}) is None
+
+
+def test_both_sides_take_the_larger_number(tmp_path: Path, write_run: Callable[..., Path]) -> None:
+    """Of each benchmark that both have measured; the others follow their rule."""
+    base = write_run(tmp_path / "b", {"t::a": 1.0, "t::only": 1.0, "t::c": "broken"}, rounds=12)
+    head = write_run(tmp_path / "h", {"t::a": 1.0, "t::c": 1.0}, rounds=30)
+    fix_rounds(tmp_path / "rounds.json", base, head)
+    read = rounds_file.read(tmp_path / "rounds.json", "--measure.rounds_file")
+    assert {name: plan.rounds for name, plan in read.items()} == {"t::a": 30}

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpubench_plugin.measure.throttle import ThrottleWait, longest_wait_s, wait_while_throttled
+from gpubench_plugin.bench.throttling import ThrottleWait, longest_wait_s, wait_while_throttled
 from gpubench_plugin.ranks.process_group import RankAgreement
 
 HEAT = ("thermal slowdown",)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.cli.explain import limits
+from gpubench_plugin.cli.explain.judged import limit_origin
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_the_limit_is_said_to_be_whose_it_is(
     stated = [{"step_time_s": text} if text else {} for text in (given, base, head)]
 
     assert (
-        limits.origin("step_time_s", "2%", cli_limits=stated[0], base=stated[1], head=stated[2])
+        limit_origin("step_time_s", "2%", given=stated[0], base=stated[1], head=stated[2])
         == expected
     )
 
@@ -36,8 +36,8 @@ def test_a_limit_on_one_step_time_is_the_other_ones_and_may_be_the_rates() -> No
 
     for metric in ("step_time_s", "step_time_min_s", "samples_per_s"):
         assert (
-            limits.origin(metric, "10%", base=stated, head=stated)
+            limit_origin(metric, "10%", base=stated, head=stated)
             == "stated by the benchmark, on both sides"
         )
-    assert limits.origin("samples_per_s", "5%", base=stated, head=stated) == "the default"
-    assert limits.origin("peak_memory_bytes", "10%", base=stated, head={}) == "the default"
+    assert limit_origin("samples_per_s", "5%", base=stated, head=stated) == "the default"
+    assert limit_origin("peak_memory_bytes", "10%", base=stated, head={}) == "the default"

@@ -1,28 +1,77 @@
-"""Curves of a user's own: the ``log`` events of ``gpubench.log``."""
+"""Events of a measurement in the journal: its progress, and what ``gpubench.log`` is given."""
 
 from __future__ import annotations
 
+import math
 import re
-from contextlib import contextmanager, suppress
-from numbers import Real
+from contextlib import contextmanager
 from operator import index
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin.bench.misuse import as_number, short_repr
 from gpubench_plugin.core.errors import Misuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
+    from gpubench_plugin.core.records import Work
     from gpubench_plugin.measure.clocks.base import Step
+    from gpubench_plugin.measure.protocols import Log
+    from gpubench_plugin.measure.stopping import Progress
+
+# Between two events of progress: they are for eyes, and none costs more than 0.1 ms.
+INTERVAL_S: Final = 1.0
+_RATES: Final = ("samples", "tokens")
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,99}", re.ASCII)
-_MAX_REPR: Final = 60
+
+
+class ProgressLog:
+    """Logs the begin of a measurement, and its progress at most once a second.
+
+    `work` is that of a call on this rank; of `world_size` ranks each is taken to do as much.
+    """
+
+    def __init__(self, log: Log, work: Work, world_size: int):
+        self._log = log
+        self._amounts = {
+            name: amount * world_size
+            for name, amount in work.known_amounts.items()
+            if name in _RATES
+        }
+        self._due_s = 0.0
+
+    def begin(self) -> None:
+        """The timed calls begin now."""
+        self._log({"event": "phase", "phase": "measure"})
+        self._due_s = monotonic() + INTERVAL_S
+
+    def block_ended(self, progress: Progress) -> None:
+        """Log the `progress` after a block, if it is time."""
+        now_s = monotonic()
+        if now_s < self._due_s:
+            return
+        self._due_s = now_s + INTERVAL_S
+        step_s, half_width = progress.step_s, progress.half_width
+        self._log(
+            {
+                "event": "progress",
+                "rounds": progress.rounds,
+                "calls": progress.calls,
+                "half_width": half_width if half_width < math.inf else None,
+                "step_s": step_s,
+                **{f"{name}_per_s": amount / step_s for name, amount in self._amounts.items()},
+                "elapsed_s": progress.elapsed_s,
+                "remaining_s": progress.remaining_s,
+            }
+        )
 
 
 class MetricLog:
     """Writes points of curves to the journal, except within the timed calls."""
 
-    def __init__(self, write: Callable[[Mapping[str, object]], None]):
+    def __init__(self, write: Log):
         self._write = write
         self._is_timed = False
 
@@ -74,19 +123,18 @@ class MetricLog:
                 number = -1
             if number >= 0:
                 return number
-        raise self._problem(f"step={_short(step)}; allowed: an integer from 0")
+        raise self._problem(f"step={short_repr(step)}; allowed: an integer from 0")
 
     def _value(self, name: str, value: object) -> float:
         if problem := name_problem(name):
             raise self._problem(problem)
         read: Any = getattr(value, "item", None)
         has_no_dimension = getattr(value, "ndim", None) == 0  # of torch or numpy
-        number: object = read() if read is not None and has_no_dimension else value
-        if not isinstance(number, bool) and isinstance(number, Real):
-            with suppress(OverflowError):
-                return float(number)
+        number = as_number(read() if read is not None and has_no_dimension else value)
+        if number is not None:
+            return number
         raise self._problem(
-            f"{name}={_short(value)}; allowed: a number, or a tensor with one number and no "
+            f"{name}={short_repr(value)}; allowed: a number, or a tensor with one number and no "
             "dimension"
         )
 
@@ -99,15 +147,6 @@ def name_problem(name: object) -> str:
     if isinstance(name, str) and _NAME.fullmatch(name):
         return ""
     return (
-        f"{_short(name)} is no name of a metric; allowed: up to 100 ASCII letters, digits "
+        f"{short_repr(name)} is no name of a metric; allowed: up to 100 ASCII letters, digits "
         "and . _ / -, beginning with a letter"
     )
-
-
-def _short(value: object) -> str:
-    """What `value` is, for a message: its shape, or a part of its text."""
-    shape = getattr(value, "shape", None)
-    if shape is not None and getattr(value, "ndim", None):
-        return f"a {type(value).__name__} of shape {tuple(shape)}"
-    text = " ".join(ascii(value).split())
-    return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]}…"

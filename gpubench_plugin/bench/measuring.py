@@ -1,0 +1,454 @@
+"""One measurement on one rank: checks, timed calls, reduction over the ranks, the record."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from zlib import crc32
+
+import pytest
+
+from gpubench_plugin.bench.events import MetricLog, ProgressLog
+from gpubench_plugin.bench.probing import inspect_call, probed, profile_steps, run_traced
+from gpubench_plugin.bench.step import (
+    FirstCallValidator,
+    refuse_contradicting_amounts,
+    refuse_unfinished,
+)
+from gpubench_plugin.bench.throttling import ThrottlePolicy
+from gpubench_plugin.bench.variants import turns_event, with_variants
+from gpubench_plugin.config.parametrization import fixture_names
+from gpubench_plugin.core.errors import Misuse, error_text
+from gpubench_plugin.core.quality_flags import UNCHECKED
+from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
+from gpubench_plugin.measure.loop import Variant, measure_in_turns
+from gpubench_plugin.measure.record_builder import CustomMetric, build_measurement
+from gpubench_plugin.measure.tracers import Tracers
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    import torch
+
+    from gpubench_plugin.bench.agreement import ResultCheck
+    from gpubench_plugin.bench.probing import Probes
+    from gpubench_plugin.bench.step import TimedStep
+    from gpubench_plugin.bench.subjects import Subjects
+    from gpubench_plugin.bench.variants import Variants
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.launchers.context import BenchmarkState, RunContext
+    from gpubench_plugin.measure.clocks.base import Clock, Step
+    from gpubench_plugin.measure.protocols import Subject
+    from gpubench_plugin.measure.stopping import Progress
+    from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.ranks.control_plane import Traffic
+    from gpubench_plugin.ranks.process_group import ProcessGroup
+    from gpubench_plugin.ranks.reduction import Reduction
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Timed:
+    """Samples of each variant with what was observed beside; `agreement` of several variants."""
+
+    samples: Sequence[Samples]
+    facts: Mapping[str, float]
+    agreement: str | None = None
+
+
+class Measuring:
+    """Measures the steps of one benchmark: a single one, or variants that take turns.
+
+    Their record is that of the last one, with the speed-ups of all. `result` is what its last timed
+    call returned, if `has_result`.
+    """
+
+    def __init__(
+        self,
+        item: pytest.Item,
+        *,
+        state: BenchmarkState,
+        context: RunContext,
+        device: torch.device,
+        precision: Precision | None,
+        group: ProcessGroup,
+        subjects: Subjects,
+    ):
+        assert state.carrier is not None
+        self._item = item
+        self._state = state
+        self._carrier = state.carrier
+        self._notes = state.notes
+        self._context = context
+        self._device = device
+        self._group = group
+        self.precision = precision
+        self.subjects = subjects
+        self.custom_metrics: dict[str, CustomMetric] = {}
+        self.metric_log = MetricLog(state.notes.log)
+        self.result: object = None
+        self.has_result = False
+
+    def measure(
+        self, steps: Variants, stated: Work, result_check: ResultCheck = None
+    ) -> Measurement:
+        """Measure `steps` with the `stated` amounts; the results of several must agree."""
+        from gpubench_plugin.results import pytest_benchmark
+        from gpubench_plugin.training.seeding import nondeterminism_errors
+
+        subject = steps.candidate.subject
+        if subject is not None:
+            self.subjects.include(subject)
+        if pytest_benchmark.measuring_disabled(self._carrier):
+            return self._run_once(steps, result_check)
+        traffic_before = self._group.control.traffic
+        was_used = self.subjects.stop_tracking() or steps.have_been_used
+        with nondeterminism_errors():
+            check = self._prepare(subject)
+            own_work = Work() if subject is None else subject.work()
+            first_s = check.facts.get("first_step_s")  # if the check took the first step
+            # Checks of a subject beside a foreign step may have compiled and allocated for it.
+            has_other_subject = subject is None and bool(self.subjects.all)
+            was_used |= first_s is None and (has_other_subject or steps.have_been_used)
+            if subject is not None:
+                refuse_contradicting_amounts(stated, own_work, subject)
+            if steps.is_single:
+                timed = self._time_step(steps, stated, own_work)
+            else:
+                timed = self._time_variants(steps, stated, result_check)
+        self._notes.enter("inspect")
+        is_unchecked = timed.agreement == "unchecked"
+        samples = timed.samples[-1].flagged(*check.flags, *((UNCHECKED,) * is_unchecked))
+        if was_used or first_s is not None:
+            samples = replace(samples, first_step_s=None if was_used else first_s)
+        samples, products, memory = inspect_call(
+            steps.together,
+            samples,
+            precision=self.precision,
+            tensors=self.subjects.tensor_memory,
+        )
+        correctness = {**check.correctness, **products, **self._profile(steps.together)}
+        if timed.agreement is not None:
+            correctness["variants_agree"] = timed.agreement
+        work = self._work(stated, own_work, subject)
+        facts = {**check.facts, **timed.facts, **memory}
+        observations = {
+            name: self._observation(of_variant, work, facts)
+            for name, of_variant in zip(steps.names, (*timed.samples[:-1], samples), strict=True)
+        }
+        measurement = self._conclude(observations, replace(check, correctness=correctness))
+        return self._publish(measurement, samples, traffic_before)
+
+    @property
+    def _case(self) -> Case:
+        """The case, which is reconfigured where a batch size is fitted."""
+        return self._state.case
+
+    @property
+    def _reduction(self) -> Reduction:
+        from gpubench_plugin.ranks.reduction import Reduction
+
+        grace_s = self._case.configuration.distributed.failure_grace_s
+        return Reduction(self._group, self._case.id, grace_s=grace_s)
+
+    @property
+    def _throttling(self) -> ThrottlePolicy:
+        return ThrottlePolicy(case=self._case, notes=self._notes, context=self._context)
+
+    def _run_once(self, steps: Variants, check: ResultCheck) -> Measurement:
+        """Run each step once, since measuring is disabled."""
+        from gpubench_plugin.results import pytest_benchmark
+
+        def run(timed: TimedStep) -> object:
+            if timed is not steps.candidate:
+                return timed.run()
+            return pytest_benchmark.run_once(self._carrier, timed.call, timed.setup, timed.teardown)
+
+        if steps.is_single:
+            result = run(steps.candidate)
+            refuse_unfinished(result, steps.candidate.call)
+        else:
+            result, _ = self._compare_results(steps, lambda _, timed: run(timed), check)
+        self.result, self.has_result = result, True
+        self._notes.error_reason = "measuring is disabled (--benchmark-disable)"
+        return self._case.unmeasured("not_measured", self._notes.error_reason)
+
+    def _prepare(self, subject: Subject | None) -> Check:
+        """Run the untimed checks, the timed `subject`'s last; a failure on one rank fails all."""
+        self._notes.enter("compile" if self._is_compiled(subject) else "check")
+        return self._passed_by_all(partial(self.subjects.check, subject, self._notes.log))
+
+    def _passed_by_all(self, check: Callable[[], T]) -> T:
+        """Value of the `check` on this rank, once all ranks have passed it."""
+        failure: BaseException | None = None
+        value: T | None = None
+        try:
+            value = check()
+        except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
+            failure = error  # raised below, once all ranks know: none may wait for a failed one
+        self._reduction.raise_check_failures(failure)
+        return cast("T", value)
+
+    def _time_step(self, steps: Variants, stated: Work, own_work: Work) -> _Timed:
+        timed, tracers = steps.candidate, Tracers()
+        variant = self._variant("", timed)
+        first_call = FirstCallValidator(timed, self.subjects.all, stated=stated)
+
+        def on_first_call() -> None:
+            self._passed_by_all(lambda: first_call.validate(variant.clock.take_result()))
+            self._notes.enter("warm-up")
+            probes.begin(timed.run_briefly)
+
+        with self._probed([variant.clock]) as probes:
+            (samples,) = self._timed_calls(
+                [variant],
+                probes,
+                tracers,
+                replace(own_work, **stated.known_amounts),
+                on_first=on_first_call,
+                on_timed=first_call.begin,
+            )
+        self.result, self.has_result = variant.clock.result, True
+        first_call.end(samples.calls, self.result)
+        facts = {**probes.facts, **self._facts(timed.subject)}
+        for subject in first_call.advanced:  # by foreign steps as well
+            counts = subject.finish()
+            if subject is timed.subject:
+                facts.update(counts, **self.subjects.facts(subject))
+        if (wrapped := first_call.wrapped) is not None and stated.flops is not None:
+            self._work(stated, wrapped.work(), wrapped)  # refuses FLOPs other than counted
+        self._run_traced(timed, tracers)
+        flags = probes.flags(samples.block_calls, samples.calls_per_duration)
+        return _Timed(samples=[samples.flagged(*flags, *tracers.flags)], facts=facts)
+
+    def _time_variants(self, steps: Variants, stated: Work, check: ResultCheck) -> _Timed:
+        tracers = Tracers()
+        variants: list[Variant] = []
+
+        def run(name: str, timed: TimedStep) -> object:
+            variant = self._variant(name, timed)
+            with self.metric_log.refused():
+                first_call_s = tracers.paused(partial(variant.clock.time_first_call, variant.task))
+            variants.append(replace(variant, first_call_s=first_call_s))
+            return variant.clock.take_result()
+
+        _, agreement = self._compare_results(steps, run, check)
+        self._notes.enter("warm-up")
+        with self._probed([variant.clock for variant in variants]) as probes:
+            probes.begin(steps.together.run)
+            samples = self._timed_calls(variants, probes, tracers, stated)
+        self.result, self.has_result = variants[-1].clock.result, True
+        refuse_unfinished(self.result, steps.candidate.call)
+        self._notes.log(turns_event(dict(zip(steps.names, samples, strict=True))))
+        self._run_traced(steps.together, tracers)
+        pass_calls = [sum(calls) for calls in zip(*(s.block_calls for s in samples), strict=True)]
+        flags = (*probes.flags(pass_calls, samples[-1].calls_per_duration), *tracers.flags)
+        return _Timed(
+            samples=[*samples[:-1], samples[-1].flagged(*flags)],
+            facts={**probes.facts, **self._facts(None)},
+            agreement=agreement,
+        )
+
+    def _variant(self, name: str, timed: TimedStep) -> Variant:
+        from gpubench_plugin.measure.clocks.base import Task
+        from gpubench_plugin.measure.clocks.select import clock_for
+
+        cache = self._case.configuration.measure.cache
+        return Variant(
+            name=name,
+            clock=clock_for(self._device, timing=self._case.timing, cache=cache),
+            task=Task(
+                step=timed.call,
+                setup=self.metric_log.around_calls(timed.setup),
+                teardown=self.metric_log.around_calls(timed.teardown),
+            ),
+        )
+
+    def _timed_calls(
+        self,
+        variants: Sequence[Variant],
+        probes: Probes,
+        tracers: Tracers,
+        work: Work,
+        *,
+        on_first: Step | None = None,
+        on_timed: Step | None = None,
+    ) -> list[Samples]:
+        """Samples of `variants`, without tracers; `work` is that of a call, for the journal."""
+        from gpubench_plugin.measure.probes.interference import Contention
+
+        progress_log = ProgressLog(self._notes.log, work, self._group.world.size)
+
+        def begin() -> None:
+            progress_log.begin()
+            if on_timed is not None:
+                on_timed()
+            probes.device_state.begin()
+
+        def on_progress(progress: Progress) -> None:
+            probes.growth.block_ended()
+            progress_log.block_ended(progress)
+
+        measured = partial(
+            measure_in_turns,
+            variants,
+            section=self._case.configuration.measure,
+            agreement=self._group.agreement,
+            on_first=on_first,
+            fixed_rounds=self._case.fixed_rounds,
+            make_contention=Contention,
+            on_timed=begin,
+            on_progress=on_progress,
+        )
+        with self.metric_log.refused():
+            return tracers.paused(measured)
+
+    def _compare_results(
+        self, steps: Variants, run: Callable[[str, TimedStep], object], check: ResultCheck
+    ) -> tuple[object, str]:
+        """Run each variant once by `run`, before anything is timed."""
+        self._passed_by_all(partial(self._require_equal_names, steps))
+        compare = partial(
+            steps.compare_results,
+            run,
+            device=self._device,
+            subjects=self.subjects.all,
+            check=check,
+        )
+        return self._passed_by_all(compare)
+
+    def _require_equal_names(self, steps: Variants) -> None:
+        """Refuse ranks with other variants, or another order: the n-th of all is measured as one.
+
+        Every rank must call it.
+        """
+        names = ", ".join(steps.names)
+        code = float(crc32(names.encode()))
+        if self._group.agreement.mean([code]) != [code]:
+            raise Misuse(
+                f"gpubench.compare: this rank has the variants {names}, another rank others; "
+                "allowed: the same on all ranks, in the same order"
+            )
+
+    def _probed(self, clocks: Sequence[Clock]) -> AbstractContextManager[Probes]:
+        """Probes of a measurement by `clocks`, which waits while the GPU is throttled."""
+        return probed(
+            self._device,
+            clocks,
+            sharing_ranks=self._group.world.local_size if self._case.shares_device else 1,
+            tensors=self.subjects.tensor_memory,
+            guard=partial(
+                self._throttling.guard, agreement=self._group.agreement, reduction=self._reduction
+            ),
+            log=self._notes.log,
+        )
+
+    def _run_traced(self, timed: TimedStep, tracers: Tracers) -> None:
+        has_census = self.precision is not None or self.subjects.tensor_memory is not None
+        run_traced(timed, tracers, agreement=self._group.agreement, has_census=has_census)
+
+    def _facts(self, subject: Subject | None) -> dict[str, float]:
+        """Facts about the step from the configuration."""
+        return {
+            "compiled": float(self._is_compiled(subject)),
+            "confidence": self._case.configuration.measure.confidence,
+            "processors": float(os.cpu_count() or 0),
+        }
+
+    def _is_compiled(self, subject: Subject | None) -> bool:
+        has_model = subject is not None or "model" in fixture_names(self._item)
+        return has_model and self._case.configuration.model.compile != "none"
+
+    def _profile(self, timed: TimedStep) -> dict[str, Any]:
+        """Profile a few steps, if configured; what is recorded of them."""
+        if not self._case.configuration.profiling.enabled:
+            return {}
+        self._notes.enter("profile")
+        return profile_steps(timed, case=self._case, context=self._context, device=self._device)
+
+    def _work(self, stated: Work, subject_work: Work, subject: Subject | None) -> Work:
+        """Merge the `stated` amounts with the subject's, counting its FLOPs.
+
+        Raises:
+            Misuse: a stated amount contradicts the subject's.
+        """
+        if subject is None:
+            return stated
+        subject_work = replace(subject_work, flops=subject_work.flops or self._count_flops(subject))
+        refuse_contradicting_amounts(stated, subject_work, subject)
+        return replace(subject_work, **stated.known_amounts)
+
+    def _count_flops(self, subject: Subject) -> float | None:
+        """Count the FLOPs of one call on fake tensors; ops without a formula are journalled.
+
+        So is the reason where they cannot be counted, None.
+        """
+        from gpubench_plugin.measure.probes.operations import count_flops
+
+        try:
+            flops = count_flops(subject.flops_step)
+        except Exception as error:  # a model that needs values, while everything is measured
+            self._notes.log({"event": "flops", "per_call": None, "reason": error_text(error)})
+            return None
+        self._notes.log(
+            {"event": "flops", "per_call": flops.total, "uncounted_ops": flops.uncounted_ops}
+        )
+        return flops.total or None
+
+    def _observation(self, samples: Samples, work: Work, facts: Mapping[str, float]) -> Observation:
+        """Observation of this rank."""
+        return Observation(
+            samples=samples,
+            work=work,
+            device=self._device.type,
+            device_name=self._case.device.model,
+            precision="" if self.precision is None else self.precision.compute_dtype,
+            world_size=1,
+            facts=facts,
+        )
+
+    def _conclude(self, observations: Mapping[str, Observation], check: Check) -> Measurement:
+        """Build the measurement over all ranks; ranks other than zero get their own.
+
+        Of several variants, whose `observations` have their names, it is the last one's.
+
+        Errors on rank zero fail the benchmark on every rank.
+        """
+        failure: Exception | None = None
+        try:
+            merged = self._reduction.merge_all([*observations.values()])
+            reduced, check = with_variants(dict(zip(observations, merged, strict=True)), check)
+            measurement = build_measurement(
+                self._item, self._case, reduced, check, custom_metrics=self.custom_metrics.values()
+            )
+            if self._group.world.is_root:  # whose flags are those of all ranks
+                self._throttling.refuse(measurement)
+        except Exception as error:
+            failure = error
+        self._reduction.raise_conclusion(failure)
+        return measurement
+
+    def _publish(
+        self, measurement: Measurement, samples: Samples, traffic_before: Traffic
+    ) -> Measurement:
+        """Hand the `measurement` on, with this rank's own `samples`, and return it."""
+        from gpubench_plugin.results import pytest_benchmark
+        from gpubench_plugin.results.recorder import append
+
+        if self._group.world.size > 1:
+            self._notes.log(
+                {"event": "traffic", **asdict(self._group.control.traffic - traffic_before)}
+            )
+            if self._context.ranks_folder is not None:
+                append(self._context.ranks_folder, self._group.world.rank, self._case.id, samples)
+        # Paused here, since pytest-benchmark's own pause makes coverage lose the rest of the test:
+        # 4 of 8 lines, pytest-benchmark 5.3.1 with coverage 7.
+        Tracers().paused(partial(pytest_benchmark.store_result, self._carrier, measurement))
+        self._context.carried[self._case.id] = self._carrier.stats
+        if self._group.world.is_root:  # only rank zero's is reported
+            self._notes.measurement = measurement
+        return measurement

@@ -1,0 +1,121 @@
+"""The common part of explaining a verdict: points, the origin of its limits, cures of its flags."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from gpubench_plugin.core.quality_flags import (
+    CONTENDED,
+    DEPENDENT,
+    DRIFTING,
+    INSTRUMENTED,
+    NOT_CONVERGED,
+    SUSPENDED,
+    THROTTLED,
+    UNSTEADY,
+    doubtful_flags,
+)
+from gpubench_plugin.core.records import Result, Verdict
+from gpubench_plugin.reports.explanation import (
+    Explanation,
+    PlotPoint,
+    Recommendation,
+    Role,
+    split_verdict,
+)
+
+# Of each doubtful flag.
+CURES: Final[Mapping[str, str]] = {
+    CONTENDED: "close other programs; a longer --measure.max_time_s waits for a quiet period",
+    THROTTLED: "let the device cool down, or lock its clocks below the throttling point",
+    UNSTEADY: "warm up longer: --measure.warmup_max_s and --measure.warmup_max_rounds",
+    DRIFTING: (
+        "find what grows with each call (a list, a cache, memory), or warm up longer: "
+        "--measure.warmup_s"
+    ),
+    NOT_CONVERGED: "measure longer: --measure.max_time_s and --measure.max_rounds",
+    DEPENDENT: "more independent rounds: --measure.max_time_s",
+    SUSPENDED: "measure it again",
+    INSTRUMENTED: "measure without a debugger, tracer or debug mode",
+}
+# Share of launches with a flag from which on its cure is worth advising.
+_MOSTLY: Final = 0.5
+_STEP_TIMES: Final = ("step_time_min_s", "step_time_s")
+_RATES: Final = ("_per_s", "_mean_s")
+
+Measured = tuple[str, Role, Result]
+"""A run or launch that measured the benchmark: its label, its role and its result."""
+Limits = Mapping[str, str]
+"""Limits by metric."""
+
+
+def judged_explanation(
+    verdicts: Sequence[Verdict],
+    measured: Iterable[Measured],
+    *,
+    stated: Mapping[str, Limits],
+    **fields: Any,
+) -> Explanation:
+    """Explanation of the `verdicts` by what was `measured`, in time order.
+
+    `stated` are the limits that the ``base`` and the ``head`` state and, first, those of
+    ``--limit``.
+    """
+    parts = [part for verdict in verdicts for part in split_verdict(verdict) if part.metric]
+    units = {part.metric: part.unit for part in parts}
+    return Explanation(
+        verdicts=tuple(verdicts),
+        points=tuple(
+            PlotPoint.of(result, units, label=label, role=role) for label, role, result in measured
+        ),
+        units=units,
+        limits={
+            part.metric: limit_origin(part.metric, part.limit, **stated)
+            for part in parts
+            if part.limit
+        },
+        **fields,
+    )
+
+
+def limit_origin(
+    metric: str, limit: str, *, base: Limits, head: Limits, given: Mapping[str, str] = {}
+) -> str:
+    """Describe where the `limit` of `metric` was stated, and what the other side states.
+
+    `given` are from ``--limit``; `base` and `head` from the sides' results: their marks,
+    configuration or pytest command line.
+    """
+    if _stated(given, metric, limit) == limit:
+        return "from --limit"
+    texts = {name: _stated(side, metric, limit) for name, side in (("base", base), ("head", head))}
+    stating_sides = [name for name, text in texts.items() if text == limit]
+    if len(stating_sides) == len(texts):
+        return "stated by the benchmark, on both sides"
+    clauses = [f"stated on the {stating_sides[0]}" if stating_sides else "the default"]
+    if any(texts.values()):
+        others = [name for name in texts if name not in stating_sides]
+        clauses += [f"the {name} states {texts[name] or 'none'}" for name in others]
+    return "; ".join(clauses)
+
+
+def _stated(side: Limits, metric: str, limit: str) -> str | None:
+    """The side's limit of the metric; that of one step time applies to the other, too.
+
+    Also to the rate, if it is the wider one.
+    """
+    if metric in side:
+        return side[metric].strip()
+    texts = [side[name].strip() for name in _STEP_TIMES if name in side]
+    is_derived = metric in _STEP_TIMES or (limit in texts and metric.endswith(_RATES))
+    return texts[0] if is_derived and texts else None
+
+
+def cures(points: Sequence[PlotPoint]) -> Iterator[Recommendation]:
+    """Advice on each doubtful flag that most of the launches raised."""
+    counts = Counter(flag for point in points for flag in doubtful_flags(point.flags))
+    for flag, count in counts.items():
+        if count > _MOSTLY * len(points):
+            yield Recommendation(text=f"{flag} ({count} of {len(points)} launches): {CURES[flag]}")

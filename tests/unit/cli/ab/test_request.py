@@ -1,0 +1,168 @@
+"""What is asked of ``gpubench ab``, and what a comparison that goes on may be asked anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.cli import main
+from gpubench_plugin.cli.ab.comparison import new_state, resolve_sources
+from gpubench_plugin.cli.ab.request import (
+    Request,
+    check_pairs,
+    parse_arguments,
+    parse_duration,
+)
+from gpubench_plugin.core.errors import UsageProblem
+
+HERE = Path("/repo/sub")
+ASKED = Request(
+    here=HERE,
+    base="main",
+    head_python="py",
+    pairs=5,
+    limits={"mfu": "3%"},
+    limits_from="head",
+    arguments=("-x", "a b"),
+)
+
+
+def arguments(*texts: str) -> tuple[str, ...]:
+    return parse_arguments(texts, cwd=HERE, repository=Path("/repo"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        *(
+            (text, "not allowed in the launches")
+            for text in (
+                *("--resume=x", "--results-dir=x", "--gpubench-registry=none", "--launches=3"),
+                *("--gate", "--gate-missing=fail"),
+            )
+        ),
+        *((text, "beside other work") for text in ("-n", "-n4", "--numprocesses=2", "--dist=load")),
+        *(
+            (f"{name}=x.xml", "would write this file into the tree")
+            for name in ("--junitxml", "--benchmark-json", "--log-file", "--basetemp")
+        ),
+    ],
+)
+def test_options_that_would_defeat_the_comparison_are_refused(text: str, said: str) -> None:
+    """Those of ``ab`` itself, parallel tests, and files in the tree, with the reason."""
+    with pytest.raises(UsageProblem, match=f"^{text}: .*{said}"):
+        arguments("bench", text)
+
+
+def test_files_elsewhere_may_be_written() -> None:
+    """In either form of the option; a value of its own is looked at, too."""
+    assert arguments("--junitxml=/elsewhere/x", "--junitxml", "/tmp/x")
+    for given in (("--junitxml", "x.xml"), ("--junitxml=/repo/x.xml",), ("--junitxml",)):
+        with pytest.raises(UsageProblem, match=r"--junitxml=.*into the tree"):
+            arguments(*given)
+
+
+def test_absolute_paths_in_the_repository_become_relative() -> None:
+    """Else both sides would collect the tests of the working tree."""
+    given = ("/repo/sub/test_a.py::test[/repo/x]", "/elsewhere/test_b.py", "-k", "a or b", "-no")
+    assert arguments(*given) == ("test_a.py::test[/repo/x]", *given[1:])
+    assert arguments("/repo/test_c.py") == ("../test_c.py",)
+
+
+@pytest.mark.parametrize("name", ["--rootdir", "--confcutdir", "-c", "--ignore"])
+def test_options_that_name_a_place_in_the_tree_are_moved_too(name: str) -> None:
+    """In either form; a place elsewhere, and the data of a benchmark, stay as they are."""
+    assert arguments(f"{name}=/repo/sub") == (f"{name}=.",)
+    assert arguments(name, "/repo") == (name, "..")
+    assert arguments(f"{name}=/elsewhere", f"{name}=sub") == (f"{name}=/elsewhere", f"{name}=sub")
+    assert arguments("--data.path=/repo/x.bin") == ("--data.path=/repo/x.bin",)
+
+
+def test_pairs_end_at_a_look() -> None:
+    """Stopping elsewhere would be a look that no error rate accounts for."""
+    assert [check_pairs(pairs) for pairs in (10, 45)] == [10, 45]
+    with pytest.raises(UsageProblem, match=r"--pairs=7: .*allowed: 5, 10, 15"):
+        check_pairs(7)
+
+
+def test_until_decided_has_an_end() -> None:
+    """At the most pairs that the rate of false alarms is known for."""
+    assert Request(here=HERE, base="main", pairs=45).max_pairs == 45
+    assert Request(here=HERE, base="main", until_decided=True).max_pairs == 200
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("20m", 1200), ("2h", 7200), ("1h30m", 5400)]
+)
+def test_a_time_has_units(text: str, seconds: float) -> None:
+    """Hours, minutes and seconds, and it is told again as it was given."""
+    assert parse_duration(text) == seconds
+    asked = Request(here=HERE, base="main", until_decided=True, time_s=seconds, unchanged_from=5)
+    told = parse_duration(asked.options()[2].removeprefix("--time="))
+    assert told == seconds
+    assert (asked.options()[1], asked.options()[3]) == ("--until-decided", "--unchanged-from=5")
+
+
+@pytest.mark.parametrize("text", ["20", "", "m", "0s", "1.5h", "-5m", "30m1h", "9999999h"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    """The message has what is allowed."""
+    with pytest.raises(UsageProblem, match=f"--time={text}: .*allowed: .*90s, 20m"):
+        parse_duration(text)
+
+
+def test_the_command_is_recorded_and_told_again() -> None:
+    """What GitHub's page shows to see it again is what was asked for."""
+    assert Request.from_json(ASKED.to_json()) == ASKED
+    options = ["--base=main", "--head-python=py", "--pairs=5", "--limit=mfu=3%"]
+    assert ASKED.options() == [*options, "--limits-from=head", "--", "-x", "a b"]
+
+
+def test_versions_are_exempt_only_where_pythons_are_compared() -> None:
+    """Without a Python of its own on a side, another torch is incomparable."""
+    assert Request(here=HERE, base="main").exempt_facts == ()
+    assert "torch." in Request(here=HERE, base="main", base_python="py").exempt_facts
+
+
+def test_a_comparison_goes_on_with_other_pairs_and_time() -> None:
+    """Pairs end an earlier --until-decided; a time holds for one command."""
+    before = replace(ASKED, until_decided=True, time_s=60.0)
+    assert before.resumed(pairs=None, time_s=None) == replace(before, time_s=None)
+    more = before.resumed(pairs=10, time_s=9.0)
+    assert more == replace(ASKED, pairs=10, time_s=9.0)
+    with pytest.raises(UsageProblem, match="--pairs=7"):
+        before.resumed(pairs=7, time_s=None)
+
+
+def test_a_comparison_with_a_secret_cannot_go_on() -> None:
+    """It is not written down, so the launches would lack it."""
+    recorded = replace(ASKED, arguments=("--api-key=hunter2",)).to_json()
+    assert "hunter2" not in str(recorded)
+    with pytest.raises(UsageProblem, match="secret"):
+        Request.from_json(recorded).resumed(pairs=None, time_s=None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("--limit=mfu=9%", "--limit"),
+        ("--head=main", "--head"),
+        ("--allow-incomparable", "--allow-incomparable"),
+        ("--until-decided", "--until-decided"),
+        ("--results-dir=elsewhere", "--results-dir"),
+        ("bench", "the arguments of pytest"),
+    ],
+)
+def test_other_options_are_refused_before_anything_is_launched(
+    repo: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], given: str, said: str
+) -> None:
+    """Nothing that is typed is silently ignored: one line with the option and what is allowed."""
+    asked = Request(here=repo.path, base="main")
+    state = new_state(tmp_path / "results", asked, resolve_sources(asked))
+    assert main.main(["ab", f"--resume={state.folder}", given]) == 2
+    error = capsys.readouterr().err
+    assert f": {said} cannot be given again; allowed: --pairs, --time" in error
+    assert len(error.splitlines()) == 1
