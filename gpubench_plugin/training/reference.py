@@ -27,8 +27,8 @@ from gpubench_plugin.environment.device_errors import is_out_of_memory
 from gpubench_plugin.measure.state import release_memory
 from gpubench_plugin.precision._nested import cast_floating
 from gpubench_plugin.training.bands import bands_of, has_batch_norm, well_conditioned_parameters
+from gpubench_plugin.training.check import refuse_sum
 from gpubench_plugin.training.compile import EAGER
-from gpubench_plugin.training.loss_reduction import refuse_sum
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.seeding import RandomState
 

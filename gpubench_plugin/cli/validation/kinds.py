@@ -198,7 +198,7 @@ def _check_rank(path: Path, text: str) -> Iterator[Problem]:
 
 
 def _check_checkpoint(path: Path, text: str) -> Iterator[Problem]:
-    from gpubench_plugin.training.manifest import Manifest
+    from gpubench_plugin.training.checkpoint import Manifest
 
     Manifest.read(path)
     yield from ()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from gpubench_plugin.config.sections import DataSection
-    from gpubench_plugin.training.data._image_files import ImageSequence, LabelledImage
+    from gpubench_plugin.training.data.images import ImageSequence, LabelledImage
 
     Indices = NDArray[np.int64]
     Loaded = tuple[Tensor, Tensor]

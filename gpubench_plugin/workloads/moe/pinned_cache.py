@@ -9,21 +9,21 @@ import torch
 from torch import Tensor
 
 from gpubench_plugin.core.errors import Unsupported
-from gpubench_plugin.workloads.moe.experts.base import host_counts, swiglu
+from gpubench_plugin.workloads.moe.experts import host_counts, swiglu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from gpubench_plugin.workloads.moe.experts.base import StackedExperts
+    from gpubench_plugin.workloads.moe.experts import StackedExperts
 
     Weights = tuple[Tensor, Tensor]
 
 
-class ExpertCache:
-    """LRU cache of `size` experts on the device, whose weights are on the host.
+class CachedExperts:
+    """Sequential experts for inference, of which `size` are on the device, the others on the host.
 
-    Copies are ordered on the device's stream after the products that read the overwritten slot;
-    the host does not wait.
+    The one used longest ago gives way. Copies are ordered on the device's stream after the products
+    that read the overwritten slot; the host does not wait. Experts without rows are skipped.
     """
 
     def __init__(self, host_weights: Sequence[Weights], *, size: int, device: torch.device):
@@ -33,8 +33,16 @@ class ExpertCache:
             for _ in range(min(size, len(host_weights)))
         ]
         self._slot_of_expert: OrderedDict[int, int] = OrderedDict()
-        self.hits = 0
-        self.misses = 0
+        self.reset_counts()
+
+    def __call__(self, rows: Tensor, counts: Tensor) -> Tensor:
+        """Outputs of all experts in order."""
+        outputs = []
+        for expert, part in enumerate(rows.split(host_counts(counts, len(rows)))):
+            if len(part):
+                w_in, w_out = self.weights(expert)
+                outputs.append(swiglu(part @ w_in) @ w_out)
+        return torch.cat(outputs) if outputs else rows.clone()
 
     def weights(self, expert: int) -> Weights:
         """Weights of `expert` on the device."""
@@ -61,22 +69,6 @@ class ExpertCache:
         self._slot_of_expert[expert] = slot
 
 
-class CachedExperts:
-    """Sequential experts with cached weights, for inference; experts without rows are skipped."""
-
-    def __init__(self, cache: ExpertCache):
-        self.cache = cache
-
-    def __call__(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """Outputs of all experts in order."""
-        outputs = []
-        for expert, part in enumerate(rows.split(host_counts(counts, len(rows)))):
-            if len(part):
-                w_in, w_out = self.cache.weights(expert)
-                outputs.append(swiglu(part @ w_in) @ w_out)
-        return torch.cat(outputs) if outputs else rows.clone()
-
-
 def offload(
     experts: StackedExperts, *, size: int, pin: Callable[[Tensor], Tensor] = Tensor.pin_memory
 ) -> CachedExperts:
@@ -95,4 +87,4 @@ def offload(
             (pin(w_in.cpu()), pin(w_out.cpu()))
             for w_in, w_out in zip(experts.w_in.unbind(), experts.w_out.unbind(), strict=True)
         ]
-    return CachedExperts(ExpertCache(host_weights, size=size, device=device))
+    return CachedExperts(host_weights, size=size, device=device)

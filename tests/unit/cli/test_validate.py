@@ -19,7 +19,7 @@ from gpubench_plugin.environment import json_files
 from gpubench_plugin.results.csv_table import table_text
 from gpubench_plugin.results.recorder import append, append_events
 from gpubench_plugin.results.tags import change_tags
-from gpubench_plugin.training.manifest import Manifest
+from gpubench_plugin.training.checkpoint import Manifest
 from tests.support.runs_builder import MLP, measurement, run_id, write_run, write_verdicts
 
 if TYPE_CHECKING:

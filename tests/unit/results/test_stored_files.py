@@ -30,7 +30,7 @@ from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.sources import load_run
 from gpubench_plugin.results.summary import write_summary
-from gpubench_plugin.training.manifest import Manifest
+from gpubench_plugin.training.checkpoint import Manifest
 
 STORED: Final = Path(__file__).parents[2] / "support" / "data" / "stored"
 SCHEMAS: Final = Path(records.__file__).parents[2] / "docs" / "schemas"

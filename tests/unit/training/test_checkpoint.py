@@ -14,8 +14,7 @@ from torch import nn
 
 from gpubench_plugin.core.errors import ResultsError, Unsupported, UsageProblem
 from gpubench_plugin.environment import files
-from gpubench_plugin.training.checkpoint import BEST, LATEST, Checkpoints
-from gpubench_plugin.training.manifest import Manifest
+from gpubench_plugin.training.checkpoint import BEST, LATEST, Checkpoints, Manifest
 from gpubench_plugin.training.model import load_model_state, model_state
 from tests.support.kill_points import Scenario, survive
 
@@ -77,7 +76,7 @@ def test_resumed_training_equals_the_uninterrupted_one_bit_by_bit(kept, started)
     path = kept.save(trained(started(), 4), {"loss": 1.0})
     resumed = started(seed=7)  # other weights, too: every tensor must come from the file
     with torch.no_grad():
-        for parameter in resumed._module.parameters():
+        for parameter in resumed.module.parameters():
             parameter.add_(1.0)
     loaded = kept.load(path, resumed)
     assert (loaded.step, resumed.total_steps, 0 < skipped < 4) == (4, 4, True)

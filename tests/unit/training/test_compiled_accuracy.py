@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from gpubench_plugin.core.errors import CorrectnessError
-from gpubench_plugin.training import compiled_accuracy
-from gpubench_plugin.training.compiled_accuracy import (
+from gpubench_plugin.training import compile_study as compiled_accuracy
+from gpubench_plugin.training.compile_study import (
     StepResults,
     batch_in,
     compare,

@@ -18,9 +18,8 @@ from PIL import Image
 from gpubench_plugin.config.sections import DataSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Unsupported, UsageProblem
-from gpubench_plugin.training.data._image_files import ArrayImages
 from gpubench_plugin.training.data._loading import Loader, epoch_rows
-from gpubench_plugin.training.data.images import Images
+from gpubench_plugin.training.data.images import ArrayImages, Images
 from gpubench_plugin.workloads.base import Batch, Workload
 
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.training.manifest import (
+from gpubench_plugin.training.checkpoint import (
     Manifest,
     differences,
     layouts_of,

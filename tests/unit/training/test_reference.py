@@ -85,7 +85,7 @@ def test_every_precision_stays_within_its_band(precision, compared):
     found = check.correctness["reference"]
     dtypes = [catalog.load("precision", precision)().compute_dtype]
     section = MeasureSection()
-    bands = bands_of(trainer._module, precision=precision, compute_dtypes=dtypes, measure=section)
+    bands = bands_of(trainer.module, precision=precision, compute_dtypes=dtypes, measure=section)
     band = bands.later
     assert found["steps"] == len(found["losses"]) == len(found["gradient_norms"]) == 5
     assert check.facts["loss_error"] == found["loss_error"] <= band.loss

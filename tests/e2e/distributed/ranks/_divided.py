@@ -14,7 +14,7 @@ from gpubench_plugin.config.sections import DistributedSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.training.check import require_gradients
-from gpubench_plugin.training.compile_scope import loss_function
+from gpubench_plugin.training.compile import loss_function
 from gpubench_plugin.training.inference import Inference
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.parallelism.pipeline import runs_in_a_v

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin.workloads.moe.experts import base
-from gpubench_plugin.workloads.moe.experts.base import weights
+from gpubench_plugin.workloads.moe import experts as base
+from gpubench_plugin.workloads.moe.experts import weights
 from tests.unit.workloads.moe.made import section
 
 

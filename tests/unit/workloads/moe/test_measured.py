@@ -13,8 +13,8 @@ import torch
 from gpubench_plugin.core.errors import CorrectnessError, Unsupported, UsageProblem
 from gpubench_plugin.environment import devices
 from gpubench_plugin.workloads.moe import dispatchers
+from gpubench_plugin.workloads.moe import experts as grouped
 from gpubench_plugin.workloads.moe import measured as room
-from gpubench_plugin.workloads.moe.experts import grouped
 from gpubench_plugin.workloads.moe.groups import Axis, ParallelGroups
 from gpubench_plugin.workloads.moe.layer import PHASES, ROUTER
 from tests.support.hot_path import Reads
