@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, islice, zip_longest
 from math import hypot, isfinite
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -483,14 +483,9 @@ def compare_steps(losses: StepValues, norms: StepValues, near_loss_norms: StepVa
     Raises:
         CorrectnessError: about the first step that is wrong in any of the three.
     """
-    loss_errors: list[float | None] = []
-    norm_errors: list[float | None] = []
-    near_loss_errors: list[float | None] = []
-    remaining_near_loss_errors = near_loss_norms.errors()
-    for loss_error, norm_error in zip(losses.errors(), norms.errors(), strict=True):
-        loss_errors.append(loss_error)
-        norm_errors.append(norm_error)
-        near_loss_errors.extend(islice(remaining_near_loss_errors, 1))
+    values = (losses, norms, near_loss_norms)
+    rows = zip_longest(*(series.errors() for series in values))  # step by step
+    loss_errors, norm_errors, near_loss_errors = zip(*rows, strict=True)
     loss_error, norm_error = _largest(loss_errors), _largest(norm_errors)
     record = {
         "steps": len(loss_errors),

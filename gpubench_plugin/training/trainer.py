@@ -197,17 +197,10 @@ class Trainer:
         start = RandomState.capture(self.device)
         self._optimization.reset()
         reference = self.reference
-        recorder = StepRecorder(
-            0 if reference is None else reference.steps,
-            self._optimization,
-            well_conditioned_parameters(self.module),
-        )
         over_epochs = self.training.epochs is not None
-        check_batches: Iterator[Batch] = (
-            self.data if over_epochs else repeat(self.data.fixed_batch())
+        recorder, check_batches = self._recorder(
+            self.data if over_epochs else repeat(self.data.fixed_batch()), start=start
         )
-        if reference is not None:
-            check_batches = reference.precompute_first_step(check_batches, start=start)
         with self.recording(log, epochs=over_epochs) as history:
             first_step_s = self._train(check_batches, recorder, history, log)
             losses = history.steps.close()
@@ -243,6 +236,17 @@ class Trainer:
             },
             flags=comparison.flags,
         )
+
+    def _recorder(
+        self, batches: Iterator[Batch], *, start: RandomState, most: int | None = None
+    ) -> tuple[StepRecorder, Iterator[Batch]]:
+        """Recorder of the steps to compare, at `most` so many, and the batches of all steps."""
+        reference, compared_steps = self.reference, 0
+        if reference is not None:
+            compared_steps = min(reference.steps, most or reference.steps)
+            batches = reference.precompute_first_step(batches, start=start)
+        parameters = well_conditioned_parameters(self.module)
+        return StepRecorder(compared_steps, self._optimization, parameters), batches
 
     def _train(
         self,
@@ -301,14 +305,9 @@ class Trainer:
         Returns whether the reference, if any, fits into memory as well.
         """
         start, reference = RandomState.capture(self.device), self.reference
-        recorder = StepRecorder(
-            0 if reference is None else min(reference.steps, REHEARSED_STEPS),
-            self._optimization,
-            well_conditioned_parameters(self.module),
+        recorder, batches = self._recorder(
+            repeat(self.data.fixed_batch()), start=start, most=REHEARSED_STEPS
         )
-        batches: Iterator[Batch] = repeat(self.data.fixed_batch())
-        if reference is not None:
-            batches = reference.precompute_first_step(batches, start=start)
         batches, loss_of = recorder.batches(batches), recorder.losses(self._loss_of)
         for _ in range(REHEARSED_STEPS):
             self._recorded_step(batches, loss_of, recorder)

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.ranks.world import World
     from gpubench_plugin.workloads.base import Batch, Stages, Workload
 
-    Compile = Callable[[nn.Module], nn.Module]
     Context = Callable[[], AbstractContextManager[object]]
 
 
@@ -169,8 +168,6 @@ def runs_in_a_v(backend: str) -> bool:
     2.11 begins with messages to the neighbours of each stage, the own rank among them, which gloo
     refuses ("Pair is not connected"); 2.13 does not, 2.12 was not tried.
     """
-    import torch
-
     return backend != "gloo" or torch.__version__ >= "2.13"  # a TorchVersion
 
 

@@ -17,12 +17,12 @@ from gpubench_plugin.workloads.moe.experts import (
     Experts,
     StackedExperts,
     draw_router,
+    offload,
     uniform,
     weights,
 )
 from gpubench_plugin.workloads.moe.groups import Placement
 from gpubench_plugin.workloads.moe.layer import MoELayer, capture_router
-from gpubench_plugin.workloads.moe.pinned_cache import offload
 from gpubench_plugin.workloads.moe.routing import Router
 
 if TYPE_CHECKING:

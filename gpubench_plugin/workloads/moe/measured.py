@@ -17,9 +17,8 @@ from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.workloads.moe.comparison import compare
 from gpubench_plugin.workloads.moe.construction import Construction
-from gpubench_plugin.workloads.moe.experts import Grouped
+from gpubench_plugin.workloads.moe.experts import CachedExperts, Grouped
 from gpubench_plugin.workloads.moe.layer import EXPERTS, PHASES, ROUTER, backward
-from gpubench_plugin.workloads.moe.pinned_cache import CachedExperts
 from gpubench_plugin.workloads.moe.routing import Router, capacity
 
 if TYPE_CHECKING:

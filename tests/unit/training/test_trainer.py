@@ -236,13 +236,6 @@ def test_later_nan_loss_names_its_step(make_trainer, slope):
         make_trainer(log_every=20).prepare(silent)
 
 
-def test_loss_per_sample_is_refused(make_trainer, slope):
-    """A loss that is not a scalar is found at step 1."""
-    slope.distort = lambda loss, _: loss.expand(3)
-    with pytest.raises(CorrectnessError, match=r"the loss must be a scalar tensor, not \(3,\)"):
-        make_trainer().prepare(silent)
-
-
 @pytest.mark.parametrize("precision", ["fp32", "amp"])
 def test_missing_gradient_names_the_parameter(precision, make_trainer, slope):
     """A parameter that the loss ignores is found at step 1."""

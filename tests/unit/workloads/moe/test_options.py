@@ -8,9 +8,9 @@ import torch
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.workloads.moe import construction as room
 from gpubench_plugin.workloads.moe import measured as timing
+from gpubench_plugin.workloads.moe.experts import CachedExperts, offload
 from gpubench_plugin.workloads.moe.layer import GraphedRouter, _TensorRouter, capture_router
 from gpubench_plugin.workloads.moe.measured import phase_times
-from gpubench_plugin.workloads.moe.pinned_cache import CachedExperts, offload
 from tests.unit.workloads.moe.made import CPU, construction, measured
 
 
