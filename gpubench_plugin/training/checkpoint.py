@@ -267,7 +267,7 @@ class WriteCheckpoint:
         return Check(correctness={"checkpoint": event})
 
 
-_FORM: Final = stored.Format(kind="checkpoint manifest", newest=2)
+FORMAT: Final = stored.Format(kind="checkpoint manifest", newest=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -277,6 +277,7 @@ class Manifest:
     A resumed training must have the same `settings`. `metrics` are those at optimizer step `step`.
     """
 
+    schema_version: int = FORMAT.newest
     file: str = field(metadata={"pattern": r"^\w[\w.-]*$"})
     sha256: str
     step: int
@@ -286,7 +287,7 @@ class Manifest:
 
     def write(self, path: Path) -> None:
         """Write the manifest durably; raises ResultsError."""
-        json_files.write_json(path, {_FORM.key: _FORM.newest, **stored.dump(self)})
+        json_files.write_json(path, stored.dump(self))
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -296,7 +297,7 @@ class Manifest:
             UsageProblem: it is missing, malformed, or of another version.
             ResultsError: it cannot be read.
         """
-        return stored.restore(cls, _FORM.load(path), str(path))
+        return stored.restore(cls, FORMAT.load(path), str(path))
 
 
 def save_tensors(path: Path, tensors: object) -> None:

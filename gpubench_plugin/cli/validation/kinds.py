@@ -197,13 +197,6 @@ def _check_rank(path: Path, text: str) -> Iterator[Problem]:
             yield Problem(line=number, key="", message="has neither samples nor events")
 
 
-def _check_checkpoint(path: Path, text: str) -> Iterator[Problem]:
-    from gpubench_plugin.training.checkpoint import Manifest
-
-    Manifest.read(path)
-    yield from ()
-
-
 def _records_of_events(line: Any) -> dict[str, Any]:
     """Record of each event of the union `line`."""
     return {
@@ -301,7 +294,7 @@ KINDS: Final[Mapping[str, FileKind]] = {
     "checkpoint": FileKind(
         file_name="checkpoints/*/*.json",
         keys=frozenset({"schema_version", "file", "sha256"}),
-        check=_check_checkpoint,
+        check=_versioned("training.checkpoint", "Manifest"),
     ),
     "rounds": FileKind(
         file_name="rounds.json",
