@@ -26,6 +26,7 @@ from gpubench_plugin.core.errors import (
     Unsupported,
     UsageProblem,
 )
+from gpubench_plugin.core.events import CheckpointEvent, ResumedEvent
 from gpubench_plugin.core.records import Check
 from gpubench_plugin.core.words import listed
 from gpubench_plugin.environment import files, json_files, stored
@@ -235,9 +236,9 @@ class ResumeFromCheckpoint:
         # All ranks or none start training.
         elsewhere = UsageProblem(f"training.resume: another rank could not load {self.path}")
         _raise_on_all_ranks(self.agreement, failure, elsewhere)
-        event = {"step": manifest.step, "file": manifest.file, "sha256": manifest.sha256}
-        log({"event": "resumed", **event})
-        return Check(correctness={"resumed": event})
+        event = ResumedEvent(step=manifest.step, file=manifest.file, sha256=manifest.sha256)
+        log(event.line())
+        return Check(correctness={"resumed": asdict(event)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,8 +263,12 @@ class WriteCheckpoint:
         path = self.checkpoints.save(self.trainer, metrics, best_metric=self.best_metric)
         if path is None:
             return Check()
-        event = {"step": self.trainer.total_steps, "manifest": path.name, **metrics}
-        log({"event": "checkpoint", **event})
+        event: dict[str, Any] = {
+            "step": self.trainer.total_steps,
+            "manifest": path.name,
+            **metrics,
+        }
+        log(CheckpointEvent(**event).line())
         return Check(correctness={"checkpoint": event})
 
 
