@@ -33,8 +33,6 @@ from gpubench_plugin.core.words import counted
 from gpubench_plugin.reports.formats.base import Format, Page
 
 _METRIC_LIMIT: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*=\s*(?P<limit>.*)", re.DOTALL)
-# An absolute bound written as a formula, step_time_s<=0.25, without = after the metric.
-_MISTYPED_BOUND: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*(?P<limit>[<>]=.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,11 +55,6 @@ class LimitOptions:
                 metric = match["metric"]
                 by_metric[metric] = Limit.parse(match["limit"], f"--limit={metric}").text
                 continue
-            if match := _MISTYPED_BOUND.fullmatch(text):
-                suggestion = f"{match['metric']}={match['limit'].strip()}"
-                raise UsageProblem(
-                    f"--limit: {text!r} is not a valid limit (did you mean --limit={suggestion!r}?)"
-                )
             limit = Limit.parse(text, "--limit")
             if limit.kind != "relative":
                 raise UsageProblem(
@@ -110,7 +103,6 @@ class Compare(Command):
     """
 
     help: ClassVar[str] = "compare runs: which benchmarks became slower, and how certain that is"
-    other_words: ClassVar[Mapping[str, str]] = {"diff": ""}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Runs, output format and limits."""

@@ -44,7 +44,6 @@ class Doctor(Command):
     """
 
     help: ClassVar[str] = "show what this machine supports and what disturbs measurements on it"
-    other_words: ClassVar[Mapping[str, str]] = {"check": ""}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Results folder, whose disk is examined, and output format."""

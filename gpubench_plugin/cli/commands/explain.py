@@ -34,7 +34,6 @@ from gpubench_plugin.results.run_directory import find_run, runs_in
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
 # Names that a message lists: about a line of a terminal each.
 _MAX_NAMES: Final = 5
 
@@ -47,7 +46,6 @@ class Explain(Command):
     """
 
     help: ClassVar[str] = "explain a benchmark's verdict, or how its value was measured"
-    other_words: ClassVar[Mapping[str, str]] = {"why": ""}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Comparison or run, and benchmark."""

@@ -16,6 +16,7 @@ from gpubench_plugin.cli.commands._places import (
     echo_text,
     glyphs,
     output_width,
+    results_dir_of,
     warn,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
@@ -23,7 +24,7 @@ from gpubench_plugin.core.errors import UsageProblem, invalid_choice
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from gpubench_plugin.baselines.trend import BenchmarkHistory, HistorySource
 
@@ -41,7 +42,6 @@ class History(Command):
     """
 
     help: ClassVar[str] = "show a benchmark's results over runs, and where its level changed"
-    other_words: ClassVar[Mapping[str, str]] = {"trend": ""}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Benchmark, metric, branch and number of runs."""
@@ -143,7 +143,7 @@ def _names(source: HistorySource, options: argparse.Namespace, branch: str | Non
     measured = source.benchmarks(branch)
     if not measured:
         raise UsageProblem(
-            f"no measured benchmark of {scope} in the results directory or its registry; "
+            f"no measured benchmark of {scope} in {results_dir_of(options)} or its registry; "
             "measure with pytest, or give another --results-dir or --registry"
         )
     names = matching_benchmarks(options.benchmark, measured)

@@ -77,17 +77,17 @@ def architectures(machine: Machine) -> Fact:
 
 
 def _architecture(gpu: Gpu, known: list[str]) -> Fact:
-    capability = major, minor = (*gpu.require("GetCudaComputeCapability"),)
+    major, minor = gpu.require("GetCudaComputeCapability")
     value = f"{gpu.name} has sm_{major}{minor}; torch was built for {', '.join(known)}"
     built: dict[str, list[tuple[int, int]]] = {"sm": [], "compute": []}
     for text in known:
         if match := re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", text):
             version = int(match[2]), int(match[3])
-            if match[4] != "a" or version == capability:
+            if match[4] != "a" or version == (major, minor):
                 built[match[1]].append(version)
     if any(version[0] == major and version[1] <= minor for version in built["sm"]):
         return value, ""
-    if any(version <= capability for version in built["compute"]):
+    if any(version <= (major, minor) for version in built["compute"]):
         return f"{value}: kernels are compiled at their first call", _INSTALL
     return f"{value}: no kernel runs", _INSTALL
 
