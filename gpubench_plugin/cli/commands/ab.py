@@ -53,42 +53,13 @@ class Ab(Command):
         add("--head", metavar="REF|DIR", help="git ref or folder to judge (default: working tree)")
         add("--base-python", metavar="PY", help="Python of the base (default: this one)")
         add("--head-python", metavar="PY", help="Python of the head (default: this one)")
-        add(
-            "--pairs",
-            metavar="N",
-            type=parse_pairs,
-            help="maximum number of pairs, a multiple of five (default: 15)",
-        )
-        add(
-            "--until-decided",
-            action="store_true",
-            help="continue until nothing is inconclusive, at most 200 pairs",
-        )
-        add(
-            "--time",
-            metavar="TIME",
-            type=parse_duration,
-            help="start no new pair after this time: 90s, 20m, 1h30m",
-        )
-        add(
-            "--unchanged-from",
-            metavar="N",
-            type=int,
-            choices=UNCHANGED_FROM_CHOICES,
-            help="pairs required to call a metric unchanged: 5, 10 or 15 (default: 10)",
-        )
-        add(
-            "--limit",
-            metavar="METRIC=LIMIT",
-            action="append",
-            help="allowed regression of a metric, for example step_time_s=3%%; repeatable",
-        )
-        add(
-            "--limits-from",
-            metavar="SIDE",
-            choices=SIDES,
-            help="which side's limits to use where they differ: base or head (default: base)",
-        )
+        add("--pairs", metavar="N", type=parse_pairs, help="at most N pairs: 5, 10, 15 (default)")
+        add("--until-decided", action="store_true", help="up to 200 pairs, until all is decided")
+        add("--time", type=parse_duration, help="begin no pair after this time: 90s, 20m, 1h30m")
+        choices = UNCHANGED_FROM_CHOICES
+        add("--unchanged-from", type=int, choices=choices, help="pairs for unchanged (default: 10)")
+        add("--limit", metavar="METRIC=LIMIT", action="append", help="such as step_time_s=3%%")
+        add("--limits-from", choices=SIDES, help="whose limits apply where they differ (base)")
         add("--allow-incomparable", **ALLOW_INCOMPARABLE)
         add("--launch-timeout", metavar="SECONDS", type=_timeout, help="timeout of a launch")
         add("--resume", metavar="DIR", help="resume an interrupted comparison")

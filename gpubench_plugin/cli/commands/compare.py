@@ -106,37 +106,26 @@ class Compare(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Runs, output format and limits."""
-        parser.add_argument(
-            "runs", nargs="*", metavar="RUN|BASELINE", help="the base run, then the runs to compare"
-        )
-        parser.add_argument(
-            "--paired",
-            action="store_true",
-            help="treat each --base and --head run as one launch, paired in the given order",
+        add = parser.add_argument
+        add("runs", nargs="*", metavar="RUN|BASELINE", help="the base run, then runs to compare")
+        add(
+            "--paired", action="store_true", help="the --base and --head runs are paired launches"
         )
         launches: Any = {"nargs": "+", "action": "extend", "default": [], "metavar": "RUN"}
-        parser.add_argument("--base", **launches, help="launches of the base, with --paired")
-        parser.add_argument("--head", **launches, help="launches of the head, with --paired")
-        parser.add_argument(
-            "--unchanged-from",
-            metavar="PAIRS",
-            type=int,
-            choices=UNCHANGED_FROM_CHOICES,
-            help='with --paired: pairs required for "unchanged": 5, 10 (default) or 15',
-        )
+        add("--base", **launches, help="launches of the base, with --paired")
+        add("--head", **launches, help="launches of the head, with --paired")
+        choices = UNCHANGED_FROM_CHOICES
+        add("--unchanged-from", type=int, choices=choices, help="pairs for unchanged (default: 10)")
         add_format(parser, catalog.choices("formats"))
-        parser.add_argument(
-            "--only-changed", action="store_true", help="omit benchmarks known to be unchanged"
-        )
-        parser.add_argument(
+        add("--only-changed", action="store_true", help="omit benchmarks known to be unchanged")
+        add(
             "--limit",
             action="append",
             default=[],
             metavar="[METRIC=]LIMIT",
-            help="allowed regression: 5%%, samples_per_s=3%%, or an absolute bound such as "
-            "'step_time_s=<=0.25'; repeatable",
+            help="5%%, samples_per_s=3%%, or a bound such as 'step_time_s=<=0.25'; repeatable",
         )
-        parser.add_argument("--allow-incomparable", **ALLOW_INCOMPARABLE)
+        add("--allow-incomparable", **ALLOW_INCOMPARABLE)
         add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:

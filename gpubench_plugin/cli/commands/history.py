@@ -46,12 +46,8 @@ class History(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Benchmark, metric, branch and number of runs."""
         parser.add_argument("benchmark", **BENCHMARK)
-        parser.add_argument(
-            "--metric", help="metric (default: the step time that the benchmark is judged by)"
-        )
-        parser.add_argument(
-            "--branch", help=f"branch (default: {_MAIN}, if it has runs); empty: any"
-        )
+        parser.add_argument("--metric", help="default: the step time that it is judged by")
+        parser.add_argument("--branch", help=f"default: {_MAIN}, if it has runs; empty: any")
         add_last(parser, default=60)
         add_format(parser, ("table", "csv", "json"))
         add_locations(parser)

@@ -175,7 +175,7 @@ def test_each_side_runs_the_plugin_of_its_own_tree(tmp_path: Path) -> None:
     side, space = side_in(tree), Workspace(path=tmp_path / "space")
     made = PytestProcess(arguments=["--collect-only"], workspace=space, repository=ROOT)
     ended = made.launch(side, folder, timeout_s=300.0)
-    assert ended.error == "", ended.last_lines
+    assert ended.problem == "", (folder / "output.txt").read_text()
     modules = imports(folder, side).modules
     plugin = {n: f for n, f in modules.items() if n.partition(".")[0] == "gpubench_plugin"}
     assert plugin["gpubench_plugin.plugin"] == tree.resolve() / "gpubench_plugin/plugin.py"
