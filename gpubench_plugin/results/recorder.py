@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,13 +17,12 @@ from gpubench_plugin.core.records import (
     RunStatus,
     Samples,
 )
-from gpubench_plugin.environment import files, json_files, stored
+from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.results.journal import Journal, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from io import TextIOWrapper
 
     from gpubench_plugin.results.reader import ResumableRun
     from gpubench_plugin.results.run_directory import RunDirectory
@@ -103,14 +101,14 @@ class Recorder:
         recorder = cls(
             run.directory,
             run.journal,
-            command=run.command if run.is_started else redacted,
+            command=run.facts.command if run.is_started else redacted,
             environment=run.environment,
-            started=run.started,
-            resumed=(*run.resumed, resume_time),
+            started=run.facts.started,
+            resumed=(*run.facts.resumed, resume_time),
         )
         if not run.is_started:
             params = {i: m.params for i, m in run.measurements.items()}
-            recorder._begin("run_started", run.started, redacted, params=params)
+            recorder._begin("run_started", run.facts.started, redacted, params=params, code={})
         recorder._begin("run_resumed", resume_time, redacted, kept=carried_over)
         json_files.remove(run.directory.summary)
         return recorder
@@ -192,17 +190,9 @@ class Recorder:
         self._log.close()
 
 
-class _LogFile(logging.FileHandler):
-    """Log file that refuses symbolic links, since a run directory may come from anywhere."""
-
-    def _open(self) -> TextIOWrapper:
-        descriptor = files.open_to_write(Path(self.baseFilename), append=True)
-        return os.fdopen(descriptor, "a", encoding=self.encoding)
-
-
 def _open_log(directory: RunDirectory) -> logging.Handler:
     try:
-        handler = _LogFile(directory.log, encoding="utf-8")
+        handler = logging.FileHandler(directory.log, encoding="utf-8")
     except OSError as error:
         raise ResultsError(f"cannot write {directory.log}: {error.strerror}") from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -222,7 +212,7 @@ def append(folder: Path, rank: int, benchmark: str, samples: Samples) -> None:
 
 
 def append_events(folder: Path, rank: int, benchmark: str, events: Sequence[Json]) -> None:
-    """Append the `events` of one call of `benchmark` likewise."""
+    """Append the `events` of one call of `benchmark` to the same file."""
     _append(folder, rank, benchmark, {"events": list(events)})
 
 
@@ -231,7 +221,7 @@ def _append(folder: Path, rank: int, benchmark: str, fields: Json) -> None:
     line = json_files.text({"benchmark": benchmark, "time": utc_now(), "rank": rank, **fields})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(files.open_to_write(path, append=True), "a", encoding="ascii") as file:
+        with path.open("a", encoding="ascii") as file:
             file.write(f"{line}\n")
     except OSError as error:
         raise json_files.not_written(path, error) from error

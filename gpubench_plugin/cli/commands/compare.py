@@ -108,9 +108,7 @@ class Compare(Command):
         """Runs, output format and limits."""
         add = parser.add_argument
         add("runs", nargs="*", metavar="RUN|BASELINE", help="the base run, then runs to compare")
-        add(
-            "--paired", action="store_true", help="the --base and --head runs are paired launches"
-        )
+        add("--paired", action="store_true", help="the --base and --head runs are paired launches")
         launches: Any = {"nargs": "+", "action": "extend", "default": [], "metavar": "RUN"}
         add("--base", **launches, help="launches of the base, with --paired")
         add("--head", **launches, help="launches of the head, with --paired")

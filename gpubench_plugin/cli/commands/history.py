@@ -16,7 +16,6 @@ from gpubench_plugin.cli.commands._places import (
     echo_text,
     glyphs,
     output_width,
-    results_dir_of,
     warn,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
@@ -139,8 +138,8 @@ def _names(source: HistorySource, options: argparse.Namespace, branch: str | Non
     measured = source.benchmarks(branch)
     if not measured:
         raise UsageProblem(
-            f"no measured benchmark of {scope} in {results_dir_of(options)} or its registry; "
-            "measure with pytest, or give another --results-dir or --registry"
+            f"no measured benchmark of {scope} in {Locations.of(options).results_dir} or its "
+            "registry; measure with pytest, or give another --results-dir or --registry"
         )
     names = matching_benchmarks(options.benchmark, measured)
     if not names:
