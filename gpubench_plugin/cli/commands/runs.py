@@ -47,7 +47,7 @@ from gpubench_plugin.results.tags import change_tags
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 _Part = TypeVar("_Part")
 
@@ -58,11 +58,6 @@ class Runs(Command):
     """Manages the runs in the results directory and those known only to the registry."""
 
     help: ClassVar[str] = "list, show, tag or prune runs, or list a run's files"
-    other_words: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("clean", "delete", "remove", "rm"), "prune"),
-        **dict.fromkeys(("ls", "results"), "list"),
-        **dict.fromkeys(("info", "report", "summary", "table"), "show"),
-    }
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """One subparser per action."""

@@ -41,7 +41,6 @@ class Watch(Command):
     """Follows a run until it ends, by reading its journal."""
 
     help: ClassVar[str] = "follow a running run: phase, progress, loss, speed, time left"
-    other_words: ClassVar[Mapping[str, str]] = {"follow": "", "status": "", "tail": ""}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """The run, and whether to follow it."""
