@@ -1,13 +1,7 @@
-"""Safe access to regular files: bounded reads, atomic and durable writes.
-
-Opening a pipe would block, opening a device may act on it, a sparse file of a few bytes on disk
-fills the memory, and a symbolic link redirects writes out of the results directory. So files are
-opened non-blocking and checked.
-"""
+"""Access to files: bounded reads of regular ones, and atomic, durable writes."""
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
@@ -20,20 +14,9 @@ from pathlib import Path
 from typing import IO, Final
 
 from gpubench_plugin.core.errors import BrokenFile, ResultsError
+from gpubench_plugin.environment.locks import KernelLock
 
-_READ: Final = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-_WRITE: Final = (
-    os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
-)
 _ORDINARY_MODE: Final = 0o666  # tempfile's 0600 would hide results from colleagues
-
-_KINDS: Final = (
-    (stat.S_ISDIR, "a folder"),
-    (stat.S_ISFIFO, "a named pipe"),
-    (stat.S_ISSOCK, "a socket"),
-    (stat.S_ISCHR, "a device"),
-    (stat.S_ISBLK, "a device"),
-)
 
 
 def read(path: Path, *, limit: int) -> bytes:
@@ -43,12 +26,9 @@ def read(path: Path, *, limit: int) -> bytes:
     """
     with open_to_read(path) as file:
         size = os.fstat(file.fileno()).st_size
-        _require_within(path, size, limit)
-        data = file.read(size + 1) or b""
-        while chunk := file.read(max(len(data), 1)):  # a growing file, or one without a size
-            data += chunk
-            _require_within(path, len(data), limit)
-        return data
+        if size > limit:
+            raise BrokenFile(f"{path} has {size} bytes; the limit is {limit}")
+        return file.read()
 
 
 @contextmanager
@@ -61,9 +41,8 @@ def open_to_read(path: Path) -> Iterator[IO[bytes]]:
         ResultsError: the operating system refuses to read it.
     """
     try:
-        require_regular(path, path.stat())  # opening a device may already act on it
-        with os.fdopen(os.open(path, _READ), "rb") as file:
-            require_regular(path, os.fstat(file.fileno()))
+        require_regular(path)
+        with path.open("rb") as file:
             yield file
     except FileNotFoundError:
         raise
@@ -73,55 +52,17 @@ def open_to_read(path: Path) -> Iterator[IO[bytes]]:
         raise BrokenFile(f"{path} is too large for memory") from None
 
 
-def open_to_write(path: Path, *, append: bool = False) -> int:
-    """Open a regular file for writing or appending, created if missing; return the descriptor.
-
-    Neither `path` nor its folder may be a link. Raises OSError.
-    """
-    for target, label in ((path.parent, "its folder"), (path, "it")):
-        if target.is_symlink():
-            raise OSError(errno.ELOOP, f"{label} is a symbolic link, which is not followed")
-    if os.path.lexists(path):
-        _require_own_file(path.lstat())  # opening a device may already act on it
-    descriptor = os.open(path, _WRITE | (os.O_APPEND if append else 0), _ORDINARY_MODE)
-    try:
-        _require_own_file(os.fstat(descriptor))
-        os.set_blocking(descriptor, True)
-        if not append:
-            os.ftruncate(descriptor, 0)
-    except BaseException:
-        os.close(descriptor)
-        raise
-    return descriptor
-
-
-def require_regular(path: Path, status: os.stat_result) -> None:
-    """Require the `status` of a regular file; raises BrokenFile."""
-    if not stat.S_ISREG(status.st_mode):
-        raise BrokenFile(f"{path} is {_kind(status)}")
-
-
-def _require_own_file(status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise OSError(errno.EINVAL, f"it is {_kind(status)}")
-
-
-def _kind(status: os.stat_result) -> str:
-    kind = next((name for is_kind, name in _KINDS if is_kind(status.st_mode)), "something else")
-    return f"not a regular file but {kind}"
-
-
-def _require_within(path: Path, size: int, limit: int) -> None:
-    if size > limit:
-        raise BrokenFile(f"{path} has {size} bytes; the limit is {limit}")
+def require_regular(path: Path) -> None:
+    """Refuse a pipe, which would block, a device and a folder; raises BrokenFile or OSError."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise BrokenFile(f"{path} is not a regular file")
 
 
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_PROBE: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _TEMPORARY: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.tmp")
 _MIN_AGE_S: Final = 60.0
 """A file changed more recently may not be locked yet, or be locked by another host on a file system
-with locks per host. Long enough for a pause between two writes; not measured."""
+with locks per host. Long enough for a pause between two writes."""
 
 
 def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
@@ -176,16 +117,11 @@ def is_temporary(name: str) -> bool:
 def _is_abandoned(temporary: Path) -> bool:
     try:
         status = temporary.lstat()
-        is_old = time.time() - status.st_mtime > _MIN_AGE_S
-        if not (is_old and stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()):
+        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        if not is_own or time.time() - status.st_mtime <= _MIN_AGE_S:
             return False
-        descriptor = os.open(temporary, _PROBE)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with KernelLock(temporary, os.O_RDWR | os.O_NOFOLLOW) as lock:
+            lock.acquire()
     except OSError:  # its writer is alive, or there are no locks
         return False
-    finally:
-        os.close(descriptor)
     return True

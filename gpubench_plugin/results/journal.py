@@ -72,7 +72,7 @@ class Journal:
         except OSError as error:
             raise json_files.not_written(path, error) from error
         try:
-            files.require_regular(path, os.fstat(self._file.descriptor))
+            files.require_regular(path)
             _lock(path, self._file)
             files.sync_folder(path.parent)
         except ResultsError:

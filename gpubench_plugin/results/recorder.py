@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,13 +17,12 @@ from gpubench_plugin.core.records import (
     RunStatus,
     Samples,
 )
-from gpubench_plugin.environment import files, json_files, stored
+from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.results.journal import Journal, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from io import TextIOWrapper
 
     from gpubench_plugin.results.reader import ResumableRun
     from gpubench_plugin.results.run_directory import RunDirectory
@@ -192,17 +190,9 @@ class Recorder:
         self._log.close()
 
 
-class _LogFile(logging.FileHandler):
-    """Log file that refuses symbolic links, since a run directory may come from anywhere."""
-
-    def _open(self) -> TextIOWrapper:
-        descriptor = files.open_to_write(Path(self.baseFilename), append=True)
-        return os.fdopen(descriptor, "a", encoding=self.encoding)
-
-
 def _open_log(directory: RunDirectory) -> logging.Handler:
     try:
-        handler = _LogFile(directory.log, encoding="utf-8")
+        handler = logging.FileHandler(directory.log, encoding="utf-8")
     except OSError as error:
         raise ResultsError(f"cannot write {directory.log}: {error.strerror}") from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
@@ -231,7 +221,7 @@ def _append(folder: Path, rank: int, benchmark: str, fields: Json) -> None:
     line = json_files.text({"benchmark": benchmark, "time": utc_now(), "rank": rank, **fields})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with os.fdopen(files.open_to_write(path, append=True), "a", encoding="ascii") as file:
+        with path.open("a", encoding="ascii") as file:
             file.write(f"{line}\n")
     except OSError as error:
         raise json_files.not_written(path, error) from error

@@ -159,33 +159,25 @@ def test_other_conditions_change_nothing(project: Project, killed: Resumed) -> N
     assert killed.contents == before
 
 
-def test_damaged_files_are_one_line_each(project: Project, killed: Resumed, tmp_path: Path) -> None:
-    """Exit code 4 with the file's name: pytest does not break down, and no link is written to."""
-    victim = tmp_path / "victim"
-    victim.write_text("mine")
+def test_damaged_files_are_one_line_each(project: Project, killed: Resumed) -> None:
+    """Exit code 4 with the file's name: pytest does not break down."""
     deep, journal = b"[" * 200_000, (killed.directory / "metrics.jsonl").read_bytes()
     for name, content, reason in (
         ("config_resolved.yaml", deep, "is nested too deeply"),
         ("metrics.jsonl", journal + b"[" * 150 + b"]" * 150 + b"\n", "invalid journal line"),
-        ("run.log", b"", "it is a symbolic link, which is not followed"),
     ):
         path = killed.directory / name
         before = path.read_bytes()
         path.write_bytes(content)
-        if name == "run.log":
-            path.unlink()
-            path.symlink_to(victim)
 
         code, said, ran = killed.resume(project=InlineProject(project.path))
 
         assert (code, ran) == (4, "ab"), said
-        subject = f"cannot write {path}" if name == "run.log" else path
-        assert f"ERROR: --resume={killed.directory.name}: {subject}" in said
+        assert f"ERROR: --resume={killed.directory.name}: {path}" in said
         assert reason in said
         assert "INTERNALERROR" not in said
         path.unlink()
         path.write_bytes(before)
-    assert victim.read_text() == "mine"
 
 
 @pytest.mark.exhaustive

@@ -11,7 +11,6 @@ from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.environment.child_process import Child, code_text
-from gpubench_plugin.environment.files import open_to_write
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.ranks.world import LISTENER, threads_per_rank
 
@@ -70,7 +69,7 @@ class RankProcesses:
                     serves = rank == 0 and size > 1
                     if serves:
                         environment[LISTENER] = str(store.fileno())
-                    with os.fdopen(open_to_write(self.logs[rank], append=True), "ab") as log:
+                    with self.logs[rank].open("ab") as log:
                         self._children[rank] = Child(
                             command,
                             cwd=folder,

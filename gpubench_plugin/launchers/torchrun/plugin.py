@@ -17,7 +17,6 @@ from _pytest.runner import runtestprotocol
 
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.words import listed
-from gpubench_plugin.environment.files import open_to_write
 from gpubench_plugin.environment.timeout_clock import TimeoutClock
 from gpubench_plugin.launchers import secondary
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, context_of, update_context
@@ -262,7 +261,7 @@ class TorchrunRank(LauncherPlugin):
         secondary.disable_output(self._config)
         path = folder / f"rank-{self._context.ranks.world.rank}.log"
         # Appended: a resumed run has a log already.
-        log = os.fdopen(open_to_write(path, append=True), "a", encoding="utf-8", buffering=1)
+        log = path.open("a", encoding="utf-8", buffering=1)
         self._log = log
         if self._output is not None:
             self._output.release(log)
