@@ -55,20 +55,12 @@ def check_marks(items: Iterable[pytest.Item]) -> None:
 
 
 class CaseFactory:
-    """Builds a session's cases, caching what they share.
+    """Builds a session's cases, caching what they share."""
 
-    With `checks_free_memory` a case lacks memory whose preset ``auto`` chose by the device's total,
-    if other processes have too much of it. Only the process that the user started checks: later
-    the ranks themselves use memory, and they must agree.
-    """
-
-    def __init__(
-        self, settings: Settings, rootdir: Any, *, local_rank: int, checks_free_memory: bool = False
-    ):
+    def __init__(self, settings: Settings, rootdir: Any, *, local_rank: int):
         self._settings = settings
         self._rootdir = rootdir
         self._local_rank = local_rank
-        self._checks_free_memory = checks_free_memory
         self._devices: dict[tuple[str, int], devices.Device] = {}
         self._rounds: dict[str, dict[str, FixedRounds]] = {}
         self._configurations: dict[tuple[type, str, str | None], Configuration[Any]] = {}
@@ -114,27 +106,8 @@ class CaseFactory:
             uses_precision=uses,
             is_offered=is_offered,
             measures=FIXTURE in fixture_names(item),
-            memory_shortage=_too_small(mark, device, precision)
-            or self._memory_shortage(mark.config, configuration, name, world_size),
+            memory_shortage=_too_small(mark, device, precision),
         )
-
-    def _memory_shortage(
-        self, config_name: str | None, configuration: Configuration[Any], device: str, ranks: int
-    ) -> str:
-        """Why the devices of `ranks` ranks are too full for the preset chosen for them, if so."""
-        is_chosen = self._settings.preset == "auto" and configuration.experiment.preset == "full"
-        if not (self._checks_free_memory and is_chosen) or config_name is None:
-            return ""
-        needed_gib = self._needed_gib(config_name)
-        first = self._device(device, local_rank=0)
-        count = 1 if configuration.distributed.share_device else ranks
-        used = [
-            self._device(device, local_rank=i) for i in range(min(count, first.device_count or 1))
-        ]
-        reasons = (
-            devices.too_full_reason(d, needed_gib, preset=f"full of {config_name}") for d in used
-        )
-        return next(filter(None, reasons), "")
 
     def _adopted_case(self, item: pytest.Item) -> Case:
         """Case of a pytest-benchmark test, to which only the limits and the timeout apply."""

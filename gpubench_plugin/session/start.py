@@ -65,14 +65,19 @@ def start_session(
     config, manager = session.config, session.config.pluginmanager
     if not manager.hasplugin("benchmark"):
         raise UsageProblem("-p no:benchmark: gpubench requires pytest-benchmark; remove the option")
-    _check_marks(items)
+    refusals = Refusals()
+    for item in items:
+        try:
+            check_marks([item])
+        except UsageProblem as error:
+            refusals.add(item, str(error))
+    refusals.raise_any(items)
     world = context_of(config).ranks.world
     gang_rank: GangRank | None = manager.get_plugin(LAUNCHER)
     # Every process runs an adopted test as an ordinary one, and one of them records it.
     records = gang_rank is None and world.is_root
     items = items if records else [i for i in items if not is_adopted(i, fixture_names(i))]
-    is_single = gang_rank is None and not context_of(config).ranks.started_world_size
-    _resolve_cases(config, items, checks_free_memory=is_single, asks_components=records)
+    _resolve_cases(config, items, asks_components=records)
     if any(item.stash[STATE].case.adopted for item in items):
         manager.register(AdoptionPlugin(), "gpubench-adopter")
     launcher = gang_rank or _choose_launcher(session, items, output)
@@ -147,26 +152,8 @@ def _refuse_flags_of_gangs(context: RunContext) -> None:
             )
 
 
-def _check_marks(items: Sequence[pytest.Item]) -> None:
-    try:
-        check_marks(items)  # all at once, as most sessions have no bad mark
-    except UsageProblem:
-        refusals = Refusals()
-        for item in items:
-            try:
-                check_marks([item])
-            except UsageProblem as error:
-                refusals.add(item, str(error))
-        refusals.raise_any(items)
-        raise
-
-
 def _resolve_cases(
-    config: pytest.Config,
-    items: Sequence[pytest.Item],
-    *,
-    checks_free_memory: bool,
-    asks_components: bool,
+    config: pytest.Config, items: Sequence[pytest.Item], *, asks_components: bool
 ) -> None:
     """Resolve the cases; in the process that records, also ask their components.
 
@@ -178,12 +165,7 @@ def _resolve_cases(
     registry = absolute_url(context.settings.registry, cwd=cwd)
     update_context(config, settings=replace(context.settings, registry=registry))
     local_rank = context.ranks.world.local_rank
-    cases = CaseFactory(
-        context.settings,
-        config.rootpath,
-        local_rank=local_rank,
-        checks_free_memory=checks_free_memory,
-    )
+    cases = CaseFactory(context.settings, config.rootpath, local_rank=local_rank)
     refusals = Refusals()
     for item in items:
         try:

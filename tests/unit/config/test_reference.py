@@ -24,7 +24,7 @@ def markdown_table(schema: schema_errors.Schema = Configuration[ModelSection]) -
             f"`{'.'.join(key)}`",
             _allowed(field),
             "required" if field.is_required() else f"`{json.dumps(field.get_default())}`",
-            field.description or "",
+            " ".join((field.description or "").split()),
         )
         for key, field in schema_errors.walk(schema)
     ]
