@@ -35,8 +35,8 @@ from gpubench_plugin.core.records import (
     is_regression,
 )
 from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.environment.files import KernelLock
 from gpubench_plugin.environment.fingerprints import flat, informative_facts, machine_facts
-from gpubench_plugin.environment.locks import KernelLock
 from gpubench_plugin.results import journal
 from gpubench_plugin.results.curves import benchmark_events
 from gpubench_plugin.results.journal import Journal

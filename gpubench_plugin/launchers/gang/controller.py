@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.core.errors import GangError
-from gpubench_plugin.environment.instrumentation import interpreter_options
+from gpubench_plugin.environment.system_facts import interpreter_options
 from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import STATE, BenchmarkState, case_on_ranks
