@@ -6,11 +6,14 @@ import csv
 import io
 import json
 import random
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.cli.main import main
+from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
@@ -236,6 +239,27 @@ def test_a_run_of_another_machine_is_pinned_from_the_registry(shell: Shell) -> N
     assert shell("runs", "show", run_id(0)) == 0
     assert "not on this machine" in shell.out
     assert "baselines   main" in shell.out
+
+
+def test_the_registry_alone_is_enough(shell: Shell) -> None:
+    """After the folders were deleted: history, the last run, a baseline's samples, two runs."""
+    for number in range(12):
+        write_run(shell.results, number, BOTH)
+    head = StoredRun(write_run(shell.results, 12, BOTH)).run()
+    assert shell("baseline", "set", "main", run_id(0)) == 0
+    assert shell("db", "ingest") == 0
+    shutil.rmtree(shell.results / "default")
+
+    assert len(_series(shell, MLP)[0]["points"]) == 13
+    assert shell("compare", run_id(0), run_id(1)) == 0
+    with Resolver("", shell.results, shell.results) as resolver:
+        history = resolver.reference("main", benchmarks=BOTH, head=head)
+        last = resolver.reference("last", benchmarks=BOTH, head=head)
+    assert [run.run_id for run in history.runs] == [run_id(number) for number in range(12)]
+    assert [run.run_id for run in last.runs] == [run_id(11)]
+    assert shell("runs", "tag", run_id(3), "release") == 0
+    (tagged,) = shell.json("runs", "list", "--tag=release")["runs"]
+    assert (tagged["run_id"], tagged["path"]) == (run_id(3), None)
 
 
 def _write_history(shell: Shell) -> None:

@@ -192,6 +192,7 @@ def _write_journal(
                 "run_id": directory.run_id,
                 "command": list(command),
                 "params": params,
+                "code": {},
             }
         )
         for one in benchmarks:

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Integer, Row, Select, bindparam, delete, func
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.results import run_directory
 from gpubench_plugin.results.registry import documents, ingest, tables
-from gpubench_plugin.results.registry.database import Database, lock
+from gpubench_plugin.results.registry.database import Database, lock, readable_errors
 from gpubench_plugin.results.registry.documents import RUN
 from gpubench_plugin.results.registry.locations import TIMEOUT_S, location
 from gpubench_plugin.results.registry.rows import RUN_COLUMNS, overview, to_runs
@@ -72,13 +72,15 @@ class Registry:
             RegistryError: the database cannot be used now; so for all methods.
             ResultsError: the run cannot be read, or a different run with its id is stored.
         """
-        return ingest.ingest(self.database, directory)
+        with readable_errors(self.database.location):
+            return ingest.ingest(self.database, directory)
 
     def ingest_all(self, *, check_all: bool = False, limit_s: float = math.inf) -> Report:
         """Store and index what is missing; see :func:`.ingest.ingest_all`."""
-        return ingest.ingest_all(
-            self.database, self.results_dir, check_all=check_all, limit_s=limit_s
-        )
+        with readable_errors(self.database.location):
+            return ingest.ingest_all(
+                self.database, self.results_dir, check_all=check_all, limit_s=limit_s
+            )
 
     def rebuild(self) -> Report:
         """Derive the index anew from documents and run directories."""
@@ -163,11 +165,11 @@ class Registry:
         """
         with self.database.reading() as connection:
             text = documents.read(connection, RUN, run_id)
-        if text is None:
-            return None
-        contents = ingest.contents(run_id, text)
-        path = self.results_dir / contents.experiment / run_id
-        return replace(contents.run, path=path if path.is_dir() else None)
+            if text is None:
+                return None
+            contents = ingest.contents(run_id, text)
+            path = self.results_dir / contents.experiment / run_id
+            return replace(contents.run, path=path if path.is_dir() else None)
 
     def tag(
         self, run_id: str, *, add: Collection[str] = (), remove: Collection[str] = ()
