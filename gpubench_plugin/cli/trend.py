@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.core.words import counted, short_commit
+from gpubench_plugin.core.format import counted, short_commit
 from gpubench_plugin.environment.spreadsheet import Cell, csv_text
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import Glyphs, printable, sparkline

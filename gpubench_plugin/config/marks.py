@@ -24,7 +24,7 @@ import pytest
 
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem, invalid_choice
-from gpubench_plugin.core.words import counted
+from gpubench_plugin.core.format import counted
 
 Ranks = int | tuple[int, ...] | str
 

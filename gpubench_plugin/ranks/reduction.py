@@ -21,8 +21,8 @@ from gpubench_plugin.core.errors import (
     UsageProblem,
     error_text,
 )
+from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.records import Observation, RankTimes, Samples, Work
-from gpubench_plugin.core.words import listed
 from gpubench_plugin.environment import stored
 from gpubench_plugin.ranks.rank_report import RankReport
 

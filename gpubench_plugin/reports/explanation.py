@@ -12,9 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal
 
 from gpubench_plugin.compare.matched_metrics import value_of
+from gpubench_plugin.core.format import plural
 from gpubench_plugin.core.quality_flags import MEANINGS, doubtful_flags, other_flags
 from gpubench_plugin.core.records import FactDifference, Result, Verdict
-from gpubench_plugin.core.words import plural
 from gpubench_plugin.reports.dot_plot import Dot, Sign, dot_lines
 from gpubench_plugin.reports.markup import BOLD, GOOD, PLAIN, Line, marked
 from gpubench_plugin.reports.table import column, lines, wrapped

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.core.words import short_commit
+from gpubench_plugin.core.format import short_commit
 from gpubench_plugin.reports.table import column, lines, wrapped
 
 if TYPE_CHECKING:

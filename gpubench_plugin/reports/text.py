@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Final
 
-from gpubench_plugin.core.words import MOST_DIGITS, duration
+from gpubench_plugin.core.format import MOST_DIGITS, duration
 
 _COMMAND: Final = re.compile(r"(?<!\S)::|##\[")
 _ESCAPED: Final = {"::": r"\x3a:", "##[": r"#\x23["}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from gpubench_plugin.core.format import change_percentage
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import Measurement, Result
-from gpubench_plugin.core.words import change_percentage
 from gpubench_plugin.reports.columns import half_width, step
 from gpubench_plugin.reports.text import Glyphs
 

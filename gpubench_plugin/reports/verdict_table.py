@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.records import Comparison, VerdictPart
-from gpubench_plugin.core.words import counted
 from gpubench_plugin.reports.markup import BOLD, DOUBTFUL, PLAIN, Line, Markup, marked
 from gpubench_plugin.reports.names import ShortNames, short_names
 from gpubench_plugin.reports.table import (

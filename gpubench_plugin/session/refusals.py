@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.core.words import counted
+from gpubench_plugin.core.format import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

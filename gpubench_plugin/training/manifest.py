@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from gpubench_plugin.core.errors import ResultsError, Unsupported, UsageProblem
-from gpubench_plugin.core.words import listed
+from gpubench_plugin.core.format import listed
 from gpubench_plugin.environment import files, json_files, stored
 
 _CHUNK_BYTES: Final = 1 << 20

@@ -8,7 +8,7 @@ from typing import TextIO
 
 from gpubench_plugin.cli.ab.sides import SideName
 from gpubench_plugin.cli.ab.state import WARMUP_PAIR
-from gpubench_plugin.core.words import counted, rough_duration
+from gpubench_plugin.core.format import counted, rough_duration
 from gpubench_plugin.reports.status import StatusLine
 from gpubench_plugin.reports.text import glyphs_for, printable
 

@@ -29,8 +29,8 @@ from gpubench_plugin.cli.ab.tracker import Tracker
 from gpubench_plugin.compare.looks import LOOK
 from gpubench_plugin.config.rounds_file import to_text
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.records import Run
-from gpubench_plugin.core.words import counted
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.run_directory import RunDirectory

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpubench_plugin.cli.commands._places import Locations, echo, echo_json, warn
 from gpubench_plugin.cli.commands.base import ExitCode
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
-from gpubench_plugin.core.words import byte_size, counted
+from gpubench_plugin.core.format import byte_size, counted
 from gpubench_plugin.reports.text import printable
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from gpubench_plugin.cli.commands._places import (
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.core.words import counted
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.reports.text import printable
 
 if TYPE_CHECKING:
