@@ -1,7 +1,8 @@
 """Configuration sections and their keys.
 
 Keys are strict: a wrong type is refused, never coerced. A workload extends :class:`ModelSection`
-with keys of its own, which then stand in the ``model`` section.
+with keys of its own, which then stand in the ``model`` section. What a key means is the docstring
+below it, which the reference page shows.
 """
 
 from __future__ import annotations
@@ -20,13 +21,7 @@ PositiveFloat = Annotated[float, Field(gt=0)]
 class Section(BaseModel):
     """A frozen section that rejects unknown keys."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,  # descriptions of the reference page
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
 
 SCHEDULERS: Final = {

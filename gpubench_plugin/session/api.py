@@ -194,7 +194,8 @@ def _pytest(
     assert code is not None  # it was waited for without a limit
     if not quiet:
         sys.stderr.write(errors.read_text(errors="backslashreplace"))
-    return code, *("\n".join(last_lines(file, _MAX_LINES)) for file in (out, errors))
+    output, error_output = ("\n".join(last_lines(file, _MAX_LINES)) for file in (out, errors))
+    return code, output, error_output
 
 
 def _not_run_error(code: int, stdout: str, stderr: str) -> GpubenchError:
