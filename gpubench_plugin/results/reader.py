@@ -188,11 +188,11 @@ class StoredRun:
     @cached_property
     def configurations(self) -> dict[str, Json]:
         """Resolved configurations by node id, in run order."""
-        from gpubench_plugin.config import resolved_file
+        from gpubench_plugin.config.yaml_reader import read_resolved
 
         path = self.directory.config_resolved
         try:
-            return resolved_file.read(path)
+            return read_resolved(path)
         except FileNotFoundError as error:
             raise ResultsError(f"cannot read {path}: {error.strerror}") from error
 

@@ -57,7 +57,7 @@ def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
 
 
 def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> RunToWrite:
-    from gpubench_plugin.config.resolved_file import to_yaml
+    from gpubench_plugin.config.yaml_reader import to_yaml
 
     environment = _environment(config, cases)  # first, since a hook may fail
     run_id = new_run_id(settings.tag, datetime.now(UTC))

@@ -222,10 +222,10 @@ def _check_table(path: Path, text: str) -> Iterator[Problem]:
 
 
 def _check_configurations(path: Path, text: str) -> Iterator[Problem]:
-    from gpubench_plugin.config import resolved_file
     from gpubench_plugin.config.options import SECTIONS
+    from gpubench_plugin.config.yaml_reader import read_resolved
 
-    for node_id, configuration in resolved_file.read(path).items():
+    for node_id, configuration in read_resolved(path).items():
         start = max(text.find(node_id), 0)
         if not isinstance(configuration, Mapping):
             yield Problem(line=_line(text, start), key=node_id, message="is not a mapping")
