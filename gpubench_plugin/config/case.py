@@ -48,7 +48,7 @@ class Case:
     for pytest-benchmark, and runs and is measured as an ordinary test. One with `full_profile_only`
     is too slow on a CPU for a run of the whole suite. One that is not `is_offered` in its
     precision, or uses none where another is selected, does not run, nor does one with a
-    `memory_shortage`: the reason why its device is too small for it. One that does not
+    `memory_shortage`: the reason why its device is too small or too full for it. One that does not
     ask for `gpubench` runs on ranks as an ordinary test: it `measures` nothing. `facts` by dot key
     are known once it is built; like keys of the configuration they decide what is comparable.
     """

@@ -55,9 +55,17 @@ def check_marks(items: Iterable[pytest.Item]) -> None:
 
 
 class CaseFactory:
-    """Builds a session's cases, caching what they share."""
+    """Builds a session's cases, caching what they share.
 
-    def __init__(self, settings: Settings, rootdir: Any, *, local_rank: int):
+    With `checks_free_memory` a case lacks memory whose preset ``auto`` chose by the device's total,
+    if other processes have too much of it. Only the process that the user started checks: later
+    the ranks themselves use memory, and they must agree.
+    """
+
+    def __init__(
+        self, settings: Settings, rootdir: Any, *, local_rank: int, checks_free_memory: bool = False
+    ):
+        self._checks_free_memory = checks_free_memory and settings.preset == "auto"
         self._settings = settings
         self._rootdir = rootdir
         self._local_rank = local_rank
@@ -106,8 +114,28 @@ class CaseFactory:
             uses_precision=uses,
             is_offered=is_offered,
             measures=FIXTURE in fixture_names(item),
-            memory_shortage=_too_small(mark, device, precision),
+            memory_shortage=_too_small(mark, device, precision)
+            or self._memory_shortage(mark.config, configuration, name, world_size),
         )
+
+    def _memory_shortage(
+        self, config_name: str | None, configuration: Configuration[Any], device: str, ranks: int
+    ) -> str:
+        """Why the devices of `ranks` ranks are too full for the preset chosen for them, if so."""
+        is_chosen = configuration.experiment.preset == "full" and self._checks_free_memory
+        if config_name is None or not is_chosen:
+            return ""
+        count = self._device(device, local_rank=0).device_count or 1
+        used = 1 if configuration.distributed.share_device else min(ranks, count)
+        reasons = (
+            devices.too_full_reason(
+                self._device(device, local_rank=rank),
+                self._needed_gib(config_name),
+                preset=f"full of {config_name}",
+            )
+            for rank in range(used)
+        )
+        return next(filter(None, reasons), "")
 
     def _adopted_case(self, item: pytest.Item) -> Case:
         """Case of a pytest-benchmark test, to which only the limits and the timeout apply."""

@@ -38,10 +38,14 @@ print(json.dumps([{"name": p.name, "memory_bytes": p.total_memory} for p in prop
 
 @dataclass(frozen=True, kw_only=True)
 class CudaDevice:
-    """A device by the name that torch reports, and its memory that CUDA can use."""
+    """A device by the name that torch reports, and its memory that CUDA can use.
+
+    `free_bytes` is what no process uses now, None if unknown.
+    """
 
     name: str
     memory_bytes: int
+    free_bytes: int | None = None
 
 
 def visible(environ: Mapping[str, str] = os.environ) -> tuple[CudaDevice, ...]:
@@ -136,7 +140,7 @@ def _device(library: Any, handle: Any) -> CudaDevice | None:
     if name is None or memory is None:
         return None
     usable = memory.total - (newer.reserved if newer else 0)
-    return CudaDevice(name=name, memory_bytes=usable)
+    return CudaDevice(name=name, memory_bytes=usable, free_bytes=memory.free)
 
 
 def _has_nvidia_driver() -> bool:

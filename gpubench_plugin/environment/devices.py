@@ -37,12 +37,14 @@ _GIB: Final = 2**30
 class Device:
     """A device: torch name, model name, and own memory in GiB (None for a CPU).
 
+    `free_gib` of it no process used when it was looked up; None if unknown.
     `device_count` is the number of such devices on the host; None for a CPU, which ranks share.
     """
 
     torch_name: str
     model: str
     memory_gib: float | None
+    free_gib: float | None = None
     device_count: int | None = None
 
     @property
@@ -132,6 +134,7 @@ def _available(kind: str) -> Sequence[Device]:
                 torch_name=f"cuda:{number}",
                 model=device.name,
                 memory_gib=device.memory_bytes / _GIB,
+                free_gib=None if device.free_bytes is None else device.free_bytes / _GIB,
                 device_count=len(visible),
             )
             for number, device in enumerate(visible)
@@ -174,6 +177,18 @@ def too_small_reason(device: Device, needed_gib: float, *, precision: str) -> st
     return (
         f"needs {needed_gib:g} GiB of device memory in {precision}, but {device.torch_name} "
         f"({device.model}) has {device.memory_gib:.1f}"
+    )
+
+
+def too_full_reason(device: Device, needed_gib: float, *, preset: str) -> str:
+    """Reason that less than `needed_gib` of `device` are free; empty if enough is, or unknown."""
+    if device.memory_gib is None or device.free_gib is None or device.free_gib >= needed_gib:
+        return ""
+    return (
+        f"preset {preset} needs {needed_gib:g} GiB, but of the {device.memory_gib:.1f} GiB of "
+        f"{device.torch_name} ({device.model}) {device.free_gib:.1f} are free: other processes use "
+        "the rest (gpubench doctor lists those it can see); end them, choose another device, or "
+        "state --preset=full or --preset=tiny"
     )
 
 

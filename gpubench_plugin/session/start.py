@@ -77,7 +77,8 @@ def start_session(
     # Every process runs an adopted test as an ordinary one, and one of them records it.
     records = gang_rank is None and world.is_root
     items = items if records else [i for i in items if not is_adopted(i, fixture_names(i))]
-    _resolve_cases(config, items, asks_components=records)
+    is_single = gang_rank is None and not context_of(config).ranks.started_world_size
+    _resolve_cases(config, items, checks_free_memory=is_single, asks_components=records)
     if any(item.stash[STATE].case.adopted for item in items):
         manager.register(AdoptionPlugin(), "gpubench-adopter")
     launcher = gang_rank or _choose_launcher(session, items, output)
@@ -153,7 +154,11 @@ def _refuse_flags_of_gangs(context: RunContext) -> None:
 
 
 def _resolve_cases(
-    config: pytest.Config, items: Sequence[pytest.Item], *, asks_components: bool
+    config: pytest.Config,
+    items: Sequence[pytest.Item],
+    *,
+    checks_free_memory: bool,
+    asks_components: bool,
 ) -> None:
     """Resolve the cases; in the process that records, also ask their components.
 
@@ -165,7 +170,12 @@ def _resolve_cases(
     registry = absolute_url(context.settings.registry, cwd=cwd)
     update_context(config, settings=replace(context.settings, registry=registry))
     local_rank = context.ranks.world.local_rank
-    cases = CaseFactory(context.settings, config.rootpath, local_rank=local_rank)
+    cases = CaseFactory(
+        context.settings,
+        config.rootpath,
+        local_rank=local_rank,
+        checks_free_memory=checks_free_memory,
+    )
     refusals = Refusals()
     for item in items:
         try:

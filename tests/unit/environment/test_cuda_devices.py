@@ -60,13 +60,17 @@ def test_visible_devices_are_those_of_the_variable(
 
 
 def test_devices_come_from_nvml(monkeypatch: pytest.MonkeyPatch, child: list[str]) -> None:
-    """Name and usable memory of the visible ones; neither CUDA nor a child starts."""
-    install(monkeypatch, FakeNvml(*gpus("NVIDIA H200", "NVIDIA H200")))
+    """Name, usable and free memory of the visible ones; neither CUDA nor a child starts."""
+    first, second = gpus("NVIDIA H200", "NVIDIA H200")
+    second.used = 39 * GIB
+    install(monkeypatch, FakeNvml(first, second))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     (device,) = cuda_devices.visible()
-    assert device == cuda_devices.CudaDevice(name="NVIDIA H200", memory_bytes=139 * GIB)
+    assert device == cuda_devices.CudaDevice(
+        name="NVIDIA H200", memory_bytes=139 * GIB, free_bytes=100 * GIB
+    )
     found = devices.find("auto")
-    assert (found.torch_name, found.memory_gib) == ("cuda:0", 139)
+    assert (found.torch_name, found.memory_gib, found.free_gib) == ("cuda:0", 139, 100)
     assert child == []
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import sys
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,13 +26,14 @@ class Item:
         return SimpleNamespace(obj=SimpleNamespace(test_kept=1, TestX=inner))
 
 
-def removal(folder: Path, *arguments: str) -> RemovedBenchmarks:
+def removal(folder: Path, *arguments: str, importmode: str = "prepend") -> RemovedBenchmarks:
     for name in ("test_x.py", "test_other.py"):
         (folder / name).touch()
     config = SimpleNamespace(
         args=list(arguments),
         invocation_params=SimpleNamespace(dir=folder),
         rootpath=folder,
+        getoption=lambda name: importmode,
     )
     session = SimpleNamespace(config=config, items=[Item(folder / "test_x.py")])
     return RemovedBenchmarks(session)  # type: ignore[arg-type] # a stand-in
@@ -71,3 +73,18 @@ def test_a_deleted_file_is_gone_though_a_test_of_another_was_named(tmp_path: Pat
     named = removal(tmp_path, "test_x.py::test_kept")
 
     assert named("test_deleted.py::test_lost")
+
+
+@pytest.mark.parametrize(("importmode", "gone"), [("prepend", True), ("importlib", False)])
+def test_of_a_collected_file_without_a_selected_test_all_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, importmode: str, gone: bool
+) -> None:
+    """It has been imported; with importlib also one that failed half way would seem so."""
+    module = ModuleType("test_other")
+    module.__file__ = str(tmp_path / "test_other.py")
+    vars(module)["test_deselected"] = 1
+    monkeypatch.setitem(sys.modules, "test_other", module)
+    found = removal(tmp_path, importmode=importmode)
+
+    assert found("test_other.py::test_lost") == gone
+    assert not found("test_other.py::test_deselected[a]")
