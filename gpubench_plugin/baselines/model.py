@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import ClassVar, Final, Literal
 
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.core.records import LAST, Json, Run, doc
+from gpubench_plugin.core.records import LAST, UTC_TIME, Json, Run, doc
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.results.run_directory import RunDirectory, path_component
 
@@ -26,7 +26,7 @@ class BaselineChange:
 
     __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
 
-    time: str = field(metadata={"pattern": stored.UTC_TIME})
+    time: str = field(metadata={"pattern": UTC_TIME})
     action: Literal["set", "accept", "remove"]
     runs: tuple[str, ...] = field(metadata=doc("Run ids; of an acceptance the one of the level"))
     branch: str | None = field(metadata=doc("Branch whose later runs are samples; null for none"))

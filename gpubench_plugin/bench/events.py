@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.bench.misuse import as_number, short_repr
 from gpubench_plugin.core.errors import Misuse
+from gpubench_plugin.core.events import LogEvent, PhaseEvent, ProgressEvent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,7 +45,7 @@ class ProgressLog:
 
     def begin(self) -> None:
         """The timed calls begin now."""
-        self._log({"event": "phase", "phase": "measure"})
+        self._log(PhaseEvent(phase="measure").line())
         self._due_s = monotonic() + INTERVAL_S
 
     def block_ended(self, progress: Progress) -> None:
@@ -54,18 +55,16 @@ class ProgressLog:
             return
         self._due_s = now_s + INTERVAL_S
         step_s, half_width = progress.step_s, progress.half_width
-        self._log(
-            {
-                "event": "progress",
-                "rounds": progress.rounds,
-                "calls": progress.calls,
-                "half_width": half_width if half_width < math.inf else None,
-                "step_s": step_s,
-                **{f"{name}_per_s": amount / step_s for name, amount in self._amounts.items()},
-                "elapsed_s": progress.elapsed_s,
-                "remaining_s": progress.remaining_s,
-            }
+        event = ProgressEvent(
+            rounds=progress.rounds,
+            calls=progress.calls,
+            half_width=half_width if half_width < math.inf else None,
+            step_s=step_s,
+            elapsed_s=progress.elapsed_s,
+            remaining_s=progress.remaining_s,
+            **{f"{name}_per_s": amount / step_s for name, amount in self._amounts.items()},
         )
+        self._log(event.line())
 
 
 class MetricLog:
@@ -90,7 +89,7 @@ class MetricLog:
         if not metrics:
             raise self._problem("no metric given; write gpubench.log(step=…, loss=…)")
         values = {name: self._value(name, value) for name, value in metrics.items()}
-        self._write({"event": "log", "step": number, "metrics": values})
+        self._write(LogEvent(step=number, metrics=values).line())
 
     @contextmanager
     def refused(self) -> Iterator[None]:

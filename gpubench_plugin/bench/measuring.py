@@ -21,6 +21,7 @@ from gpubench_plugin.bench.throttling import ThrottlePolicy
 from gpubench_plugin.bench.variants import turns_event, with_variants
 from gpubench_plugin.config.parametrization import fixture_names
 from gpubench_plugin.core.errors import Misuse, error_text
+from gpubench_plugin.core.events import FlopsEvent, TrafficEvent
 from gpubench_plugin.core.quality_flags import UNCHECKED
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
 from gpubench_plugin.measure.loop import Variant, measure_in_turns
@@ -391,11 +392,10 @@ class Measuring:
         try:
             flops = count_flops(subject.flops_step)
         except Exception as error:  # a model that needs values, while everything is measured
-            self._notes.log({"event": "flops", "per_call": None, "reason": error_text(error)})
+            self._notes.log(FlopsEvent(per_call=None, reason=error_text(error)).line())
             return None
-        self._notes.log(
-            {"event": "flops", "per_call": flops.total, "uncounted_ops": flops.uncounted_ops}
-        )
+        event = FlopsEvent(per_call=flops.total, uncounted_ops=flops.uncounted_ops)
+        self._notes.log(event.line())
         return flops.total or None
 
     def _observation(self, samples: Samples, work: Work, facts: Mapping[str, float]) -> Observation:
@@ -441,7 +441,7 @@ class Measuring:
         if self._group.world.size > 1:
             traffic = self._group.control.traffic
             added = {name: count - traffic_before[name] for name, count in traffic.items()}
-            self._notes.log({"event": "traffic", **added})
+            self._notes.log(TrafficEvent(**added).line())
             if self._context.ranks_folder is not None:
                 append(self._context.ranks_folder, self._group.world.rank, self._case.id, samples)
         # Paused here, since pytest-benchmark's own pause makes coverage lose the rest of the test:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import Throttled, Unsupported
+from gpubench_plugin.core.events import ThrottledEvent, ThrottleWaitEvent
 from gpubench_plugin.core.quality_flags import THROTTLED
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class ThrottlePolicy:
             device_state.slowing_reasons, agreement, limit_s=longest_wait_s(timeout_s)
         )
         if wait is not None:
-            self.notes.log({"event": "throttle_wait", **asdict(wait)})
+            self.notes.log(wait.line())
 
     def refuse(self, measurement: Measurement) -> None:
         """After the timed calls: fail as ``fail`` asks for; the journal keeps the numbers.
@@ -80,19 +81,10 @@ class ThrottlePolicy:
         if not is_refused or THROTTLED not in measurement.flags:
             return
         values = {name: metric.value for name, metric in measurement.finite().metrics.items()}
-        self.notes.log({"event": "throttled", "flags": measurement.flags, "metrics": values})
+        self.notes.log(ThrottledEvent(flags=measurement.flags, metrics=values).line())
         raise Throttled(
             "the GPU was throttled (measure.throttle=fail); the journal has the numbers"
         )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ThrottleWait:
-    """A wait: its seconds, this rank's reasons at its start, and whether it ended too early."""
-
-    waited_s: float
-    reasons: tuple[str, ...]
-    still_throttled: bool
 
 
 def longest_wait_s(timeout_s: float) -> float:
@@ -107,11 +99,12 @@ def wait_while_throttled(
     limit_s: float,
     now: Callable[[], float] = monotonic,
     pause: Callable[[float], object] = sleep,
-) -> ThrottleWait | None:
+) -> ThrottleWaitEvent | None:
     """Wait until no rank's device is throttled, for at most `limit_s`; None if none was.
 
-    `slowing_reasons` tells those of this rank's device now. Every rank must call this, and all wait
-    equally long. Heat leaves an idle device; a power limit that only work reaches does not show.
+    `slowing_reasons` tells those of this rank's device now; the event has them as of the start.
+    Every rank must call this, and all wait equally long. Heat leaves an idle device; a power limit
+    that only work reaches does not show.
     """
     reasons = tuple(slowing_reasons())
     is_throttled = _on_any_rank(reasons, agreement)
@@ -121,7 +114,9 @@ def wait_while_throttled(
     while is_throttled and agreement.decide(int(now() - start_s < limit_s)):
         pause(min(_POLL_S, limit_s))
         is_throttled = _on_any_rank(slowing_reasons(), agreement)
-    return ThrottleWait(waited_s=now() - start_s, reasons=reasons, still_throttled=is_throttled)
+    return ThrottleWaitEvent(
+        waited_s=now() - start_s, reasons=reasons, still_throttled=is_throttled
+    )
 
 
 def _on_any_rank(reasons: Sequence[str], agreement: RankAgreement) -> bool:

@@ -12,6 +12,7 @@ from gpubench_plugin.bench.agreement import agreement, copied
 from gpubench_plugin.bench.misuse import short_repr
 from gpubench_plugin.bench.step import TimedStep, has_been_used, refuse_unfinished
 from gpubench_plugin.core.errors import Misuse
+from gpubench_plugin.core.events import TurnsEvent
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import CONFIDENCE
 from gpubench_plugin.measure.loop import naming
@@ -175,7 +176,8 @@ def with_variants(
 
 def turns_event(samples: Mapping[str, Samples]) -> Json:
     """Journal event with the mean seconds per call of each turn of this rank, by variant."""
-    return {"event": "turns", "step_s": {name: turns_s(s) for name, s in samples.items()}}
+    turns = {name: tuple(turns_s(s)) for name, s in samples.items()}
+    return TurnsEvent(step_s=turns).line()
 
 
 def _refuse_name(name: object) -> None:

@@ -34,18 +34,6 @@ SAMPLED: Final = "sampled"
 CONDENSED: Final = "condensed"
 UNFINISHED: Final = "unfinished"
 
-DOUBTFUL_FLAGS: Final = (
-    CONTENDED,
-    THROTTLED,
-    UNSTEADY,
-    DRIFTING,
-    NOT_CONVERGED,
-    DEPENDENT,
-    SUSPENDED,
-    INSTRUMENTED,
-)
-"""Doubts, in the order of tables."""
-
 MACHINE_FLAGS: Final = (CONTENDED, THROTTLED, DESCHEDULED, SUSPENDED)
 """Disturbances by the machine, for which a launch is measured again."""
 
@@ -88,6 +76,9 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     INSTRUMENTED: "a debugger or tracer was on; measure without it",
 }
 """What a doubt means and what to do about it, in a line of the terminal."""
+
+DOUBTFUL_FLAGS: Final = tuple(EXPLANATIONS)
+"""Doubts, in the order of tables."""
 
 NOTES: Final = tuple(flag for flag in MEANINGS if flag not in DOUBTFUL_FLAGS)
 

@@ -45,6 +45,10 @@ CONFIDENCE: Final = 0.95
 """Default confidence level of intervals."""
 
 
+UTC_TIME: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)$"
+"""Pattern of an ISO 8601 time in UTC."""
+
+
 def doc(description: str, **bounds: object) -> Json:
     """Metadata of a field: description in its schema, and bounds as in ``annotated_types``."""
     return {"description": description, **bounds}
@@ -357,23 +361,30 @@ def _finite(metrics: Mapping[str, Metric]) -> dict[str, Metric]:
 RunStatus = Literal["complete", "failed", "interrupted"]
 
 
-@dataclass(frozen=True, kw_only=True, repr=False)
-class RunRecord:
-    """Record of a run: command, environment, and every selected benchmark.
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """What is known of a run beside its benchmarks; times are UTC in ISO 8601."""
 
-    `started`, `resumed` (one per resumption) and `finished` are UTC in ISO 8601; `command` has the
-    arguments of pytest. `events` are the journal's lines of single benchmarks: training steps,
-    epochs, evaluations, what ``gpubench.log`` was given; empty unless loaded from a journal.
-    """
-
-    run_id: str
+    run_id: str = field(metadata={"min_length": 1})
     experiment: str
     status: RunStatus
-    started: str
-    resumed: tuple[str, ...] = ()
-    finished: str
-    command: tuple[str, ...]
-    environment: Mapping[str, Any]
+    started: str = field(metadata=doc("ISO 8601 in UTC", pattern=UTC_TIME))
+    resumed: tuple[str, ...] = field(
+        default=(), metadata=doc("UTC times at which the run was resumed")
+    )
+    finished: str = field(metadata=doc("ISO 8601 in UTC", pattern=UTC_TIME))
+    command: tuple[str, ...] = field(metadata=doc("Arguments of pytest, without secrets"))
+    environment: Mapping[str, Any] = field(metadata=doc("Facts of system.json"))
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class RunRecord(RunFacts):
+    """Record of a run: command, environment, and every selected benchmark.
+
+    `events` are the journal's lines of single benchmarks: training steps, epochs, evaluations, what
+    ``gpubench.log`` was given; empty unless loaded from a journal.
+    """
+
     benchmarks: tuple[Measurement, ...]
     events: tuple[Json, ...] = ()
 

@@ -23,12 +23,17 @@ from weakref import WeakSet
 from gpubench_plugin.core.errors import BrokenFile, ResultsError
 
 _ORDINARY_MODE: Final = 0o666  # tempfile's 0600 would hide results from colleagues
+_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+_TEMPORARY: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.tmp")
+# A file changed more recently may not be locked yet, or be locked by another host on a file system
+# with locks per host. Long enough for a pause between two writes.
+_MIN_AGE_S: Final = 60.0
 
 
 def read(path: Path, *, limit: int) -> bytes:
-    """Read the regular file at `path` of at most `limit` bytes; raises as :func:`open_to_read`.
+    """Read the regular file at `path`; raises as :func:`open_to_read`.
 
-    A larger one is a BrokenFile as well.
+    One of more than `limit` bytes is a BrokenFile as well.
     """
     with open_to_read(path) as file:
         size = os.fstat(file.fileno()).st_size
@@ -39,7 +44,7 @@ def read(path: Path, *, limit: int) -> bytes:
 
 @contextmanager
 def open_to_read(path: Path) -> Iterator[IO[bytes]]:
-    """Context of the regular file at `path`, open for reading, following links.
+    """Context of the regular file at `path`, open for reading.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -47,7 +52,8 @@ def open_to_read(path: Path) -> Iterator[IO[bytes]]:
         ResultsError: the operating system refuses to read it.
     """
     try:
-        require_regular(path)
+        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would block
+            raise BrokenFile(f"{path} is not a regular file")
         with path.open("rb") as file:
             yield file
     except FileNotFoundError:
@@ -56,19 +62,6 @@ def open_to_read(path: Path) -> Iterator[IO[bytes]]:
         raise ResultsError(f"cannot read {path}: {error.strerror or error}") from error
     except MemoryError:
         raise BrokenFile(f"{path} is too large for memory") from None
-
-
-def require_regular(path: Path) -> None:
-    """Refuse a pipe, which would block, a device and a folder; raises BrokenFile or OSError."""
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise BrokenFile(f"{path} is not a regular file")
-
-
-_NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-_TEMPORARY: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.tmp")
-_MIN_AGE_S: Final = 60.0
-"""A file changed more recently may not be locked yet, or be locked by another host on a file system
-with locks per host. Long enough for a pause between two writes."""
 
 
 def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
@@ -107,12 +100,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def abandoned(folder: Path) -> list[Path]:
-    """Temporary files in `folder` left by this user's dead writers."""
+    """Temporary files in `folder` left by dead writers."""
     try:
-        paths = [path for path in folder.iterdir() if is_temporary(path.name)]
+        return [path for path in folder.iterdir() if is_temporary(path.name) and _is_free(path)]
     except OSError:  # removed or unreadable
         return []
-    return [path for path in paths if _is_abandoned(path)]
 
 
 def is_temporary(name: str) -> bool:
@@ -120,17 +112,14 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY.fullmatch(name) is not None
 
 
-def _is_abandoned(temporary: Path) -> bool:
+def _is_free(temporary: Path) -> bool:
+    """Whether nobody has written or locked the file lately."""
     try:
-        status = temporary.lstat()
-        is_own = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
-        if not is_own or time.time() - status.st_mtime <= _MIN_AGE_S:
-            return False
-        with KernelLock(temporary, os.O_RDWR | os.O_NOFOLLOW) as lock:
-            lock.acquire()
-    except OSError:  # its writer is alive, or there are no locks
+        with temporary.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return time.time() - os.fstat(file.fileno()).st_mtime > _MIN_AGE_S
+    except OSError:  # its writer is alive, it is gone, or there are no locks
         return False
-    return True
 
 
 class KernelLock:

@@ -1,4 +1,4 @@
-"""JSON files: validated reads with precise errors, atomic writes.
+"""JSON files: reads with one error for whatever is wrong, atomic writes.
 
 Output conforms to RFC 8259: no NaN, no infinity, no lone surrogate, keys are strings.
 """
@@ -53,10 +53,10 @@ def load(path: Path, *, limit: int = LIMIT_BYTES) -> Any:
 
 
 def parse(data: bytes, label: str) -> Any:
-    """Parse JSON `data`, called `label` in messages; NaN and infinities are floats.
+    """Parse JSON `data`, called `label` in messages.
 
     Raises:
-        BrokenFile: it is empty, truncated, nested too deeply, not JSON, or too large for memory.
+        BrokenFile: it is empty, truncated, not JSON, nested too deeply, or too large for memory.
     """
     if not data.strip():
         raise BrokenFile(f"{label} is empty")
@@ -64,12 +64,8 @@ def parse(data: bytes, label: str) -> Any:
         return json.loads(data)
     except json.JSONDecodeError as error:
         raise BrokenFile(f"{label} {_syntax_error(error)}") from None
-    except ValueError as error:  # from decoding, or a number of too many digits
-        raise BrokenFile(f"{label} is not JSON: {error}") from None
-    except RecursionError:
-        raise BrokenFile(f"{label} is nested too deeply") from None
-    except MemoryError:
-        raise BrokenFile(f"{label} is too large for memory") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise BrokenFile(f"{label} is not JSON: {error or 'too large for memory'}") from None
 
 
 def _nearest_hint(path: Path) -> str:

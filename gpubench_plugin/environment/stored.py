@@ -15,17 +15,13 @@ from gpubench_plugin.core.errors import BrokenFile
 from gpubench_plugin.environment import json_files
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import TypeAdapter
 
     from gpubench_plugin.core.records import Json
 
 SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
-
-UTC_TIME: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)$"
-"""Pattern of an ISO 8601 time in UTC."""
 
 _Record = TypeVar("_Record")
 _LONGEST_VALUE: Final = 40
@@ -36,7 +32,7 @@ _MESSAGES: Final = {"missing": "missing key", "unexpected_keyword_argument": "un
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """Kind of file with its version under `key`; only the version `newest` is read.
+    """Kind of file with its version under `key`; only the `newest` one is read.
 
     `kind` completes the message "not a …"; `limit` is the largest size in bytes.
     """
@@ -56,14 +52,13 @@ class Format:
         return self.check(json_files.parse(data, label), label)
 
     def check(self, fields: object, label: str) -> Json:
-        """The `fields`, if they are an object of this version; raises BrokenFile."""
+        """The `fields`, if they are an object of that version; raises BrokenFile."""
         if not isinstance(fields, dict) or self.key not in fields:
             raise BrokenFile(f"{label} is not a {self.kind}: it has no {self.key}")
         version = fields[self.key]
-        # Not true or 1.0, which equal 1.
-        if type(version) is not int or version != self.newest:
+        if type(version) is not int or version != self.newest:  # True == 1.0 == 1
             raise BrokenFile(
-                f"{label}: {self.key} {_excerpt(version)}; this gpubench reads only {self.newest}"
+                f"{label}: {self.key} {_excerpt(version)}; this gpubench reads {self.newest} only"
             )
         return cast("Json", fields)
 
@@ -90,25 +85,13 @@ def restore(kind: type[_Record], fields: object, label: str, *, strict: bool = F
     try:
         return _validated(kind, fields, strict=strict)
     except ValidationError as error:
-        location, message = next(_violations(error))
-        key = ".".join(map(str, location)) or "the document"
+        details = error.errors(include_url=False)[0]
+        key = ".".join(map(str, details["loc"])) or "the document"
+        message = f"{details['msg']}, not {_excerpt(details['input'])}"
+        message = _MESSAGES.get(details["type"], message)
         raise BrokenFile(f"{label} violates the schema at {key}: {message}") from error
     except PydanticSerializationError as error:  # a lone surrogate, which is not valid Unicode
         raise BrokenFile(f"{label} violates the schema at the document: {error}") from error
-
-
-def violations(kind: Any, fields: object) -> list[tuple[tuple[str | int, ...], str]]:
-    """Location and description of everything in `fields` that breaks the schema of a `kind`."""
-    from pydantic import ValidationError
-    from pydantic_core import PydanticSerializationError
-
-    try:
-        _validated(kind, fields, strict=True)
-    except ValidationError as error:
-        return list(_violations(error))
-    except PydanticSerializationError as error:
-        return [((), str(error))]
-    return []
 
 
 def _validated(kind: type[_Record], fields: object, *, strict: bool) -> _Record:
@@ -119,12 +102,6 @@ def _validated(kind: type[_Record], fields: object, *, strict: bool) -> _Record:
         return adapter.validate_python(fields)
     # In strict mode, pydantic builds a dataclass from an object in JSON text only.
     return adapter.validate_json(to_json(fields, inf_nan_mode="constants"), strict=True)
-
-
-def _violations(error: ValidationError) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    for details in error.errors(include_url=False):
-        message = f"{details['msg']}, not {_excerpt(details['input'])}"
-        yield details["loc"], _MESSAGES.get(details["type"], message)
 
 
 def _excerpt(value: object) -> str:

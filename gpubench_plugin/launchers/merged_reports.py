@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import pytest
 
 from gpubench_plugin.core.errors import GangError, Unsupported
+from gpubench_plugin.core.events import GangNotStartedEvent, RankEndedEvent
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import state_of
 
@@ -80,7 +81,8 @@ def start_error_reports(item: pytest.Item, error: GangError) -> list[pytest.Test
         *((f"Stack of rank {rank}", stack) for rank, stack in error.stacks.items()),
         *([("Output of the rank", error.output)] if error.output else []),
     ]
-    event = {"event": "gang_not_started", "stacks": dict(error.stacks), "output": error.output}
+    stacks = {str(rank): stack for rank, stack in error.stacks.items()}
+    event = GangNotStartedEvent(stacks=stacks, output=error.output).line()
     report_payload.override(call, "hang" if error.hang else "crashed", str(error), [event])
     return [_report(item, "setup", "passed"), call, _report(item, "teardown", "passed")]
 
@@ -103,15 +105,15 @@ def _replacement_reports(
 
 def _event(outcome: RankOutcome) -> Json:
     """Journal event with the outcome of one rank."""
-    return {
-        "event": "rank_ended",
-        "rank": outcome.rank,
-        "state": outcome.state,
-        "outcome": outcome.outcome if outcome.state == "ended" else None,
-        "reason": outcome.reason or outcome.details,
-        "stack": outcome.stack,
-        "output": outcome.output,
-    }
+    event = RankEndedEvent(
+        rank=outcome.rank,
+        state=outcome.state,
+        outcome=outcome.outcome if outcome.state == "ended" else None,
+        reason=outcome.reason or outcome.details,
+        stack=outcome.stack,
+        output=outcome.output,
+    )
+    return event.line()
 
 
 def _report(

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core.errors import MissingPackage
+from gpubench_plugin.core.events import PhaseEvent
 from gpubench_plugin.core.records import Json, Measurement, Outcome, Phase
 from gpubench_plugin.environment import stored
 from gpubench_plugin.results.journal import utc_now
@@ -53,7 +54,7 @@ class Notes:
 
     def enter(self, phase: Phase) -> None:
         """Journal that `phase` begins."""
-        self.log({"event": "phase", "phase": phase})
+        self.log(PhaseEvent(phase=phase).line())
 
     def raised(self, error: BaseException) -> None:
         """Record that calling ``gpubench`` raised, since the test may catch the exception."""

@@ -7,12 +7,9 @@ The published schema is generated from the columns, and a test keeps it current:
 
 from __future__ import annotations
 
-import csv
-import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.quality_flags import doubtful_flags, other_flags
@@ -27,42 +24,29 @@ if TYPE_CHECKING:
 _PROFILE: Final = "https://datapackage.org/profiles/2.0/tableschema.json"
 
 
-@dataclass(frozen=True, kw_only=True)
-class TableColumn:
-    """A column; an `object` is JSON in the cell, an empty cell a missing value."""
-
-    name: str
-    type: Literal["string", "integer", "number", "object"]
-    description: str
-    required: bool = False
-    choices: tuple[str, ...] = ()
-    unit: str = ""
+def _field(name: str, type: str, description: str, *, unit: str = "", **constraints: Any) -> Json:
+    """A field of the schema; an ``object`` is JSON in the cell, an empty cell a missing value."""
+    return {
+        "name": name,
+        "type": type,
+        "description": description,
+        **({"unit": unit} if unit else {}),
+        **({"constraints": constraints} if constraints else {}),
+    }
 
 
 _ABOUT: Final = (
-    TableColumn(name="run_id", type="string", description="Run id", required=True),
-    TableColumn(name="id", type="string", description="pytest's node id", required=True),
-    TableColumn(name="name", type="string", description="Test's name", required=True),
-    TableColumn(
-        name="outcome",
-        type="string",
-        description="What came of it",
-        required=True,
-        choices=OUTCOMES,
-    ),
-    TableColumn(name="reason", type="string", description="Why it was not measured"),
-    TableColumn(
-        name="doubts", type="string", description="Flags that put the numbers in doubt, with ;"
-    ),
-    TableColumn(name="notes", type="string", description="Other flags, with ;"),
-    TableColumn(name="precision", type="string", description="Precision, if it has one"),
-    TableColumn(name="world_size", type="integer", description="Ranks", required=True),
-    TableColumn(
-        name="launches", type="integer", description="Fresh processes per rank", required=True
-    ),
-    TableColumn(
-        name="params", type="object", description="All parameters of the test: JSON, by name"
-    ),
+    _field("run_id", "string", "Run id", required=True),
+    _field("id", "string", "pytest's node id", required=True),
+    _field("name", "string", "Test's name", required=True),
+    _field("outcome", "string", "What came of it", required=True, enum=list(OUTCOMES)),
+    _field("reason", "string", "Why it was not measured"),
+    _field("doubts", "string", "Flags that put the numbers in doubt, with ;"),
+    _field("notes", "string", "Other flags, with ;"),
+    _field("precision", "string", "Precision, if it has one"),
+    _field("world_size", "integer", "Ranks", required=True),
+    _field("launches", "integer", "Fresh processes per rank", required=True),
+    _field("params", "object", "All parameters of the test: JSON, by name"),
 )
 METRIC_UNITS: Final = {
     "step_time_s": "s",
@@ -95,60 +79,34 @@ METRIC_UNITS: Final = {
 }
 """Metrics with a column of their own, and their units, in order."""
 
-_OTHER: Final = TableColumn(
-    name="other_metrics",
-    type="object",
-    description="Metrics without a column, one's own among them: JSON, values by name, in the "
-    "units that summary.json states",
+_OTHER: Final = _field(
+    "other_metrics",
+    "object",
+    "Metrics without a column, one's own among them: JSON, values by name, in the units that "
+    "summary.json states",
 )
 
 
 def table_text(run_id: str, measurements: Sequence[Measurement]) -> str:
     """The table of a run; for the format of its cells see :func:`csv_text`."""
-    titles = [*(column.name for column in _ABOUT), *METRIC_UNITS, _OTHER.name]
+    titles = [*(field["name"] for field in _ABOUT), *METRIC_UNITS, _OTHER["name"]]
     return csv_text([titles, *(_row(run_id, measurement) for measurement in measurements)])
 
 
 def table_schema() -> Json:
     """Table Schema of the file (https://datapackage.org/standard/table-schema)."""
+    meanings = _meanings()
+    metrics = (
+        _field(name, "number", meanings[name], unit=unit) for name, unit in METRIC_UNITS.items()
+    )
     return {
         "$schema": _PROFILE,
         "title": "gpubench summary.csv",
         "description": "One row per benchmark of a run; empty cells are missing values.",
-        "fields": [_field(column) for column in _columns()],
+        "fields": [*_ABOUT, *metrics, _OTHER],
         "primaryKey": ["run_id", "id"],
         "missingValues": [""],
     }
-
-
-def table_problems(text: str) -> Iterator[tuple[int, str, str]]:
-    """Line, column and description of what in the `text` breaks the schema."""
-    columns = _columns()
-    names = [column.name for column in columns]
-    rows = csv.reader(text.splitlines())
-    titles = next(rows, [])
-    if titles != names:
-        wrong = next((n for n, name in enumerate(names) if titles[n : n + 1] != [name]), len(names))
-        title = titles[wrong] if wrong < len(titles) else "nothing"
-        expected = repr(names[wrong]) if wrong < len(names) else "no further column"
-        yield 1, title, f"column {wrong + 1} is {title!r}, not {expected}"
-        return
-    for row in rows:
-        if len(row) != len(names):
-            yield rows.line_num, "", f"{len(row)} cells, not {len(names)}"
-            continue
-        for column, cell in zip(columns, row, strict=True):
-            if problem := _problem(column, cell):
-                yield rows.line_num, column.name, problem
-
-
-def _columns() -> list[TableColumn]:
-    meanings = _meanings()
-    metrics = (
-        TableColumn(name=name, type="number", description=meanings[name], unit=unit)
-        for name, unit in METRIC_UNITS.items()
-    )
-    return [*_ABOUT, *metrics, _OTHER]
 
 
 def _meanings() -> dict[str, str]:
@@ -179,53 +137,3 @@ def _row(run_id: str, measurement: Measurement) -> list[Cell]:
 
 def _json_cell(fields: Json) -> str | None:
     return json_files.text(fields) if fields else None
-
-
-def _field(column: TableColumn) -> Json:
-    constraints: Json = {"required": True} if column.required else {}
-    if column.choices:
-        constraints["enum"] = list(column.choices)
-    unit = {"unit": column.unit} if column.unit else {}
-    return {
-        "name": column.name,
-        "type": column.type,
-        "description": column.description,
-        **unit,
-        **({"constraints": constraints} if constraints else {}),
-    }
-
-
-def _problem(column: TableColumn, cell: str) -> str:
-    """What is wrong with a cell; empty if nothing is."""
-    if not cell:
-        return "is missing" if column.required else ""
-    if column.choices and cell not in column.choices:
-        return f"{cell!r} is not allowed; allowed: {', '.join(column.choices)}"
-    is_valid = _READERS[column.type](cell)
-    return "" if is_valid else f"{cell!r} is no {column.type}"
-
-
-def _is_integer(cell: str) -> bool:
-    return cell.isascii() and cell.isdigit()
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        return math.isfinite(float(cell))
-    except ValueError:
-        return False
-
-
-def _is_object(cell: str) -> bool:
-    try:
-        return isinstance(json.loads(cell), dict)
-    except ValueError:
-        return False
-
-
-_READERS: Final[dict[str, Any]] = {
-    "string": lambda cell: True,
-    "integer": _is_integer,
-    "number": _is_number,
-    "object": _is_object,
-}

@@ -29,14 +29,12 @@ from gpubench_plugin.environment.files import KernelLock
 
 FORMAT: Final = stored.Format(kind="journal line", newest=1)
 
+# A thread that a signal has stopped within a write, for good, must not keep others from writing the
+# results. Two thousand times as long as a write and a sync take.
 _PATIENCE_S: Final = 1.0
-"""A thread that a signal has stopped within a write, for good, must not keep others from writing
-the results. Two thousand times as long as a write and a sync take; not measured otherwise."""
 
+# Read at a time: thousands of events, or a record; a longer line is read whole.
 _CHUNK_BYTES: Final = 4 << 20
-"""Read at a time: thousands of events, or a record; a longer line is read whole."""
-
-_APPEND: Final = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 def utc_now() -> str:
@@ -68,11 +66,10 @@ class Journal:
         self._synced_at = -math.inf
         self._lock = threading.Lock()
         try:
-            self._file = KernelLock(path, _APPEND)
+            self._file = KernelLock(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
         except OSError as error:
             raise json_files.not_written(path, error) from error
         try:
-            files.require_regular(path)
             _lock(path, self._file)
             files.sync_folder(path.parent)
         except ResultsError:
@@ -136,21 +133,17 @@ class Journal:
 
 
 def read(path: Path) -> list[Json]:
-    """Complete lines of the journal at `path`, ignoring a torn last (or only) one.
+    """Complete lines of the journal at `path`; what follows the last line break is torn.
 
     Raises:
-        ResultsError: it cannot be read, an earlier line is broken, or of a newer version.
+        ResultsError: it cannot be read, or a line is broken, or of another version.
     """
     try:
         data = files.read(path, limit=json_files.LIMIT_BYTES)
     except FileNotFoundError as error:
         raise _missing(path, error) from error
-    *lines, last = data.split(b"\n")
-    events = _events(path, lines)
-    is_journal = bool(events) or last.startswith(b"{")
-    if not (is_journal and _is_torn(last)):
-        events += _events(path, [last], start=len(lines) + 1)
-    return events
+    *lines, _ = data.split(b"\n")
+    return _events(path, lines)
 
 
 class JournalTail:
@@ -169,7 +162,7 @@ class JournalTail:
         """Complete lines since the last call, at most a few megabytes of them.
 
         Raises:
-            ResultsError: it cannot be read, or a line is broken, or of a newer version.
+            ResultsError: it cannot be read, or a line is broken, or of another version.
         """
         try:
             with files.open_to_read(self._path) as file:
@@ -219,27 +212,10 @@ def _events(path: Path, lines: Iterable[bytes], *, start: int = 1) -> list[Json]
 
 def _event(line: bytes, label: str) -> Json:
     try:
-        event = _object(line)
+        event = json_files.parse(line, "it")
     except BrokenFile as error:
         raise BrokenFile(f"{label}: invalid journal line: {error}") from None
     return FORMAT.check(event, label)
-
-
-def _is_torn(line: bytes) -> bool:
-    """Whether only a part of a line was written, or nothing."""
-    try:
-        _object(line)
-    except BrokenFile:
-        return True
-    return False
-
-
-def _object(line: bytes) -> Json:
-    """Parse a JSON object; a truncated one is never valid. Raises BrokenFile."""
-    value = json_files.parse(line, "it")
-    if not isinstance(value, dict):
-        raise BrokenFile("not a JSON object")
-    return value
 
 
 def _lock(path: Path, file: KernelLock) -> None:
@@ -252,13 +228,9 @@ def _lock(path: Path, file: KernelLock) -> None:
 
 
 def _repair_tail(path: Path, descriptor: int) -> None:
-    """Terminate or drop an incomplete last line."""
+    """Drop an incomplete last line."""
     data = files.read(path, limit=json_files.LIMIT_BYTES)
-    complete_bytes = data.rfind(b"\n") + 1
-    if _is_torn(data[complete_bytes:]):
-        os.ftruncate(descriptor, complete_bytes)
-    else:
-        _write_all(descriptor, b"\n")
+    os.ftruncate(descriptor, data.rfind(b"\n") + 1)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

@@ -1,7 +1,6 @@
 """State of a running benchmark, and of a run, from the events of the journal so far.
 
-Memory is bounded, however long a training is. Values that no session writes, as in a damaged
-journal, say nothing.
+Memory is bounded, however long a training is.
 """
 
 from __future__ import annotations
@@ -58,31 +57,31 @@ class LiveBenchmark:
             case "phase":
                 self._enter(event)
             case "progress":
-                self.rounds = _integer(event.get("rounds"))
+                self.rounds = event["rounds"]
                 for name in _PROGRESS:
-                    setattr(self, name, _number(event.get(name)))
+                    setattr(self, name, _finite(event.get(name)))
             case "training_step":
-                self._step(event, _number(event.get("loss")))
-                self.samples_per_s = _number(event.get("samples_per_s"))
+                self._step(event, _finite(event["loss"]))
+                self.samples_per_s = _finite(event.get("samples_per_s"))
             case "log":
-                metrics = _numbers(_mapping(event.get("metrics")))
+                metrics = _finite_ones(event["metrics"])
                 self._step(event, metrics.pop("loss", None))
                 self.numbers |= metrics
             case "epoch" | "evaluation" as kind:
-                self.numbers |= _numbers({name: event.get(name) for name in _NUMBERS[kind]})
+                self.numbers |= _finite_ones({name: event.get(name) for name in _NUMBERS[kind]})
 
     def _enter(self, event: Mapping[str, Any]) -> None:
-        self.phase = str(event.get("phase", ""))
-        self.launch = _integer(event.get("launch"))
+        self.phase = event["phase"]
+        self.launch = event.get("launch")
         self.step = self.remaining_s = self._first = None
         if self.phase == "train":
-            self.steps = _integer(event.get("steps"))
+            self.steps = event.get("steps")
         elif self.phase == "measure":
             self.step_s = self.samples_per_s = None
 
     def _step(self, event: Mapping[str, Any], loss: float | None) -> None:
         if self.phase != "measure":  # in which a test may log between the rounds
-            self._time(_integer(event.get("step")), str(event.get("time", "")))
+            self._time(event["step"], event.get("time", ""))
         if loss is None:
             return
         self.loss = loss
@@ -93,11 +92,9 @@ class LiveBenchmark:
             self.losses = self.losses[::2]
             self._stride *= 2
 
-    def _time(self, step: int | None, time: str) -> None:
+    def _time(self, step: int, time: str) -> None:
         """Mean duration of a step since the phase's first one, which may have come before it."""
         self.step = step
-        if step is None:
-            return
         if self._first is None or step < self._first[1]:
             self._first = time, step
         first_time, first_step = self._first
@@ -131,16 +128,16 @@ class LiveRun:
         """Take in a `line` of the journal."""
         match line.get("event"):
             case "run_started":
-                self.ids = tuple(_mapping(line.get("params")))
+                self.ids = tuple(line["params"])
             case "run_resumed":
                 self.status = self.current = None
                 self.outcomes = {i: o for i, o in self.outcomes.items() if o == "measured"}
             case "run_finished":
-                self.status = str(line.get("status"))
+                self.status = line["status"]
             case "benchmark":
                 self._end(line)
             case _ if benchmark := line.get("benchmark"):
-                self._add_event(str(benchmark), line)
+                self._add_event(benchmark, line)
 
     def _add_event(self, benchmark: str, event: Json) -> None:
         is_running = self.current is not None and self.current.id == benchmark
@@ -154,42 +151,25 @@ class LiveRun:
         self.current.add(event)
 
     def _end(self, record: Json) -> None:
-        benchmark = str(record.get("id"))
-        self.outcomes[benchmark] = str(record.get("outcome"))
-        metric = _mapping(_mapping(record.get("metrics")).get("step_time_s"))
-        if (step_s := _number(metric.get("value"))) is not None:
-            self.step_times_s[benchmark] = step_s
+        benchmark = record["id"]
+        self.outcomes[benchmark] = record["outcome"]
+        metric = record.get("metrics", {}).get("step_time_s")
+        if metric is not None and metric["value"] is not None:
+            self.step_times_s[benchmark] = metric["value"]
         self.current = None
 
 
 def _seconds(start: str, end: str) -> float:
-    """Seconds between two times of the journal; 0 where one is malformed."""
-    try:
-        return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
-    except (TypeError, ValueError):  # only one with a time zone, or none at all
+    """Seconds between two times of the journal; 0 where there are none."""
+    if not (start and end):
         return 0.0
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
 
 
-def _number(value: object) -> float | None:
-    """A finite number; None if `value` is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:
-        return None
+def _finite(number: float | None) -> float | None:
+    return number if number is not None and math.isfinite(number) else None
 
 
-def _integer(value: object) -> int | None:
-    """An integer from 0, as large as a float can be; None if `value` is none."""
-    return value if isinstance(value, int) and _number(value) is not None and value >= 0 else None
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _numbers(values: Mapping[str, object]) -> dict[str, float]:
-    """Those of the `values` that are finite numbers."""
-    numbers = {name: _number(value) for name, value in values.items()}
+def _finite_ones(values: Mapping[str, float | None]) -> dict[str, float]:
+    numbers = {name: _finite(value) for name, value in values.items()}
     return {name: number for name, number in numbers.items() if number is not None}

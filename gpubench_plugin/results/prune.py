@@ -1,7 +1,7 @@
 """Pruning of run directories: traces and checkpoints, or whole runs on request.
 
-Links are not followed, and a run with unknown files is kept. Its journal is locked meanwhile, so
-that it cannot be resumed. A whole run is first dropped from the registry, which would not notice,
+A run with unknown files is kept. Its journal is locked meanwhile, so that it cannot be resumed. A
+whole run is first dropped from the registry, which would not notice,
 then renamed, then removed: an interruption leaves a complete run or none, and leftovers are removed
 the next time.
 """
@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import sha256
+from hashlib import file_digest
 from pathlib import Path
 from typing import Final
 
@@ -23,7 +22,6 @@ from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.environment import files
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.run_directory import (
-    PROBE,
     RUN_ID,
     RunDirectory,
     is_removal_name,
@@ -33,9 +31,6 @@ from gpubench_plugin.results.tags import FILE as TAGS
 
 HASHED_BYTES: Final = 1 << 30
 """Largest file hashed by default: 0.7 s on an idle core, 10 s on a busy machine."""
-
-_CHUNK_BYTES: Final = 1 << 20
-"""Read size for hashing: a trace may exceed the memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,38 +43,29 @@ class Artifact:
 
 
 def artifacts(directory: RunDirectory, is_hashed: Callable[[str, int], bool]) -> Iterator[Artifact]:
-    """Regular files of a run, sorted; links are not followed. Raises ResultsError.
+    """Regular files of a run, sorted; raises ResultsError.
 
     `is_hashed` decides by name and size whether a file is hashed.
     """
     for path in sorted(files_below(directory.path)):
-        yield _artifact(path, path.relative_to(directory.path).as_posix(), is_hashed)
+        name = path.relative_to(directory.path).as_posix()
+        try:
+            size, sha256 = path.stat().st_size, None
+            if is_hashed(name, size):
+                with path.open("rb") as file:
+                    sha256 = file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise ResultsError(f"cannot read {path}: {error.strerror}") from error
+        yield Artifact(name=name, bytes=size, sha256=sha256)
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Regular files below `folder`, without following links; raises ResultsError."""
+    """Regular files below `folder`; raises ResultsError."""
     for parent, _, names in os.walk(folder, onerror=_refuse):
         for name in names:
             path = Path(parent, name)
             if path.is_file() and not path.is_symlink():
                 yield path
-
-
-def _artifact(path: Path, name: str, is_hashed: Callable[[str, int], bool]) -> Artifact:
-    digest = sha256()
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            size = os.fstat(descriptor).st_size
-            if not is_hashed(name, size):
-                return Artifact(name=name, bytes=size, sha256=None)
-            size = 0
-            while data := file.read(_CHUNK_BYTES):
-                digest.update(data)
-                size += len(data)
-    except OSError as error:
-        raise ResultsError(f"cannot read {path}: {error.strerror}") from error
-    return Artifact(name=name, bytes=size, sha256=digest.hexdigest())
 
 
 def _refuse(error: OSError) -> None:
@@ -91,14 +77,16 @@ _FOLDERS: Final = ("*", "*/*", "*/*/checkpoints/*")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leftover:
-    """A leftover file or folder with its size."""
+class PruneTarget:
+    """A file or folder to remove, with its size."""
 
     path: Path
     bytes: int
 
 
-def leftovers(results_dir: Path, *, unbegun_before: datetime | None = None) -> Iterator[Leftover]:
+def leftovers(
+    results_dir: Path, *, unbegun_before: datetime | None = None
+) -> Iterator[PruneTarget]:
     """Leftovers of killed processes below `results_dir` that will never be resumed.
 
     - interrupted removals, ``.<run id>.gpubench-<8 hex>.removed``;
@@ -106,26 +94,21 @@ def leftovers(results_dir: Path, *, unbegun_before: datetime | None = None) -> I
       before the journal, and last changed before `unbegun_before` (None: not included, as nothing
       proves that they are runs);
     - temporary files of atomic writes, see :mod:`gpubench_plugin.environment.files`.
-
-    Only folders and files of this user count, without following links.
     """
     results = Path(os.path.realpath(results_dir))
-    for pattern in _FOLDERS:
-        for folder in results.glob(pattern):
-            with suppress(OSError, ResultsError):
-                if not _is_own_folder(folder):
-                    continue
-                if is_removal_name(folder) or _is_unstarted(folder, unbegun_before):
-                    yield Leftover(path=folder, bytes=_size(folder))
-                    continue
-                for file in files.abandoned(folder):
-                    yield Leftover(path=file, bytes=file.lstat().st_size)
+    for folder in (folder for pattern in _FOLDERS for folder in results.glob(pattern)):
+        with suppress(OSError, ResultsError):
+            if is_removal_name(folder) or _is_unstarted(folder, unbegun_before):
+                yield PruneTarget(path=folder, bytes=_size(folder))
+                continue
+            for file in files.abandoned(folder):
+                yield PruneTarget(path=file, bytes=file.stat().st_size)
 
 
 def remove_leftover(path: Path) -> None:
     """Remove a file or folder, ignoring concurrent removal; raises ResultsError."""
     try:
-        if path.is_dir():
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink()
@@ -135,22 +118,13 @@ def remove_leftover(path: Path) -> None:
         raise ResultsError(f"cannot remove {error.filename}: {error.strerror}") from error
 
 
-def _is_own_folder(path: Path) -> bool:
-    status = path.lstat()
-    is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-    return is_own and os.path.realpath(path) == str(path)
-
-
 def _is_unstarted(folder: Path, cutoff: datetime | None) -> bool:
     if cutoff is None or not RUN_ID.fullmatch(folder.name):
         return False
     run = RunDirectory(path=folder)
-    initial_files = {PROBE, run.config_resolved.name, run.system.name}
-    return folder.lstat().st_mtime < cutoff.timestamp() and all(
-        path.is_file()
-        and not path.is_symlink()
-        and (path.name in initial_files or files.is_temporary(path.name))
-        for path in folder.iterdir()
+    initial_files = {run.config_resolved.name, run.system.name}
+    return folder.stat().st_mtime < cutoff.timestamp() and all(
+        path.name in initial_files or files.is_temporary(path.name) for path in folder.iterdir()
     )
 
 
@@ -161,15 +135,6 @@ PER_RANK: Final = ("ranks",)
 """Folders of a run with samples and logs of each rank."""
 
 _DAY_S: Final = 86_400.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class PruneTarget:
-    """A run folder, or a part of it, to remove, with its size."""
-
-    directory: RunDirectory
-    path: Path
-    bytes: int
 
 
 def select_old(
@@ -197,59 +162,42 @@ def select_old(
 
 
 def part_removals(directory: RunDirectory, folders: Sequence[str]) -> list[PruneTarget]:
-    """Removals of the existing `folders` of a run, except links; raises ResultsError."""
+    """Removals of the existing `folders` of a run; raises ResultsError."""
     paths = (directory.path / name for name in folders)
-    return [
-        PruneTarget(directory=directory, path=path, bytes=_size(path))
-        for path in paths
-        if path.is_dir() and not path.is_symlink()
-    ]
+    return [PruneTarget(path=path, bytes=_size(path)) for path in paths if path.is_dir()]
 
 
 def whole_run_removal(directory: RunDirectory) -> PruneTarget:
     """Removal of a whole run; raises ResultsError."""
-    return PruneTarget(directory=directory, path=directory.path, bytes=_size(directory.path))
+    return PruneTarget(path=directory.path, bytes=_size(directory.path))
 
 
 def unknown_files(directory: RunDirectory) -> list[str]:
     """Names in the run directory that gpubench does not write; raises ResultsError."""
-    own_names = {path.name for path in (*directory.files, directory.path / TAGS)}
-    folders = {path.name for path in directory.folders}
+    own_files = {path.name for path in (*directory.files, directory.path / TAGS)}
+    own_folders = {path.name for path in directory.folders}
     try:
         return sorted(
             path.name
             for path in directory.path.iterdir()
-            if path.name not in (folders if path.is_dir() and not path.is_symlink() else own_names)
-            # Transient files, left only by a killed writer.
-            and not (path.is_file() and (path.name == PROBE or files.is_temporary(path.name)))
+            if path.name not in (own_folders if path.is_dir() else own_files)
+            and not files.is_temporary(path.name)
         )
     except OSError as error:
         raise ResultsError(f"cannot list {directory}: {error.strerror}") from error
 
 
-def is_link(directory: RunDirectory) -> bool:
-    """Whether the run, its experiment or its journal is a symbolic link."""
-    own_paths = (directory.path, directory.path.parent, directory.journal)
-    return any(path.is_symlink() for path in own_paths)
-
-
-def remove(removal: PruneTarget, *, forget: Callable[[], None] = lambda: None) -> None:
-    """Remove a run or a part of it; `forget` drops a whole run from the registry first.
+def remove(run: RunDirectory, part: Path, *, forget: Callable[[], None] = lambda: None) -> None:
+    """Remove the `run`, or a `part` of it; `forget` drops a whole run from the registry first.
 
     Raises:
-        ResultsError: another process is writing the run, it contains unknown files, or something
-            could not be removed.
+        ResultsError: another process is writing the run, or something could not be removed.
     """
-    run = removal.directory
     with Journal(run.journal):
         try:
-            if removal.path != run.path:
-                shutil.rmtree(removal.path)
+            if part != run.path:
+                remove_leftover(part)
                 return
-            if unknown := unknown_files(run):
-                raise ResultsError(
-                    f"{run} was kept: it contains unknown files: {', '.join(unknown)}"
-                )
             forget()
             renamed_path = run.path.rename(removal_name(run.path))
             files.sync_folder(renamed_path.parent)
@@ -268,8 +216,8 @@ def _last_written(directory: RunDirectory) -> float:
     Folders do not count, since pruning their contents changes them.
     """
     try:
-        status = [path.lstat() for path in directory.path.iterdir()]
-        start = directory.start_time.timestamp()
+        files_of_run = [path for path in directory.path.iterdir() if path.is_file()]
+        times = [path.stat().st_mtime for path in files_of_run]
+        return max(directory.start_time.timestamp(), *times)
     except OSError:
         return float("inf")
-    return max([start, *(entry.st_mtime for entry in status if stat.S_ISREG(entry.st_mode))])

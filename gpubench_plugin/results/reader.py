@@ -7,17 +7,15 @@ resume.
 from __future__ import annotations
 
 import os
-import stat
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from gpubench_plugin.config.case import comparable_part
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.errors import BrokenFile, GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.core.quality_flags import UNFINISHED
@@ -29,10 +27,9 @@ from gpubench_plugin.core.records import (
     Metric,
     Result,
     Run,
+    RunFacts,
     RunRecord,
-    RunStatus,
     Samples,
-    is_regression,
 )
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.environment.files import KernelLock
@@ -40,16 +37,16 @@ from gpubench_plugin.environment.fingerprints import flat, informative_facts, ma
 from gpubench_plugin.results import journal
 from gpubench_plugin.results.curves import benchmark_events
 from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.plausibility import implausible
+from gpubench_plugin.results.summary import SummaryBenchmark, parse
 from gpubench_plugin.results.tags import tags_of
+from gpubench_plugin.results.verdicts import regressed_benchmarks
 
 if TYPE_CHECKING:
     from gpubench_plugin.results.run_directory import RunDirectory
-    from gpubench_plugin.results.summary import SummaryBenchmark
 
 
 @contextmanager
-def intact(path: RunDirectory | Path) -> Iterator[None]:
+def intact(path: object) -> Iterator[None]:
     """Convert errors of malformed contents to BrokenFile, which names `path`."""
     try:
         yield
@@ -102,9 +99,9 @@ _UNFINISHED: Final = (
 class StoredRun:
     """A stored run, read lazily from its directory.
 
-    An unfinished run was killed or is still being written: `status` is ``interrupted``, `finished`
-    the time of its last line, and a benchmark without a record ``not_measured``. Times are UTC in
-    ISO 8601. Properties raise ResultsError for an unreadable file, BrokenFile for a malformed one.
+    An unfinished run was killed or is still being written: it is ``interrupted``, `finished` the
+    time of its last line, and a benchmark without a record ``not_measured``. Properties raise
+    ResultsError for an unreadable file, BrokenFile for a malformed one.
     """
 
     def __init__(self, directory: RunDirectory):
@@ -129,6 +126,7 @@ class StoredRun:
                 "run_id": self.directory.run_id,
                 "command": [],
                 "params": {},
+                "code": {},
             }
         ]
 
@@ -145,39 +143,29 @@ class StoredRun:
     @property
     def params(self) -> Mapping[str, Json]:
         """Parameters of every selected benchmark by node id."""
-        return self.start_event.get("params") or {}
-
-    @property
-    def started(self) -> str:
-        """Start time."""
-        return str(self.start_event["time"])
-
-    @property
-    def resumed(self) -> tuple[str, ...]:
-        """Times at which the run was resumed."""
-        return tuple(e["time"] for e in self.events if e.get("event") == "run_resumed")
-
-    @property
-    def finished(self) -> str:
-        """Time of the last journal line."""
-        return str(self.events[-1].get("time", ""))
-
-    @property
-    def command(self) -> tuple[str, ...]:
-        """Arguments of pytest."""
-        return tuple(map(str, self.start_event["command"]))
+        params: Mapping[str, Json] = self.start_event["params"]
+        return params
 
     @property
     def is_finished(self) -> bool:
         """Whether the last event is the orderly end; the summary may still be missing."""
         return self.events[-1].get("event") == "run_finished"
 
-    @property
-    def status(self) -> RunStatus:
-        """Final status, ``interrupted`` without an orderly end."""
-        status = self.events[-1].get("status") if self.is_finished else None
-        final: tuple[RunStatus, ...] = ("complete", "failed")
-        return next((candidate for candidate in final if candidate == status), "interrupted")
+    @cached_property
+    def facts(self) -> RunFacts:
+        """What journal and ``system.json`` tell of the run, ``interrupted`` without an end."""
+        start, end = self.start_event, self.events[-1]
+        fields = {
+            "run_id": start["run_id"],
+            "experiment": self.directory.experiment,
+            "status": end["status"] if self.is_finished else "interrupted",
+            "started": start["time"],
+            "resumed": [e["time"] for e in self.events if e.get("event") == "run_resumed"],
+            "finished": end["time"],
+            "command": start["command"],
+            "environment": self.environment,
+        }
+        return stored.restore(RunFacts, fields, str(self.directory.journal))
 
     @property
     def code(self) -> Mapping[str, str]:
@@ -224,10 +212,12 @@ class StoredRun:
     @property
     def regressed(self) -> tuple[str, ...]:
         """Benchmarks whose verdicts exclude the run from the samples."""
-        from gpubench_plugin.results import verdicts
-
         path = self.directory.verdicts
-        return verdicts.read(path).regressed if path.exists() else ()
+        if not path.exists():
+            return ()
+        with intact(path):
+            document = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
+            return regressed_benchmarks(document)
 
     def rounds(self) -> dict[str, FixedRounds]:
         """Number of rounds per benchmark, to measure a comparable run.
@@ -245,24 +235,10 @@ class StoredRun:
         return rounds
 
     def record(self) -> RunRecord:
-        """Complete record with all samples, from the journal.
-
-        A damaged summary is refused as in comparisons, though the journal has all that it says.
-        """
-        summary = self.directory.summary
-        if summary.exists():
-            with intact(summary):
-                json_files.load(summary)
+        """Complete record with all samples, from the journal."""
         with intact(self.directory):
             return RunRecord(
-                run_id=self.start_event["run_id"],
-                experiment=self.directory.experiment,
-                status=self.status,
-                started=self.started,
-                resumed=self.resumed,
-                finished=self.finished,
-                command=self.command,
-                environment=self.environment,
+                **vars(self.facts),
                 benchmarks=tuple(self.measurements.values()),
                 events=tuple(benchmark_events(self.events)),
             )
@@ -271,8 +247,7 @@ class StoredRun:
         """The run for comparisons: from its summary, else from its journal.
 
         In an unfinished run, benchmarks without a journal line get the flag
-        :data:`~gpubench_plugin.core.quality_flags.UNFINISHED`. For summaries of versions 1 and 2
-        see :func:`.summary.parse`.
+        :data:`~gpubench_plugin.core.quality_flags.UNFINISHED`.
         """
         summary = self.directory.summary
         if not summary.exists():
@@ -283,14 +258,15 @@ class StoredRun:
     def run_from_journal(self, label: str = "") -> Run:
         """The run for comparisons, from the journal alone."""
         with intact(self.directory):
+            facts = self.facts
             return _run(
                 label or self.directory.run_id,
                 dict(self._results()),
-                self.environment,
-                started=self.started,
-                finished=self.finished,
+                facts.environment,
+                started=facts.started,
+                finished=facts.finished,
                 run_id=self.directory.run_id,
-                status=self.status,
+                status=facts.status,
                 path=self.directory.path,
             )
 
@@ -308,7 +284,7 @@ class StoredRun:
         try:
             with intact(directory):
                 facts["tags"] = tags_of(directory)
-                facts["regressed"] = _has_regressed(directory)
+                facts["regressed"] = bool(self.regressed)
                 if directory.summary.exists():
                     return RunOverview(**facts, **_summary_overview(directory))
                 return RunOverview(**facts, **self._journal_overview())
@@ -321,8 +297,8 @@ class StoredRun:
         outcomes |= {name: str(event["outcome"]) for name, event in self._last_events().items()}
         return {
             "state": "running" if is_being_written(self.directory) else "interrupted",
-            "started": self.started,
-            "command": self.command,
+            "started": self.facts.started,
+            "command": self.facts.command,
             "outcomes": dict(Counter(outcomes.values())),
             **_git(self.environment),
         }
@@ -348,11 +324,7 @@ class StoredRun:
         is_finished = self.is_finished or self.directory.summary.exists()
         for name in dict.fromkeys((*self.params, *latest)):
             if name in latest:
-                measurement = self._measurement(latest[name])
-                if "settings" not in latest[name]:
-                    settings = comparable_part(flat(measurement.configuration))
-                    measurement = replace(measurement, settings=settings)
-                yield name, _of_measurement(measurement)
+                yield name, _of_measurement(self._measurement(latest[name]))
                 continue
             reason, flags = (_NOT_REACHED, ()) if is_finished else (_UNFINISHED, (UNFINISHED,))
             yield name, Result(id=name, outcome="not_measured", reason=reason, flags=flags)
@@ -372,9 +344,8 @@ class ResumableRun(StoredRun):
         self.journal = Journal(directory.journal)
         try:
             with intact(directory):
-                for part in ("started", "resumed", "command", "environment", "code"):
+                for part in ("facts", "code", "measurements"):
                     getattr(self, part)
-                self.measured(self.measurements, launches=1)
         except BaseException:
             self.journal.close()
             raise
@@ -389,9 +360,9 @@ class ResumableRun(StoredRun):
         )
 
 
+# After which a run whose file system has no locks counts as killed. Events come every few seconds,
+# but none while a model is compiled or a checkpoint loaded.
 _SILENT_S: Final = 900.0
-"""After which a run whose file system has no locks counts as killed. Events come every few seconds,
-but none while a model is compiled or a checkpoint loaded. Not measured."""
 
 
 def is_being_written(directory: RunDirectory) -> bool:
@@ -400,7 +371,7 @@ def is_being_written(directory: RunDirectory) -> bool:
     On a file system without locks, whether it is without an end and has grown lately.
     """
     try:
-        with KernelLock(directory.journal, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK) as journal:
+        with KernelLock(directory.journal, os.O_RDONLY | os.O_NONBLOCK) as journal:
             journal.acquire(shared=True)  # so that two readers do not exclude each other
     except BlockingIOError:
         return True
@@ -410,12 +381,11 @@ def is_being_written(directory: RunDirectory) -> bool:
 
 
 def _has_grown(file: Path) -> bool:
-    """Whether `file` is a regular one, written to in the last quarter of an hour."""
+    """Whether `file` was written to in the last quarter of an hour."""
     try:
-        status = file.stat(follow_symlinks=False)
+        return time.time() - file.stat().st_mtime < _SILENT_S
     except OSError:
         return False
-    return stat.S_ISREG(status.st_mode) and time.time() - status.st_mtime < _SILENT_S
 
 
 def run_of(
@@ -433,13 +403,8 @@ def run_of(
 
 def run_of_summary(path: Path, document: object, label: str) -> Run:
     """Convert `document`, read from the summary at `path`, to a run; raises BrokenFile."""
-    from gpubench_plugin.results.summary import parse
-
-    implausible_reasons = _remove_implausible(document)
     summary = parse(document, str(path))
     results = {benchmark.id: result_of_summary(benchmark) for benchmark in summary.benchmarks}
-    for node_id, reason in implausible_reasons.items():
-        results[node_id] = Result(id=node_id, outcome="failed", reason=reason)
     return _run(
         label,
         results,
@@ -450,29 +415,6 @@ def run_of_summary(path: Path, document: object, label: str) -> Run:
         status=summary.status,
         path=path.parent,
     )
-
-
-def _remove_implausible(document: object) -> dict[str, str]:
-    """Remove impossible numbers from a summary; return the reasons by node id."""
-    entries = document.get("benchmarks") if isinstance(document, Mapping) else None
-    reasons: dict[str, str] = {}
-    seen_ids: set[str] = set()
-    for entry in entries if isinstance(entries, list) else ():
-        if not isinstance(entry, dict) or not isinstance(entry.get("metrics"), dict):
-            continue  # reported by validation
-        node_id = str(entry.get("id"))
-        if node_id in seen_ids:
-            reasons[node_id] = "the file contains it twice; ambiguous"
-        seen_ids.add(node_id)
-        values = {n: m.get("value") for n, m in entry["metrics"].items() if isinstance(m, dict)}
-        launches = entry.get("per_launch")
-        launches = launches if isinstance(launches, list) else []
-        if reason := implausible(
-            values, (launch for launch in launches if isinstance(launch, dict))
-        ):
-            reasons[node_id] = reason
-            entry["metrics"], entry["per_launch"] = {}, []
-    return reasons
 
 
 def result_of_summary(benchmark: SummaryBenchmark) -> Result:
@@ -555,18 +497,6 @@ def _summary_overview(directory: RunDirectory) -> dict[str, Any]:
         "outcomes": dict(Counter(str(b["outcome"]) for b in document["benchmarks"])),
         **_git(document["environment"]),
     }
-
-
-def _has_regressed(directory: RunDirectory) -> bool:
-    """Whether :attr:`StoredRun.regressed` names a benchmark, without validating the verdicts."""
-    if not directory.verdicts.exists():
-        return False
-    document = json_files.load(directory.verdicts, limit=json_files.LIMIT_OF_FACTS_BYTES)
-    base = document.get("base_label", "")
-    return any(
-        is_regression(row["verdict"], row.get("method"), base=base)
-        for row in document["benchmarks"]
-    )
 
 
 def _rounds_of(event: Mapping[str, Any]) -> FixedRounds:

@@ -101,14 +101,14 @@ class Recorder:
         recorder = cls(
             run.directory,
             run.journal,
-            command=run.command if run.is_started else redacted,
+            command=run.facts.command if run.is_started else redacted,
             environment=run.environment,
-            started=run.started,
-            resumed=(*run.resumed, resume_time),
+            started=run.facts.started,
+            resumed=(*run.facts.resumed, resume_time),
         )
         if not run.is_started:
             params = {i: m.params for i, m in run.measurements.items()}
-            recorder._begin("run_started", run.started, redacted, params=params)
+            recorder._begin("run_started", run.facts.started, redacted, params=params, code={})
         recorder._begin("run_resumed", resume_time, redacted, kept=carried_over)
         json_files.remove(run.directory.summary)
         return recorder
@@ -212,7 +212,7 @@ def append(folder: Path, rank: int, benchmark: str, samples: Samples) -> None:
 
 
 def append_events(folder: Path, rank: int, benchmark: str, events: Sequence[Json]) -> None:
-    """Append the `events` of one call of `benchmark` likewise."""
+    """Append the `events` of one call of `benchmark` to the same file."""
     _append(folder, rank, benchmark, {"events": list(events)})
 
 

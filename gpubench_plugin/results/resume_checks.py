@@ -74,7 +74,7 @@ def _refuse_other_options(directory: RunDirectory, options: Mapping[str, str]) -
 def _refuse_other_benchmarks(run: ResumableRun, selected: Iterable[str]) -> None:
     new_ids = [i for i in selected if i not in run.configurations]
     if new_ids:
-        command = shlex.join(["pytest", *run.command])
+        command = shlex.join(["pytest", *run.facts.command])
         raise UsageProblem(
             f"not part of the resumed run: {listed(new_ids)}; a run keeps the benchmarks it was "
             f"started with: {command}"
@@ -126,6 +126,6 @@ def _environment_differences(run: ResumableRun, environment: Mapping[str, Any]) 
 
 
 def _code_differences(run: ResumableRun, rootdir: Path) -> Iterator[str]:
-    """Changed code files."""
-    if files := code.changes(rootdir, run.code):
+    """Changed code files; none of a run that was killed before it recorded them."""
+    if run.code and (files := code.changes(rootdir, run.code)):
         yield f"code: {listed(files)}; restore it, or start a new run without --resume"

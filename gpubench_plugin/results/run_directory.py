@@ -15,7 +15,6 @@ from typing import Final
 from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
 from gpubench_plugin.core.format import counted, listed
 from gpubench_plugin.core.records import LAST
-from gpubench_plugin.environment.files import write
 
 LONGEST: Final = 80
 """Characters in an experiment or tag, so that a run id fits into the 255 bytes of a file name."""
@@ -70,10 +69,6 @@ def path_component(option: str, value: str) -> str:
     )
 
 
-PROBE: Final = ".writable"
-"""Temporary file that checks a new run directory."""
-
-
 class _Entry:
     """A file or folder of a run directory, by name."""
 
@@ -102,27 +97,19 @@ class RunDirectory:
 
     @classmethod
     def create(cls, results_dir: Path, experiment: str, run_id: str) -> RunDirectory:
-        """Create the folder and check that it is writable.
-
-        `results_dir` itself may be a symbolic link; below it none is followed. Raises UsageProblem,
-        leaving nothing behind.
-        """
+        """Create the folder; raises UsageProblem, leaving nothing behind."""
         path_component("--experiment", experiment)
         results = Path(os.path.realpath(results_dir))
         run = cls(path=results / experiment / path_component("run id", run_id))
         new_folders: list[Path] = []
         try:
             new_folders += [p for p in (run.path, *run.path.parents) if not p.exists()]
-            run.path.parent.mkdir(parents=True, exist_ok=True)
-            _refuse_link(run.path.parent)
-            run.path.mkdir()
-            _check_writable(run.path)
+            run.path.mkdir(parents=True)
         except OSError as error:
-            _remove(new_folders)
+            for folder in new_folders:  # the innermost first
+                with suppress(OSError):
+                    folder.rmdir()
             raise _not_writable(results, run.path, error) from error
-        except BaseException:
-            _remove(new_folders)
-            raise
         return run
 
     @classmethod
@@ -168,22 +155,6 @@ class RunDirectory:
         return str(self.path)
 
 
-def _refuse_link(experiment: Path) -> None:
-    if experiment.is_symlink():
-        raise UsageProblem(
-            f"--experiment: {experiment} is a symbolic link, which is not followed; use "
-            "--results-dir for the folder that contains its target"
-        )
-
-
-def _check_writable(folder: Path) -> None:
-    probe = folder / PROBE
-    try:
-        write(probe, lambda file: file.write(b"yes\n"))
-    finally:
-        probe.unlink(missing_ok=True)
-
-
 def _not_writable(results: Path, run: Path, error: OSError) -> UsageProblem:
     nearest_existing = next(p for p in (run, *run.parents) if os.path.lexists(p))
     if nearest_existing == run:
@@ -195,13 +166,6 @@ def _not_writable(results: Path, run: Path, error: OSError) -> UsageProblem:
     return UsageProblem(
         f"--results-dir: cannot write to {results}: {reason}; choose another folder"
     )
-
-
-def _remove(folders: list[Path]) -> None:
-    """Remove the empty `folders`, innermost first."""
-    for folder in folders:
-        with suppress(OSError):
-            folder.rmdir()
 
 
 _REMOVED: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.removed")
@@ -292,7 +256,7 @@ def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
 
 
 def names_latest(text: str) -> bool:
-    """Whether `text` counts runs from the latest as ``last~1`` does, be it wrongly."""
+    """Whether `text` starts like ``last`` or ``last~N``; it may still be malformed."""
     return _LATEST.fullmatch(text) is not None
 
 

@@ -41,23 +41,13 @@ def _run_in_file(path: Path, text: str) -> Run:
     if path.name == directory.journal.name:
         return StoredRun(directory).run_from_journal(text)
     document = json_files.load(path)
-    if pytest_benchmark_files.written_by_pytest_benchmark(document):
+    if pytest_benchmark_files.is_pytest_benchmark_file(document):
         return pytest_benchmark_files.parse_run(document, text, path)
     if isinstance(document, Mapping) and {"schema_version", "run_id"} <= document.keys():
         return run_of_summary(path, document, text)
+    keys = document.keys() if isinstance(document, Mapping) else ()
+    hint = "" if "benchmarks" in keys else suggest("benchmarks", map(str, keys))
     raise BrokenFile(
-        f"{path} is neither a pytest-benchmark file nor a run summary: it "
-        f"{_describe_document(document)}"
+        f"{path} is neither a run summary nor a pytest-benchmark file: it has no machine_info and "
+        f"benchmarks{hint}"
     )
-
-
-def _describe_document(document: object) -> str:
-    """Describe an unexpected document."""
-    if not isinstance(document, Mapping):
-        kinds = {list: "is a list", str: "is a string", type(None): "is null"}
-        return kinds.get(type(document), "is a number")
-    if document.get("benchmarks") == []:
-        return "has no benchmarks (empty list)"
-    if isinstance(document.get("benchmarks"), list):
-        return "has benchmarks without pytest-benchmark's stats"
-    return "has no benchmarks" + suggest("benchmarks", map(str, document))

@@ -1,4 +1,4 @@
-"""``summary.json``: final summary of a run, validated and written last.
+"""``summary.json``: final summary of a run, written last.
 
 The published schema is generated from the records, and a test keeps it current::
 
@@ -9,22 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, ClassVar, Final, Literal
 
-from pydantic import StringConstraints
-
-from gpubench_plugin.config.case import comparable_part
 from gpubench_plugin.core.records import (
     BenchmarkRecord,
     Better,
     Json,
     Measurement,
+    RunFacts,
     RunRecord,
-    RunStatus,
     doc,
 )
 from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.environment.fingerprints import flat
 from gpubench_plugin.environment.redaction import redacted_command
 
 if TYPE_CHECKING:
@@ -32,9 +28,6 @@ if TYPE_CHECKING:
 
 
 FORMAT: Final = stored.Format(kind="gpubench summary", newest=3, limit=json_files.LIMIT_BYTES)
-"""The version grows with every change; older files stay readable, newer ones are refused."""
-
-UtcTime = Annotated[str, StringConstraints(pattern=stored.UTC_TIME)]
 
 _EXACTLY: Final[Json] = {"extra": "forbid", "allow_inf_nan": False}
 
@@ -76,65 +69,34 @@ class SummaryBenchmark(BenchmarkRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Summary:
+class Summary(RunFacts):
     """One run, written at its orderly end with the final `status`."""
 
     __pydantic_config__: ClassVar[Json] = {**_EXACTLY, "title": "gpubench summary"}
 
-    schema_version: Literal[1, 2, 3]
-    run_id: str = field(metadata={"min_length": 1})
-    experiment: str
-    status: RunStatus
-    started: UtcTime = field(metadata=doc("ISO 8601 in UTC"))
-    resumed: tuple[UtcTime, ...] = field(
-        default=(), metadata=doc("UTC times at which the run was resumed")
-    )
-    finished: UtcTime = field(metadata=doc("ISO 8601 in UTC"))
-    command: tuple[str, ...] = field(metadata=doc("Arguments of pytest, without secrets"))
-    environment: Mapping[str, Any] = field(metadata=doc("Facts of system.json"))
+    schema_version: Literal[3]
     benchmarks: tuple[SummaryBenchmark, ...]
 
 
-def write_summary(path: Path, run: RunRecord) -> Summary:
-    """Write the summary of `run` to `path` atomically; return it.
-
-    Raises:
-        BrokenFile: the record violates the schema.
-        ResultsError: the file could not be written.
-    """
-    summary = summary_of(run)
-    json_files.write_json(path, stored.dump(summary))
-    return summary
+def write_summary(path: Path, run: RunRecord) -> None:
+    """Write the summary of `run` to `path` atomically; raises ResultsError."""
+    json_files.write_json(path, document_of(run))
 
 
-def summary_of(run: RunRecord) -> Summary:
-    """The summary of `run`; raises BrokenFile if the record violates the schema.
-
-    Non-finite metrics are omitted and flagged ``not_finite:<name>``, so that one benchmark never
-    invalidates the summary.
-    """
-    fields = {
+def document_of(run: RunRecord) -> Json:
+    """The summary of `run`; non-finite metrics are omitted and flagged ``not_finite:<name>``."""
+    facts = {name: value for name, value in vars(run).items() if name != "events"}
+    return {
         "schema_version": FORMAT.newest,
-        **{name: value for name, value in vars(run).items() if name != "events"},
+        **facts,
         "command": redacted_command(run.command),
         "benchmarks": [fields_of(measurement) for measurement in run.benchmarks],
     }
-    label = f"the summary of {run.run_id}"
-    return stored.restore(Summary, json_files.jsonable(fields), label, strict=True)
 
 
 def parse(fields: object, label: str) -> Summary:
-    """Validate parsed JSON as a summary, called `label` in messages; raises BrokenFile.
-
-    For versions 1 and 2, which had no settings, they are derived from the configuration, defaults
-    included; so they differ from those of later versions.
-    """
-    checked = FORMAT.check(fields, label)
-    benchmarks = checked.get("benchmarks")
-    for entry in benchmarks if isinstance(benchmarks, list) else ():
-        if isinstance(entry, dict) and isinstance(entry.get("configuration"), dict):
-            entry.setdefault("settings", comparable_part(flat(entry["configuration"])))
-    return stored.restore(Summary, checked, label, strict=True)
+    """Validate parsed JSON as a summary, called `label` in messages; raises BrokenFile."""
+    return stored.restore(Summary, FORMAT.check(fields, label), label, strict=True)
 
 
 def fields_of(measurement: Measurement) -> Json:

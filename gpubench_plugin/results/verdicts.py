@@ -23,14 +23,6 @@ from gpubench_plugin.core.records import (
 from gpubench_plugin.environment import json_files, stored
 
 FORMAT: Final = stored.Format(kind="gpubench verdict file", newest=1)
-"""The version grows with every change; older files stay readable, newer ones are refused."""
-
-_KEYS: Final = (
-    *("id", "metric", "unit", "better", "base", "head", "verdict", "effect", "interval"),
-    *("launches", "smallest_visible_effect", "pairs_needed", "runs_needed"),
-    *("method", "limit", "reason", "parts", "base_label", "head_label"),
-)
-"""Order of a verdict's keys; a dataclass has the fields of its base first."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,15 +52,6 @@ class VerdictDocument:
     benchmarks: tuple[BenchmarkVerdict, ...]
     environment_differences: tuple[EnvironmentDifference, ...]
     notes: tuple[str, ...] = ()
-
-    @property
-    def regressed(self) -> tuple[str, ...]:
-        """Benchmarks whose verdicts exclude the run from the samples."""
-        return tuple(
-            row.id
-            for row in self.benchmarks
-            if is_regression(row.kind, row.method, base=self.base_label)
-        )
 
     def for_benchmark(self, node_id: str) -> tuple[Verdict, ...]:
         """Verdicts on one benchmark and its metrics, without labels."""
@@ -105,12 +88,21 @@ def document(comparisons: Sequence[Comparison]) -> Json:
         notes=tuple(dict.fromkeys(note for comparison in comparisons for note in comparison.notes)),
     )
     plain: Json = json_files.jsonable(stored.dump(verdicts))
-    return plain | {"benchmarks": [dict.fromkeys(_KEYS) | row for row in plain["benchmarks"]]}
+    return plain
 
 
 def to_text(comparisons: Sequence[Comparison]) -> str:
     """Serialize ``verdicts.json`` as strict ASCII JSON."""
     return json_files.text(document(comparisons), indent=2) + "\n"
+
+
+def regressed_benchmarks(document: Json) -> tuple[str, ...]:
+    """Benchmarks whose verdicts exclude their run from the samples; does not validate."""
+    return tuple(
+        row["id"]
+        for row in document["benchmarks"]
+        if is_regression(row["verdict"], row["method"], base=document["base_label"])
+    )
 
 
 def read(path: Path) -> VerdictDocument:

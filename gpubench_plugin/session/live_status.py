@@ -74,7 +74,7 @@ class LiveStatus:
 
     def end(self, benchmark: str) -> None:
         """Count the `benchmark` as done."""
-        self._run.add({"event": "benchmark", "id": benchmark})
+        self._run.add({"event": "benchmark", "id": benchmark, "outcome": ""})
         self._text = ""
 
     def show(self, text: str) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from gpubench_plugin.core.errors import DoesNotFit
+from gpubench_plugin.core.events import BatchTrialEvent
 from gpubench_plugin.core.records import Check
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class BatchFit:
     def prepare(self, log: Log) -> Check:
         """Log every trial, and record the fit under ``batch_fit``."""
         for trial in self.trials:
-            log({"event": "batch_trial", **asdict(trial)})
+            log(BatchTrialEvent(**vars(trial)).line())
         trials = [{"samples": trial.samples, "fits": trial.fits} for trial in self.trials]
         fit = {"samples": self.samples, "bound_by": self.bound_by, "trials": trials}
         return Check(correctness={"batch_fit": fit})

@@ -17,6 +17,7 @@ from zipfile import ZIP_STORED, ZipFile
 import torch
 
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, Unsupported, UsageProblem
+from gpubench_plugin.core.events import CheckpointEvent, ResumedEvent
 from gpubench_plugin.core.records import Check
 from gpubench_plugin.environment.device_errors import is_device_failure
 from gpubench_plugin.ranks.process_group import RankAgreement
@@ -231,9 +232,9 @@ class ResumeFromCheckpoint:
             raise type(load_error)(f"training.resume: {load_error}") from load_error
         if failed_share:
             raise UsageProblem(f"training.resume: another rank could not load {self.path}")
-        event = {"step": manifest.step, "file": manifest.file, "sha256": manifest.sha256}
-        log({"event": "resumed", **event})
-        return Check(correctness={"resumed": event})
+        event = ResumedEvent(step=manifest.step, file=manifest.file, sha256=manifest.sha256)
+        log(event.line())
+        return Check(correctness={"resumed": asdict(event)})
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,6 +259,10 @@ class WriteCheckpoint:
         path = self.checkpoints.save(self.trainer, metrics, best_metric=self.best_metric)
         if path is None:
             return Check()
-        event = {"step": self.trainer.total_steps, "manifest": path.name, **metrics}
-        log({"event": "checkpoint", **event})
+        event: dict[str, Any] = {
+            "step": self.trainer.total_steps,
+            "manifest": path.name,
+            **metrics,
+        }
+        log(CheckpointEvent(**event).line())
         return Check(correctness={"checkpoint": event})

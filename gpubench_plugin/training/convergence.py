@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
+from gpubench_plugin.core.events import ConvergenceEvent, EvaluationEvent, PhaseEvent
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import synchronize
 from gpubench_plugin.training.model import run_fake_step
@@ -42,7 +43,7 @@ class Milestone:
     trainer: Trainer
 
     @property
-    def point(self) -> dict[str, object]:
+    def point(self) -> dict[str, Any]:
         """A point of the curve, in the journal and in the record."""
         return {"step": self.step, "is_best": self.is_best, **self.evaluation.metrics}
 
@@ -242,9 +243,9 @@ class TimeToTarget:
         losses, first_step_s = self._train_to_target(log, milestones)
         final = milestones[-1]
         self._steps, self._untimed_evaluation = final.step, final.evaluation
-        log({"event": "phase", "phase": "check"})
+        log(PhaseEvent(phase="check").line())
         parity = self._parity(final.evaluation)
-        log({"event": "convergence", "target": self._target.text, "step": final.step, **parity})
+        log(ConvergenceEvent(target=self._target.text, step=final.step, **parity).line())
         epochs = {}
         if self._steps_per_epoch:
             epochs = {"epochs_to_target": self._steps / self._steps_per_epoch}
@@ -300,7 +301,7 @@ class TimeToTarget:
         """
         self.course.restart()
         max_steps = self.training.max_steps
-        log({"event": "phase", "phase": "train", "steps": max_steps})
+        log(PhaseEvent(phase="train", steps=max_steps).line())
         step, best, training_s = 0, None, 0.0
         with self.course.trainer.recording(log, epochs=True) as history:
             while step < max_steps:
@@ -318,7 +319,7 @@ class TimeToTarget:
                     )
                     best = milestone if is_best else best
                     milestones.append(milestone)
-                    log({"event": "evaluation", **milestone.point})
+                    log(EvaluationEvent(**milestone.point).line())
                     history.epochs.write(evaluation)
                     for observer in self.observers:
                         observer(milestone)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.core.events import EvaluationEvent
 from gpubench_plugin.core.records import Check
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.data.base import NOTHING_HELD_OUT
@@ -108,8 +109,8 @@ class EvaluationCheck:
         Raises:
             CorrectnessError: the loss is not finite.
         """
-        evaluation = self._evaluate().metrics
-        log({"event": "evaluation", **evaluation})
+        evaluation: dict[str, Any] = self._evaluate().metrics
+        log(EvaluationEvent(**evaluation).line())
         return Check(correctness={"evaluation": evaluation}, facts=evaluation)
 
 

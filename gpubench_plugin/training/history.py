@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 
+from gpubench_plugin.core.events import EpochEvent, TrainingStepEvent
 from gpubench_plugin.training.check import require_finite
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ class LossHistory:
         return self.steps_before + len(self._losses)
 
     def _read(self) -> None:
-        state, steps = dict(self.state()), len(self._pending)
+        state: dict[str, Any] = {**self.state()}
+        steps = len(self._pending)
         tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
         values = torch.stack([*self._pending, *tensors.values()]).tolist()
         self._pending.clear()
@@ -104,15 +106,13 @@ class LossHistory:
         for (name, tensor), value in zip(tensors.items(), values[steps:], strict=True):
             state[name] = value if tensor.is_floating_point() else int(value)
         duration_s, self._read_s = self.clock.seconds - self._read_s, self.clock.seconds
-        self.log(
-            {
-                "event": "training_step",
-                "step": self._step,
-                "loss": self._losses[-1],
-                **state,
-                "samples_per_s": steps * self.samples_per_step / duration_s,
-            }
+        event = TrainingStepEvent(
+            step=self._step,
+            loss=self._losses[-1],
+            samples_per_s=steps * self.samples_per_step / duration_s,
+            **state,
         )
+        self.log(event.line())
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -142,7 +142,7 @@ class EpochHistory:
     _uncounted: tuple[Tensor, Tensor] | None = field(default=None, init=False)
     _steps: int = field(default=0, init=False)
     _ended_s: float = field(default=0.0, init=False)
-    _ended: list[dict[str, object]] = field(default_factory=list, init=False)
+    _ended: list[dict[str, Any]] = field(default_factory=list, init=False)
 
     def losses(self, loss_of: LossFunction) -> LossFunction:
         """Wrap `loss_of` to record the losses, and the logits of a classifier, on the device."""
@@ -180,8 +180,10 @@ class EpochHistory:
         """Write the completed epochs; the `evaluation` is that after the last of them."""
         for number, epoch in enumerate(self._ended, start=1):
             is_last = number == len(self._ended)
-            held_out = evaluation.metrics if evaluation is not None and is_last else {}
-            self.log({"event": "epoch", **epoch, **held_out})
+            held_out: dict[str, Any] = (
+                evaluation.metrics if evaluation is not None and is_last else {}
+            )
+            self.log(EpochEvent(**epoch, **held_out).line())
         self._ended.clear()
 
     def _completed_epochs(self) -> list[int]:

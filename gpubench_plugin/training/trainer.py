@@ -11,6 +11,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.events import PhaseEvent
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import synchronize, timed_s
 from gpubench_plugin.ranks.process_group import RankAgreement
@@ -231,7 +232,7 @@ class Trainer:
         require_updates(self._check_steps, skipped)
         comparison = Check()
         if reference is not None:
-            log({"event": "phase", "phase": "check"})
+            log(PhaseEvent(phase="check").line())
             comparison = reference.compare(recorder.steps, start=start)
         # The loss of a resumed training may already be near its minimum.
         is_resumed = self._training.resume is not None
@@ -271,7 +272,7 @@ class Trainer:
         batches, loss_of = recorder.batches(batches), recorder.losses(self._loss_of)
         first_step_s = self._first_step(batches, recorder)
         last_step = self.total_steps - 1 + self._check_steps
-        log({"event": "phase", "phase": "train", "steps": last_step})
+        log(PhaseEvent(phase="train", steps=last_step).line())
         self._record_step(history)
         for _ in range(self._check_steps - 1):
             self._recorded_step(batches, loss_of, recorder)

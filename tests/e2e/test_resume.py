@@ -161,22 +161,16 @@ def test_other_conditions_change_nothing(project: Project, killed: Resumed) -> N
 
 def test_damaged_files_are_one_line_each(project: Project, killed: Resumed) -> None:
     """Exit code 4 with the file's name: pytest does not break down."""
-    deep, journal = b"[" * 200_000, (killed.directory / "metrics.jsonl").read_bytes()
-    for name, content, reason in (
-        ("config_resolved.yaml", deep, "is nested too deeply"),
-        ("metrics.jsonl", journal + b"[" * 150 + b"]" * 150 + b"\n", "invalid journal line"),
-    ):
+    for name in ("config_resolved.yaml", "metrics.jsonl", "system.json"):
         path = killed.directory / name
         before = path.read_bytes()
-        path.write_bytes(content)
+        path.write_bytes(before + b"[]\n" if name == "metrics.jsonl" else b"[" * 200_000)
 
         code, said, ran = killed.resume(project=InlineProject(project.path))
 
         assert (code, ran) == (4, "ab"), said
         assert f"ERROR: --resume={killed.directory.name}: {path}" in said
-        assert reason in said
         assert "INTERNALERROR" not in said
-        path.unlink()
         path.write_bytes(before)
 
 

@@ -107,7 +107,7 @@ COMPONENTS = {
     "--training.evaluate=true": ["training.evaluate=true"],
     "--training.resume=damage": ["training.resume=damage", "did you mean 'damaged'", "allowed"],
     "--training.resume=configs": ["training.resume=configs", "no latest.json"],
-    "--training.resume=.": ["training.resume=.", "did you mean its folder 'damaged'"],
+    "--training.resume=.": ["training.resume=.", "no latest.json"],
     "--training.optimizer=adam": ["training.optimizer", "'adam'", "did you mean"],
     "--model.compile_backend=eager": ["model.compile_backend=eager", "compilation is off"],
     "--model.compile=default --model.compile_backend=egar": ["'egar'", "did you mean 'eager'"],

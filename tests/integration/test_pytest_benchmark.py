@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import re
-import subprocess
-import sys
-from importlib.metadata import distribution
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.projects import Project
 
 BOTH = """
@@ -27,7 +20,6 @@ def test_ordinary(benchmark):
 def test_neither():
     pass
 """
-_NAME = re.compile(r"[\w.-]+")
 OURS, ORDINARY = "test_ours[ws1]", "test_ordinary"
 
 
@@ -177,49 +169,3 @@ def test_measurement_of_a_failed_run_is_not_compared_as_good(project: Project) -
     for file in (saved, run.directory / "benchmark.json"):
         names = [b["name"] for b in json.loads(file.read_text())["benchmarks"]]
         assert names == ["test_good[ws1]"]
-
-
-@pytest.mark.exhaustive
-@pytest.mark.own_process
-def test_bare_environment_compares_two_of_our_files(both: Project, tmp_path: Path) -> None:
-    """Where this plugin cannot be imported, ``pytest-benchmark compare`` reads our files."""
-    files = []
-    for tag in ("first", "second"):
-        both.run(f"--tag={tag}")
-        (directory,) = (both.path / "results").glob(f"*/*_{tag}_*")
-        files.append(str(directory / "benchmark.json"))
-    bare = {**os.environ, "PYTHONPATH": str(_bare(tmp_path))}
-
-    def python(*args: str) -> subprocess.CompletedProcess[str]:
-        # -S leaves site-packages away, and with them everything but what _bare names.
-        command = [sys.executable, "-S", *args]
-        return subprocess.run(
-            command, env=bare, cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-
-    absent = python("-c", "import gpubench_plugin")
-    compared = python("-m", "pytest_benchmark", "compare", *files, "--columns=median,rounds")
-
-    assert "No module named 'gpubench_plugin'" in absent.stderr
-    assert compared.returncode == 0, compared.stderr
-    assert compared.stdout.count(OURS) == 2
-
-
-def _bare(tmp_path: Path) -> Path:
-    """A folder that holds pytest-benchmark and what it needs, and nothing else."""
-    folder = tmp_path / "bare"
-    folder.mkdir()
-    names = ["pytest", "pytest-benchmark", "pluggy", "iniconfig", "packaging", "pygments"]
-    names += [_cpuinfo()]
-    for name in names:
-        found = distribution(name)
-        tops = {file.parts[0] for file in found.files or () if file.parts[0] != ".."}
-        for top in tops - {"__pycache__"}:
-            (folder / top).symlink_to(found.locate_file(top))
-    return folder
-
-
-def _cpuinfo() -> str:
-    """The distribution of ``cpuinfo`` that pytest-benchmark requires; its name has changed."""
-    requires = distribution("pytest-benchmark").requires or []
-    return next(r for r in map(_NAME.match, requires) if r and "cpuinfo" in r[0])[0]

@@ -189,10 +189,10 @@ def _write_journal(
         journal.append(
             {
                 "event": "run_started",
+                "code": {},
                 "run_id": directory.run_id,
                 "command": list(command),
                 "params": params,
-                "code": {},
             }
         )
         for one in benchmarks:

@@ -143,8 +143,8 @@ def _names(source: HistorySource, options: argparse.Namespace, branch: str | Non
     measured = source.benchmarks(branch)
     if not measured:
         raise UsageProblem(
-            f"no measured benchmark of {scope} in the results directory or its registry; "
-            "measure with pytest, or give another --results-dir or --registry"
+            f"no measured benchmark of {scope} in {Locations.of(options).results_dir} or its "
+            "registry; measure with pytest, or give another --results-dir or --registry"
         )
     names = matching_benchmarks(options.benchmark, measured)
     if not names:

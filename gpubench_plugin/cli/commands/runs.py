@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
-from gpubench_plugin.cli.commands import _pruning
 from gpubench_plugin.cli.commands._places import (
     RUN,
     Locations,
@@ -23,7 +22,6 @@ from gpubench_plugin.cli.commands._places import (
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError, invalid_choice
-from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.fingerprints import informative_facts, machine_facts
 from gpubench_plugin.reports.curves import curve_lines, curves_as_json
 from gpubench_plugin.reports.markup import plain
@@ -34,12 +32,13 @@ from gpubench_plugin.reports.text import printable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from gpubench_plugin.baselines.resolve import Resolver
     from gpubench_plugin.results.curves import Curve
-    from gpubench_plugin.results.reader import RunOverview
+    from gpubench_plugin.results.reader import StoredRun
     from gpubench_plugin.results.run_directory import RunDirectory
+
+_Part = TypeVar("_Part")
 
 _STATES: Final = ("complete", "failed", "interrupted", "running", "broken")
 
@@ -77,9 +76,9 @@ class Runs(Command):
         add_format(sub, ("text", "json"), default="text")
         sub.set_defaults(action=_tag)
         sub = actions.add_parser("prune", help="delete traces or whole runs")
-        _pruning.add_arguments(sub)
+        _add_pruning(sub.add_argument)
         add_format(sub, ("text", "json"), default="text")
-        sub.set_defaults(action=_pruning.prune)
+        sub.set_defaults(action=_prune)
         sub = actions.add_parser("artifacts", help="list a run's files with hashes")
         sub.add_argument("run", **RUN)
         sub.add_argument("--hash-all", action="store_true", help="hash files over 1 GiB, too")
@@ -127,16 +126,21 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
 
     with paths.baselines() as (baselines, resolver):
         source = resolver.find(options.run)
-        run = StoredRun(source).overview() if isinstance(source, RunDirectory) else source
+        stored = None
+        if isinstance(source, RunDirectory):
+            stored = StoredRun(source)
+            run, environment = stored.overview(), _readable(stored, _facts) or {}
+        else:  # only the registry knows it
+            run, found = source, resolver.single(source.run_id).run
+            environment = {**found.machine, **found.environment}
         try:
             names = baselines.pinned().get(run.run_id, ())
         except RegistryError as error:
             names = ()
             warn([str(error)])
-        environment = _environment(source, resolver)
-    verdicts = _verdicts(source) if isinstance(source, RunDirectory) else ""
-    curves = _curves(source) if isinstance(source, RunDirectory) else ()
-    current = _current(source) if isinstance(source, RunDirectory) else ""
+    verdicts = "" if stored is None else _verdicts(stored.directory)
+    current = _readable(stored, _current) or ""
+    curves = _readable(stored, _curves) or ()
     if options.format == "json":
         details = {"verdicts": verdicts, "baselines": list(names), "environment": environment}
         more = {"current": current or None, "curves": curves_as_json(curves)}
@@ -144,7 +148,7 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
     else:
         echo(run_in_full(run, names, verdicts, environment, output_width(), current=current))
         echo(curve_lines(curves, output_width(), glyphs()))
-        echo(_results(source) if isinstance(source, RunDirectory) else [])
+        echo(_readable(stored, _results) or [])
     return ExitCode.OK
 
 
@@ -200,54 +204,59 @@ def _artifacts(options: argparse.Namespace, paths: Locations) -> int:
     return ExitCode.OK
 
 
-def _environment(source: RunDirectory | RunOverview, resolver: Resolver) -> Mapping[str, Any]:
-    """Machine facts of the run by dot key; empty if unreadable."""
-    from gpubench_plugin.results.reader import StoredRun
-    from gpubench_plugin.results.run_directory import RunDirectory
+def _add_pruning(add: Callable[..., object]) -> None:
+    add("--keep-last", type=int, metavar="N", help="keep the last N runs of each experiment")
+    add("--older-than", type=float, metavar="DAYS", help="keep runs modified in the last DAYS days")
+    add("--samples", action="store_true", help="also delete per-rank samples and logs")
+    add("--runs", action="store_true", help="delete runs, but none tagged or used by a baseline")
+    help_text = "with --runs: also delete runs of which only the registry is left"
+    add("--registered", action="store_true", help=help_text)
+    add("--dry-run", action="store_true", help="only show what would be deleted")
 
+
+def _prune(options: argparse.Namespace, paths: Locations) -> int:
+    from gpubench_plugin.cli.commands import _pruning
+
+    return _pruning.prune(options, paths)
+
+
+def _readable(run: StoredRun | None, read: Callable[[StoredRun], _Part]) -> _Part | None:
+    """A part of the `run` that is shown, or None if the file that has it is damaged."""
+    from gpubench_plugin.results.reader import intact
+
+    if run is None:
+        return None
     try:
-        if isinstance(source, RunDirectory):
-            facts = StoredRun(source).environment
-            return {**machine_facts(facts), **informative_facts(facts)}
-        run = resolver.single(source.run_id).run
-    except (GpubenchError, *json_files.MALFORMED):
-        return {}
-    return {**run.machine, **run.environment}
+        with intact(run.directory):
+            return read(run)
+    except GpubenchError:
+        return None
 
 
-def _current(directory: RunDirectory) -> str:
+def _facts(run: StoredRun) -> dict[str, Any]:
+    """Machine facts of the run by dot key."""
+    return {**machine_facts(run.environment), **informative_facts(run.environment)}
+
+
+def _current(run: StoredRun) -> str:
     """The benchmark that runs, or in which the run was interrupted, with its phase; else empty."""
     from gpubench_plugin.results.live import LiveRun
-    from gpubench_plugin.results.reader import StoredRun
 
-    live = LiveRun(run_id=directory.run_id)
-    try:
-        for line in StoredRun(directory).events:
-            live.add(line)
-    except GpubenchError:
-        return ""
+    live = LiveRun(run_id=run.directory.run_id)
+    for line in run.events:
+        live.add(line)
     return f"{live.current.id}, phase {live.current.phase}" if live.current else ""
 
 
-def _curves(directory: RunDirectory) -> tuple[Curve, ...]:
-    """Curves of the run; none if its journal is unreadable."""
+def _curves(run: StoredRun) -> tuple[Curve, ...]:
     from gpubench_plugin.results.curves import benchmark_events, curves_of
-    from gpubench_plugin.results.reader import StoredRun
 
-    try:
-        return curves_of(benchmark_events(StoredRun(directory).events))
-    except GpubenchError:
-        return ()
+    return curves_of(benchmark_events(run.events))
 
 
-def _results(directory: RunDirectory) -> list[str]:
-    """What the session ended with: table, doubts, comparisons; nothing if it is unreadable."""
-    from gpubench_plugin.results.reader import StoredRun
-
-    try:
-        measurements = list(StoredRun(directory).measurements.values())
-    except GpubenchError:
-        return []
+def _results(run: StoredRun) -> list[str]:
+    """What the session ended with: table, doubts, comparisons."""
+    measurements = list(run.measurements.values())
     return ["", *map(plain, closing_lines(measurements, output_width(), glyphs()))]
 
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Mapping, Set
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -14,25 +18,19 @@ from gpubench_plugin.cli.commands._places import (
     echo_json,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.core.format import counted
+from gpubench_plugin.core.errors import BrokenFile, GpubenchError, UsageProblem
+from gpubench_plugin.environment import files, json_files, stored
 from gpubench_plugin.reports.text import printable
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from gpubench_plugin.cli.validation.kinds import FileReport
-
-_MOST_SHOWN: Final = 20
-"""Problems of a file that are printed: the first ones mostly cause the others. Not measured."""
 
 
 class Validate(Command):
-    """Validates files that gpubench wrote, by their schemas: single ones, or all of a run's folder.
+    """Reads JSON files that gpubench wrote, by their schemas: single ones, or those of a folder.
 
-    Prints a line per problem with file, line and key. Exits with 0 if all are valid, with 4 if one
-    is not, and with 2 for a file that is missing or has no schema of gpubench.
+    Exits with 0 if all are valid, with 4 if one is not, and with 2 for a file that is missing or of
+    another kind.
     """
 
     help: ClassVar[str] = "validate files written by gpubench, or a whole run"
@@ -50,51 +48,133 @@ class Validate(Command):
         add_format(parser, ("text", "json"), default="text")
 
     def run(self, options: argparse.Namespace) -> int:
-        """Print the problems."""
-        from gpubench_plugin.cli.validation.kinds import validate
-
-        paths = Locations.of(options)
-        files = [_path(name, paths) for name in options.files]
-        reports = [report for path in files for report in validate(path)]
+        """Print a line for each file: that it is valid, or the first thing that is wrong."""
+        places = Locations.of(options)
+        reports = [
+            report(file) for name in options.files for file in _files(_path(name, places), name)
+        ]
         if options.format == "json":
-            echo_json({"files": [_as_json(report) for report in reports]})
+            echo_json({"files": reports})
         else:
-            echo(map(printable, _lines(reports)))
-        is_valid = not any(report.problems for report in reports)
+            echo(printable(r["problem"] or f"{r['path']}: valid ({r['kind']})") for r in reports)
+        is_valid = not any(r["problem"] for r in reports)
         return ExitCode.OK if is_valid else ExitCode.INFRASTRUCTURE
 
 
-def _path(name: str, paths: Locations) -> Path:
-    """The file or folder of that name, or the folder of the run.
+@dataclass(frozen=True)
+class Kind:
+    """A kind of file: its usual name as a pattern, `keys` that only it has, and its reader."""
 
-    Raises:
-        UsageProblem: there is neither.
-    """
+    pattern: str
+    keys: Set[str]
+    read: Callable[[Path], object]
+
+
+def _path(name: str, places: Locations) -> Path:
     from gpubench_plugin.results.run_directory import find_run
 
-    path = Path(name)
-    if os.path.lexists(path):
-        return path
+    if os.path.lexists(name):
+        return Path(name)
     try:
-        return find_run(paths.results_dir, name, cwd=paths.cwd).path
+        return find_run(places.results_dir, name, cwd=places.cwd).path
     except UsageProblem as problem:
         raise UsageProblem(f"{name}: no such file, and {problem}") from None
 
 
-def _lines(reports: Sequence[FileReport]) -> Iterator[str]:
-    for report in reports:
-        for problem in report.problems[:_MOST_SHOWN]:
-            key = f"{problem.key}: " if problem.key else ""
-            yield f"{report.path}:{problem.line}: {key}{problem.message}"
-        if (hidden := len(report.problems) - _MOST_SHOWN) > 0:
-            yield f"{report.path}: and {counted(hidden, 'more problem')} (--format=json has all)"
-        if not report.problems:
-            yield f"{report.path}: valid ({report.kind})"
+def _files(path: Path, name: str) -> list[Path]:
+    if not path.is_dir():
+        return [path]
+    found = [path / k.pattern for k in KINDS.values() if os.path.lexists(path / k.pattern)]
+    if not {"metrics.jsonl", "state.json"} & {file.name for file in found}:
+        raise UsageProblem(f"{name}: neither a run nor a comparison: no metrics.jsonl, state.json")
+    return found
 
 
-def _as_json(report: FileReport) -> dict[str, Any]:
-    return {
-        "path": str(report.path),
-        "kind": report.kind,
-        "problems": [vars(problem) for problem in report.problems],
-    }
+def report(path: Path) -> dict[str, Any]:
+    """Kind of the file, and what is wrong with it; raises UsageProblem for one of no kind."""
+    kind = _kind_of(path)
+    try:
+        KINDS[kind].read(path.absolute())
+    except GpubenchError as error:
+        problem = str(error)
+    except json_files.MALFORMED as error:
+        problem = f"{path} is malformed: {error!r:.200}"
+    else:
+        problem = ""
+    return {"path": str(path), "kind": kind, "problem": problem}
+
+
+def _kind_of(path: Path) -> str:
+    for name, kind in KINDS.items():
+        if path.absolute().match(kind.pattern):
+            return name
+    keys = _keys(files.read(path, limit=json_files.LIMIT_BYTES))
+    for name, kind in KINDS.items():
+        if keys >= kind.keys:
+            return name
+    patterns = ", ".join(kind.pattern for kind in KINDS.values())
+    raise UsageProblem(f"{path}: not recognized as a file with a schema; those are: {patterns}")
+
+
+def _keys(data: bytes) -> frozenset[str]:
+    """Keys of the JSON object, or of that in the first line; none of other files."""
+    for text in (data, data.partition(b"\n")[0]):
+        with suppress(BrokenFile):
+            fields = json_files.parse(text, "")
+            return frozenset(fields if isinstance(fields, dict) else ())
+    return frozenset()
+
+
+def _record(name: str) -> Callable[[Path], object]:
+    """Reader of a file by the schema of the record of that name, and its module's FORMAT."""
+    module, _, record = name.rpartition(".")
+
+    def read(path: Path) -> object:
+        source = import_module(f"gpubench_plugin.{module}")
+        fields = source.FORMAT.load(path)
+        return stored.restore(getattr(source, record), fields, str(path), strict=True)
+
+    return read
+
+
+def _read_journal(path: Path) -> None:
+    from gpubench_plugin.results import journal, journal_schema
+
+    data = files.read(path, limit=json_files.LIMIT_BYTES)
+    for number, line in enumerate(data.splitlines(), start=1):
+        label = f"{path}, line {number}"
+        fields = journal.FORMAT.parse(line, label)
+        record = journal_schema.LINES.get(fields.get("event", ""), journal_schema.OtherEvent)
+        stored.restore(record, fields, label, strict=True)
+
+
+def _read_system(path: Path) -> None:
+    from gpubench_plugin.environment import system_facts
+
+    stored.Format(kind="system facts file", newest=system_facts.SCHEMA_VERSION).load(path)
+
+
+def _read_pytest_benchmark(path: Path) -> None:
+    from gpubench_plugin.results.sources import load_run
+
+    load_run(str(path), results_dir=path.parent, cwd=path.parent)
+
+
+KINDS: Final[Mapping[str, Kind]] = {
+    "summary": Kind("summary.json", {"run_id", "benchmarks"}, _record("results.summary.Summary")),
+    "journal": Kind("metrics.jsonl", {"event", "time"}, _read_journal),
+    "system": Kind("system.json", {"hostname", "python"}, _read_system),
+    "pytest-benchmark": Kind("benchmark.json", {"machine_info"}, _read_pytest_benchmark),
+    "verdicts": Kind(
+        "verdicts.json",
+        {"benchmarks", "environment_differences"},
+        _record("results.verdicts.VerdictDocument"),
+    ),
+    "tags": Kind("tags.json", {"schema_version", "tags"}, _record("results.tags.TagFile")),
+    "comparison": Kind("state.json", {"asked", "launches"}, _record("cli.ab.state.State")),
+    "baseline": Kind(
+        "baselines/*.json", {"name", "changes"}, _record("baselines.model.BaselineFile")
+    ),
+    "rounds": Kind("rounds.json", {"benchmarks"}, _record("config.rounds_file.RoundsFile")),
+}
+"""By name; the first whose file name or keys fit is taken."""

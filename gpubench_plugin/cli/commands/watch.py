@@ -84,12 +84,13 @@ def _run(name: str | None, paths: Locations) -> RunDirectory:
 
 def _state(directory: RunDirectory, tail: JournalTail, run: LiveRun) -> str:
     """Take in all lines so far, and tell the state of the run as ``gpubench runs list`` does."""
-    from gpubench_plugin.results.reader import is_being_written
+    from gpubench_plugin.results.reader import intact, is_being_written
 
     is_written = is_being_written(directory)  # before the lines: none comes after them
     while lines := tail.read():
-        for line in lines:
-            run.add(line)
+        with intact(directory):
+            for line in lines:
+                run.add(line)
     if is_written:
         return "running"
     if run.current is not None:

@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 
 import torch
 
+from gpubench_plugin.core.events import DeviceStateEvent
 from gpubench_plugin.core.quality_flags import THROTTLED
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment import nvml
@@ -219,11 +220,7 @@ class DeviceState:
         known = set(self.facts) | ({"energy_j"} if _ENERGY_MJ in self._increments else set())
         expected = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "throttled_fraction")
         unknown = [name for name in (*expected, "energy_j") if name not in known]
-        return {
-            "event": "device_state",
-            "slowed_by": list(self.reasons),
-            "unknown": unknown,
-        }
+        return DeviceStateEvent(slowed_by=tuple(self.reasons), unknown=tuple(unknown)).line()
 
     def _answer(self, function: str, *arguments: object, of_device: bool = True) -> Any:
         handle = (self._handle,) if of_device else ()

@@ -156,7 +156,7 @@ def _document_of(directory: RunDirectory) -> str:
         if directory.summary.exists():
             fields = json_files.load(directory.summary)
         else:
-            fields = stored.dump(summary.summary_of(StoredRun(directory).record()))
+            fields = json_files.jsonable(summary.document_of(StoredRun(directory).record()))
         has_verdicts = directory.verdicts.exists()
         judged = verdicts.FORMAT.load(directory.verdicts) if has_verdicts else None
     except UsageProblem as error:
@@ -208,14 +208,11 @@ def contents(run_id: str, text: str) -> RunContents:
         document = from_json(text)
         run = run_of_summary(label, document["summary"], run_id)
         judged = document["verdicts"]
-        is_regressed = judged is not None and bool(
-            stored.restore(verdicts.VerdictDocument, judged, str(label)).regressed
-        )
         return RunContents(
             run=replace(run, path=None),
             experiment=document["experiment"],
             tags=tuple(document["tags"]),
-            regressed=is_regressed,
+            regressed=judged is not None and bool(verdicts.regressed_benchmarks(judged)),
         )
 
 

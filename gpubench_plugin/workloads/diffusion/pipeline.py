@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from gpubench_plugin.core.errors import CorrectnessError, Unsupported
+from gpubench_plugin.core.events import PipelineEvent
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import synchronize, timed_s
 from gpubench_plugin.workloads.diffusion.denoising import Denoising, EventLog, logged
@@ -96,7 +97,15 @@ class DenoisingPipeline:
         self.meet()
         with self._logged_call(self.latents.device) as event_log:
             self._run(event_log)
-        log({**self._call_event(self.calls), "rank": self.rank, **_durations(event_log)})
+        steps = (self._steps.start, self._steps.stop)
+        event = PipelineEvent(
+            call=self.calls,
+            rank=self.rank,
+            steps=steps,
+            samples=len(self._latents),
+            **_durations(event_log),
+        )
+        log(event.line())
         if self._is_last:
             self._expected, one_process_s = self._run_on_one_rank()
             self._require_expected()

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpubench_plugin.bench.throttling import ThrottleWait, longest_wait_s, wait_while_throttled
+from gpubench_plugin.bench.throttling import longest_wait_s, wait_while_throttled
+from gpubench_plugin.core.events import ThrottleWaitEvent
 from gpubench_plugin.ranks.process_group import RankAgreement
 
 HEAT = ("thermal slowdown",)
@@ -31,7 +32,9 @@ class Room:
     def reasons(self) -> tuple[str, ...]:
         return HEAT if self.time_s < self._cool_at else ()
 
-    def wait(self, limit_s: float, agreement: RankAgreement | None = None) -> ThrottleWait | None:
+    def wait(
+        self, limit_s: float, agreement: RankAgreement | None = None
+    ) -> ThrottleWaitEvent | None:
         return wait_while_throttled(
             self.reasons,
             agreement or RankAgreement(),
@@ -51,13 +54,13 @@ def test_a_device_that_is_not_throttled_is_not_waited_for() -> None:
 def test_the_wait_ends_once_the_device_has_cooled() -> None:
     """Within one reading of it."""
     waited = Room(cooling_s=7.2).wait(60)
-    assert waited == ThrottleWait(waited_s=7.5, reasons=HEAT, still_throttled=False)
+    assert waited == ThrottleWaitEvent(waited_s=7.5, reasons=HEAT, still_throttled=False)
 
 
 def test_the_wait_is_bounded() -> None:
     """A device that stays throttled is measured all the same, and the wait was in vain."""
     waited = Room(cooling_s=1e9).wait(60)
-    assert waited == ThrottleWait(waited_s=60.0, reasons=HEAT, still_throttled=True)
+    assert waited == ThrottleWaitEvent(waited_s=60.0, reasons=HEAT, still_throttled=True)
 
 
 class OfTwoRanks(RankAgreement):
@@ -75,7 +78,7 @@ def test_a_rank_waits_for_the_device_of_another() -> None:
     """So that all begin together; its own has no reasons."""
     room = Room(cooling_s=0)
     waited = room.wait(60, OfTwoRanks(True, True, False))
-    assert waited == ThrottleWait(waited_s=1.0, reasons=(), still_throttled=False)
+    assert waited == ThrottleWaitEvent(waited_s=1.0, reasons=(), still_throttled=False)
 
 
 @pytest.mark.parametrize(("timeout_s", "expected_s"), [(600, 60), (240, 60), (20, 5)])

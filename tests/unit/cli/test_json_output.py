@@ -23,7 +23,7 @@ ARGUMENTS = {
     "baseline show": ["main"],
     "baseline rm": ["main"],
     "compare": [A, B],
-    "db": ["upgrade"],
+    "db": ["rebuild"],
     "doctor": [],
     "explain": [A, MLP],
     "history": ["mlp"],
@@ -83,8 +83,8 @@ def test_the_output_is_one_document(
 @pytest.mark.parametrize(
     ("arguments", "names"),
     [
-        (["db", "ingest"], {"action", "stored", "unchanged", "in_progress", "notes", "errors"}),
-        (["db", "check"], {"action", "consistent", "notes", "errors"}),
+        (["db", "ingest"], {"action", "stored", "unchanged", "in_progress", "errors"}),
+        (["db", "clean"], {"action", "removed", "errors"}),
         (["baseline", "set", "main", A, "--if-missing"], {"changed", "baseline", "notes"}),
     ],
 )

@@ -13,26 +13,32 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.mark.parametrize("data", [b"\xef\xbb\xbf[1]", '["é"]'.encode("utf-16")])
-def test_any_encoding_of_unicode_is_read(data: bytes) -> None:
-    """As the standard library detects it, with a byte order mark or not."""
-    assert json_files.parse(data, "it") in ([1], ["é"])
-
-
-@pytest.mark.parametrize("data", [b"[" * 100_000, b'{"a":' * 100_000])
-def test_what_is_nested_too_deeply_is_refused(data: bytes) -> None:
-    """The parser's own limit is one line."""
-    with pytest.raises(BrokenFile, match="it is nested too deeply"):
-        json_files.parse(data, "it")
-
-
 @pytest.mark.parametrize(
-    "data", [b'"\xff"', b"{\xfe\xff", b"\x89PNG\r\n", b"\x00\x01", b"9" * 5000]
+    ("data", "reason"),
+    [
+        (b"", "is empty"),
+        (b" \n", "is empty"),
+        (b'{"a": [1,\n 2', "is truncated: the JSON ends early, at line 2"),
+        (b'{"a": "b', "is truncated"),
+        (b"nothing", "is not JSON: .* line 1, column 1"),
+        (b'"\xff"', "is not JSON"),
+        (b"{\xfe\xff", "is not JSON"),
+        (b"\x89PNG\r\n", "is not JSON"),
+        (b"\x00\x01", "is not JSON"),
+        (b"[" * 100_000, "is not JSON: maximum recursion depth"),
+        (b"9" * 5000, "is not JSON"),
+    ],
 )
-def test_what_is_no_text_is_refused(data: bytes) -> None:
-    """One message, and no UnicodeError."""
-    with pytest.raises(BrokenFile, match="it is not JSON"):
+def test_what_is_no_json_is_refused_in_one_way(data: bytes, reason: str) -> None:
+    """With the reason, whatever the parser raises."""
+    with pytest.raises(BrokenFile, match=f"^it {reason}"):
         json_files.parse(data, "it")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_every_encoding_of_unicode_is_read(encoding: str) -> None:
+    """With a byte order mark or without."""
+    assert json_files.parse('["é"]'.encode(encoding), "it") == ["é"]
 
 
 def test_a_missing_file_is_the_users(tmp_path: Path) -> None:

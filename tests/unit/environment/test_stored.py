@@ -51,7 +51,7 @@ FORMAT: Final = stored.Format(kind="thing", newest=2)
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        *((json.dumps({"schema_version": v}), "reads only 2") for v in (True, "2", 1, 2.0, 3)),
+        *((json.dumps({"schema_version": v}), "reads 2 only") for v in (True, "2", 1, 2.0, 3)),
         ("{}", "it is not a thing: it has no schema_version"),
         ("[]", "it is not a thing"),
     ],
@@ -84,7 +84,7 @@ def test_every_kind_of_file_is_read_in_its_version(kind: str, tmp_path: Path) ->
     copy.write_text(with_version(path.read_text(), None))
     assert read(copy)
     copy.write_text(with_version(path.read_text(), 99))
-    with pytest.raises(UsageProblem, match=r"ersion 99; this gpubench reads only \d$") as problem:
+    with pytest.raises(UsageProblem, match=r"ersion 99; this gpubench reads \d only$") as problem:
         read(copy)
     assert isinstance(problem.value, ResultsError) or kind == "rounds"
     assert str(copy) in str(problem.value)

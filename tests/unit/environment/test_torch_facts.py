@@ -40,7 +40,8 @@ def test_torch_without_cudnn_has_no_version_of_it(
 
 SESSION = """
 import json, pathlib
-from gpubench_plugin.environment import collect, devices
+from gpubench_plugin.environment import devices
+from gpubench_plugin.environment.system_facts import collect
 devices.find("cpu")
 print(json.dumps(collect(pathlib.Path.cwd())["torch"]))
 """

@@ -5,11 +5,11 @@ from __future__ import annotations
 import fcntl
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from gpubench_plugin.core.errors import BrokenFile, ResultsError
 from gpubench_plugin.environment import files, json_files
 from gpubench_plugin.results.journal import Journal
 from tests.support.kill_points import points
@@ -119,32 +119,38 @@ def test_a_file_of_another_name_stays(tmp_path: Path, name: str) -> None:
     assert other.exists()
 
 
-def linked(path: Path) -> None:
-    target = path.with_name("precious")
-    target.write_text("precious")
-    os.utime(target, (0, 0))
-    path.symlink_to(target)
-
-
-@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, linked])
-def test_what_is_no_file_stays(tmp_path: Path, make: Callable[[Path], None]) -> None:
-    """A pipe, a folder and a link of such a name; none is opened."""
-    make(tmp_path / TEMPORARY)
-    if make is not linked:
-        os.utime(tmp_path / TEMPORARY, (0, 0))
-    before = sorted(tmp_path.iterdir())
+def test_a_folder_of_such_a_name_stays(tmp_path: Path) -> None:
+    """It is none of ours."""
+    (tmp_path / TEMPORARY).mkdir()
+    os.utime(tmp_path / TEMPORARY, (0, 0))
     written(tmp_path)
-    assert sorted(tmp_path.iterdir()) == sorted([*before, tmp_path / "a.json"])
+    assert (tmp_path / TEMPORARY).is_dir()
 
 
-def test_a_young_file_and_somebody_elses_stay(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its writer may not have locked it yet; of another user nothing is removed."""
+def test_a_young_file_stays(tmp_path: Path) -> None:
+    """Its writer may not have locked it yet."""
     young = left(tmp_path, age_s=30)
     written(tmp_path)
     assert young.exists()
-    old = left(tmp_path)
-    monkeypatch.setattr("os.geteuid", lambda: old.stat().st_uid + 1)
-    written(tmp_path)
-    assert old.exists()
+
+
+def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
+    """At the limit it is whole, beyond it is refused; so is what is no regular file."""
+    path = tmp_path / "file"
+    path.write_bytes(b"x" * 100)
+    assert files.read(path, limit=100) == b"x" * 100
+    with pytest.raises(BrokenFile, match="has 100 bytes; the limit is 99"):
+        files.read(path, limit=99)
+    os.mkfifo(tmp_path / "pipe")
+    for other in (tmp_path, tmp_path / "pipe", Path("/dev/zero")):
+        with pytest.raises(BrokenFile, match="not a regular file"):
+            files.read(other, limit=100)
+
+
+def test_reasons_of_the_system_are_told(tmp_path: Path) -> None:
+    """A missing file is the caller's to judge; all else is an error of ours."""
+    with pytest.raises(FileNotFoundError):
+        files.read(tmp_path / "file", limit=1)
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(ResultsError, match=r"cannot read .*loop: Too many levels"):
+        files.read(tmp_path / "loop", limit=1)

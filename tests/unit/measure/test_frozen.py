@@ -157,7 +157,7 @@ GOOD: dict[str, Any] = {"schema_version": 1, "benchmarks": {"a": ENTRY}}
     [
         ("", "is empty"),
         ('{"schema_version": 1, "benchm', "is truncated"),
-        ("[" * 100_000, "nested too deeply"),
+        ("[" * 100_000, "is not JSON"),
         ("[]", "is not a rounds file: it has no schema_version"),
         ('{"schema_version": 1}', "violates the schema at benchmarks: missing key"),
         (json.dumps({**GOOD, "schema_version": 2}), "schema_version 2; this"),
@@ -167,7 +167,7 @@ GOOD: dict[str, Any] = {"schema_version": 1, "benchmarks": {"a": ENTRY}}
         ),
         (
             json.dumps({**GOOD, "benchmark": 1}),
-            "unknown key 'benchmark' (did you mean 'benchmarks'?)",
+            "violates the schema at benchmark: unknown key",
         ),
         (
             json.dumps({**GOOD, "benchmarks": [1]}),

@@ -64,9 +64,9 @@ def test_run_is_what_its_files_tell(tmp_path: Path, measured: Callable[..., Meas
     assert run.measured(IDS, launches=1) == {IDS[0], IDS[1]}
     assert run.measured(IDS[1:], launches=3) == {IDS[1]}
     assert run.measured(IDS, launches=4) == frozenset()
-    assert run.command == ("-k", "mlp")
+    assert run.facts.command == ("-k", "mlp")
     assert run.environment == {"cpu": {"model": "abacus"}}
-    assert run.resumed == ()
+    assert run.facts.resumed == ()
 
 
 def test_metric_that_is_not_finite_is_what_it_was(
@@ -108,7 +108,7 @@ def test_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
         ("metrics.jsonl", '{"schema_version": 1, "event": "benchmark"}\n', "never started"),
         ("metrics.jsonl", '{"schema_version": 1, "event": "run_started"}\n', "KeyError"),
         ("config_resolved.yaml", "a: [", r"config_resolved\.yaml"),
-        ("config_resolved.yaml", "", "not a mapping"),
+        ("config_resolved.yaml", "", "must be a mapping"),
         ("config_resolved.yaml", "a: 1", "malformed"),
         ("system.json", "{", "is truncated"),
         ("system.json", None, r"system\.json: no such file"),
@@ -148,7 +148,7 @@ def test_resumed_run_is_one_run(tmp_path: Path, measured: Callable[..., Measurem
     assert (record.started, record.command) == (ended.started, ended.command)
     assert (record.run_id, record.experiment) == (ended.run_id, "resnet")
     assert len(record.resumed) == 1
-    assert again.resumed == record.resumed
+    assert again.facts.resumed == record.resumed
     assert again.measured(IDS, launches=1) == {IDS[0], IDS[1]}
     assert first.directory.summary.exists()
     assert {path: path.read_bytes() for path in kept} == kept

@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from itertools import permutations
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
-from gpubench_plugin.results.tags import (
-    TagChange,
-    change_tags,
-    current_tags,
-    from_text,
-    tags_of,
-    to_text,
-)
+from gpubench_plugin.results.tags import change_tags, tags_of
 from tests.support.runs_builder import write_run
 
 if TYPE_CHECKING:
@@ -49,38 +41,13 @@ def test_those_who_tag_at_once_lose_nothing(tmp_path: Path) -> None:
     assert set(tags_of(run)) == {*words}
 
 
-def test_changes_of_two_copies_are_merged_in_any_order() -> None:
-    """The last one of each tag counts; of two in one moment the tag that is given."""
-    one = [change("1", "a"), change("3", "b", "remove"), change("4", "c")]
-    other = [change("2", "b"), change("2", "a", "remove"), change("4", "c", "remove")]
-    for changes in permutations([*one, *other]):
-        assert current_tags(changes) == ("c",)
-    assert from_text(to_text([*one, *other]), "here") == {*one, *other}
-
-
-def test_tags_of_version_1_are_older_than_any_change(tmp_path: Path) -> None:
-    """They are kept, and can be taken."""
-    run = write_run(tmp_path, 0)
-    (run.path / "tags.json").write_text('{"schema_version": 1, "tags": ["a", "b"]}')
-    assert tags_of(run) == ("a", "b")
-    assert change_tags(run, remove=["a"]) == ("b",)
-    assert tags_of(run) == ("b",)
-
-
-def change(time: str, tag: str, action: Any = "add") -> TagChange:
-    return TagChange(time=time, tag=tag, action=action)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "is empty"),
         ("{}", "no schema_version"),
-        ('{"schema_version": 3, "tags": []}', "upgrade"),
-        ('{"schema_version": 1, "tags": [1]}', "violates the schema at"),
-        ('{"schema_version": 2, "tags": []}', "violates the schema at changes"),
-        ('{"schema_version": 2, "tags": [], "changes": [{"tag": []}]}', "schema at changes"),
-        ('{"schema_version": 2, "tags": ["a"], "changes": []}', "lead to other tags"),
+        ('{"schema_version": 2, "tags": []}', "reads 3 only"),
+        ('{"schema_version": 3, "tags": [1]}', "violates the schema at tags.0"),
     ],
 )
 def test_a_broken_file_is_said(tmp_path: Path, text: str, message: str) -> None:

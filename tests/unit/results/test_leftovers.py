@@ -29,7 +29,7 @@ def never_begun(results: Path, number: int = 9, *more: str) -> Path:
     """The folder of a run whose session was killed before it had a journal."""
     folder = results / "default" / run_id(number)
     folder.mkdir(parents=True)
-    for name in (".writable", "config_resolved.yaml", "system.json", TEMPORARY, *more):
+    for name in ("config_resolved.yaml", "system.json", TEMPORARY, *more):
         (folder / name).write_text("{}")
     return folder
 
@@ -74,28 +74,6 @@ def test_a_folder_with_anything_else_stays(tmp_path: Path, name: str) -> None:
 def test_a_folder_of_another_name_stays(tmp_path: Path) -> None:
     """Whoever made it did not want a run."""
     never_begun(tmp_path).rename(tmp_path / "default" / "mine")
-    assert found(tmp_path) == set()
-
-
-def test_what_is_behind_a_link_stays(tmp_path: Path) -> None:
-    """A folder, an experiment, a file in a folder: it belongs to other results."""
-    results, other = tmp_path / "results", tmp_path / "other"
-    begun = never_begun(other)
-    run = write_run(other, 0)
-    removed = run.path.rename(removal_name(run.path))
-    (results / "default").mkdir(parents=True)
-    (results / "linked").symlink_to(other / "default")
-    for folder in (begun, removed):
-        (results / "default" / folder.name).symlink_to(folder)
-    (never_begun(results, 8) / "system.json").unlink()
-    (results / "default" / run_id(8) / "system.json").symlink_to(other)
-    assert found(results) == set()
-
-
-def test_somebody_elses_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several people may share a folder of results."""
-    begun = never_begun(tmp_path)
-    monkeypatch.setattr("os.geteuid", lambda: begun.stat().st_uid + 1)
     assert found(tmp_path) == set()
 
 

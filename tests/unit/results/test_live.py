@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.reports.live import live_json, live_lines
-from gpubench_plugin.reports.text import ASCII
 from gpubench_plugin.results.live import LiveRun
 
 NAME = "bench/test_it.py::test_train[amp-ws1]"
@@ -74,32 +72,6 @@ def test_loop_of_a_test_tells_step_and_speed() -> None:
     for event in measured:
         run.add({"benchmark": NAME, **event})
     assert (run.current.step, run.current.step_s, run.current.rounds) == (None, 0.5, 2)
-
-
-@pytest.mark.parametrize("wrong", [None, "x", True, [1], {"a": "x"}, 10**400, float("nan")])
-def test_value_that_no_session_writes_says_nothing(wrong: Any) -> None:
-    """A journal may be damaged: all that is computed with and shown is a number or none."""
-    metrics = {"loss": wrong, "own": wrong}
-    run = live(
-        phase("build"),
-        phase("train", steps=wrong, launch=wrong),
-        {"event": "training_step", "step": wrong, "loss": wrong, "samples_per_s": wrong},
-        {**step(3, 2.0), "time": "2026-01-31T12:00:00"},
-        {**step(4, 2.0), "time": wrong},
-        {"event": "log", "step": wrong, "metrics": metrics},
-        {"event": "log", "step": wrong, "metrics": wrong},
-        phase("measure"),
-        {"event": "progress", "rounds": wrong, "half_width": wrong, "remaining_s": wrong},
-    )
-    assert run.current is not None
-    shown = live_json(run, "running")["current"].values()
-    assert [*filter(None, shown)] == [NAME, "measure", 2.0]
-    assert live_lines(run, "running", 80, ASCII)
-    run.add({**phase("build"), "phase": wrong, "benchmark": NAME})
-    for metric in (wrong, {"step_time_s": wrong}, {"step_time_s": {"value": wrong}}):
-        run.add({"event": "benchmark", "id": NAME, "outcome": wrong, "metrics": metric})
-    run.add({"event": "run_started", "params": wrong})
-    assert run.total == 1
 
 
 def test_losses_of_a_long_training_take_bounded_memory() -> None:

@@ -50,7 +50,6 @@ def test_a_run_is_as_old_as_what_was_written_last(tmp_path: Path) -> None:
     (run.path / "ranks").mkdir()
     write_at(run, started(0))
     (run.path / "traces").rmdir()
-    (run.path / "link").symlink_to(tmp_path)
 
     def is_old() -> bool:
         return prune.select_old([run], keep_last=None, days=1, now=now) == [run]
@@ -74,24 +73,17 @@ def test_a_run_that_cannot_be_listed_is_not_old(tmp_path: Path) -> None:
     assert prune.select_old([gone], keep_last=None, days=1, now=started(480)) == []
 
 
-@pytest.mark.parametrize("name", ["notes.md", "traces.txt", "data", "link", "summary.csv", "ranks"])
-def test_a_run_with_something_that_is_not_of_it_stays_whole(tmp_path: Path, name: str) -> None:
-    """Somebody's file, folder or link beside the run's own, also under one of their names."""
+@pytest.mark.parametrize("name", ["notes.md", "traces.txt", "data", "summary.csv", "ranks"])
+def test_what_is_not_of_a_run_is_known(tmp_path: Path, name: str) -> None:
+    """Somebody's file or folder beside the run's own, also under one of their names."""
     run = write_run(tmp_path, 0)
     (run.path / ".summary.csv.gpubench-0123abcd.tmp").touch()  # a killed session's, which goes
-    foreign = run.path / name
+    assert prune.unknown_files(run) == []
     if name in {"data", "summary.csv"}:
-        foreign.mkdir()
-        (foreign / "mine").touch()
-    elif name == "link":
-        foreign.symlink_to(tmp_path)
+        (run.path / name).mkdir()
     else:
-        foreign.write_text("mine")
-    before = sorted(run.path.rglob("*"))
+        (run.path / name).touch()
     assert prune.unknown_files(run) == [name]
-    with pytest.raises(ResultsError, match=f"was kept: it contains unknown files: {name}"):
-        prune.remove(prune.whole_run_removal(run))
-    assert sorted(run.path.rglob("*")) == before
 
 
 def test_the_age_of_a_run_with_a_strange_name_is_its_journals(tmp_path: Path) -> None:
@@ -105,9 +97,9 @@ def test_the_age_of_a_run_with_a_strange_name_is_its_journals(tmp_path: Path) ->
     assert later > FIRST
 
 
-def test_traces_go_and_links_stay(tmp_path: Path) -> None:
-    """The target of a link is not pruned."""
-    run = write_run(tmp_path, 0)
+def test_a_part_or_a_whole_run_goes_without_what_links_point_to(tmp_path: Path) -> None:
+    """A link goes, its target stays; so do other runs of the experiment."""
+    run, other = write_run(tmp_path, 0), write_run(tmp_path, 1)
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "data").write_text("mine")
@@ -116,51 +108,22 @@ def test_traces_go_and_links_stay(tmp_path: Path) -> None:
     (traces / "rank0.json").write_bytes(b"x" * 100)
     (traces / "link").symlink_to(outside)
     (run.path / "checkpoints").symlink_to(outside)
-
-    (removal,) = prune.part_removals(run, prune.HEAVY)
-    assert (removal.path, removal.bytes) == (traces, 100)
-    prune.remove(removal)
+    removals = prune.part_removals(run, prune.HEAVY)
+    assert {removal.path.name: removal.bytes for removal in removals}["traces"] == 100
+    for removal in removals:
+        prune.remove(run, removal.path)
     assert not traces.exists()
-    assert (run.path / "checkpoints").is_symlink()
-    assert (outside / "data").read_text() == "mine"
     assert run.summary.exists()
-
-
-def test_a_whole_run_goes_without_what_its_links_point_to(tmp_path: Path) -> None:
-    """Neither what a folder's nor what a file's link points to; the experiment's folder stays."""
-    run, other = write_run(tmp_path, 0), write_run(tmp_path, 1)
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "data").write_text("mine")
-    (run.path / "traces").mkdir()
-    (run.path / "traces/link").symlink_to(outside)
     run.log.symlink_to(outside / "data")
-    removal = prune.whole_run_removal(run)
-    files = (f for f in run.path.iterdir() if f.is_file() and not f.is_symlink())
-    assert removal.bytes == sum(f.stat().st_size for f in files)
-    prune.remove(removal)
+    prune.remove(run, run.path)
     assert not run.path.exists()
     assert other.summary.exists()
-    assert (outside / "data").exists()
+    assert (outside / "data").read_text() == "mine"
 
 
 def test_a_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
     """Whatever was decided before: between looking and removing it may have been resumed."""
     run = write_run(tmp_path, 0, status=None)
-    removal = prune.whole_run_removal(run)
     with Journal(run.journal), pytest.raises(ResultsError, match="another process"):
-        prune.remove(removal)
+        prune.remove(run, run.path)
     assert run.system.exists()
-
-
-def test_a_linked_run_or_experiment_is_a_link(tmp_path: Path) -> None:
-    """Such a run belongs to another folder of results."""
-    run = write_run(tmp_path / "other", 0)
-    results = tmp_path / "results"
-    (results / "default").mkdir(parents=True)
-    (results / "default" / run.run_id).symlink_to(run.path)
-    (results / "linked").symlink_to(run.path.parent)
-    runs = runs_in(results)
-    assert len(runs) == 2
-    assert all(prune.is_link(run) for run in runs)
-    assert not prune.is_link(run)

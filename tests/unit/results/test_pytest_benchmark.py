@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any
@@ -224,11 +223,6 @@ def test_metrics_join_the_statistics(saved: tuple[Project, str]) -> None:
     assert (stats["samples_per_s"], stats["rounds"]) == (80.5, 4)
 
 
-def test_failed_benchmarks_are_not_saved(saved: tuple[Project, str]) -> None:
-    """A test that failed, before or after its measurement, is not among the saved ones."""
-    assert sorted(saved[0].json("first.json")) == ["test_ordinary", "test_train[amp]"]
-
-
 def test_failure_before_measuring_is_no_second_problem(saved: tuple[Project, str]) -> None:
     """A test that failed before it measured is a failure and neither a warning nor an error."""
     assert "2 failed, 3 passed" in saved[1]
@@ -255,57 +249,11 @@ def test_run_directorys_file_has_our_benchmarks_only(saved: tuple[Project, str])
     assert (ours["machine_info"]["rack"], ours["machine_info"]["load"]) == ("b", None)
 
 
-def test_second_run_compares_with_the_first(saved: tuple[Project, str]) -> None:
-    """``--benchmark-compare`` shows the saved run beside this one."""
-    output = saved[0].pytest("--benchmark-compare", "-k", "train")
-    assert "test_train[amp] (NOW)" in output
-    assert "test_train[amp] (0001_" in output
-
-
-def test_unchanged_run_passes_the_comparison(saved: tuple[Project, str]) -> None:
-    """``--benchmark-compare-fail`` passes equal durations."""
-    output = saved[0].pytest(
-        "--benchmark-compare", "--benchmark-compare-fail=median:0.000001", "-k", "train"
-    )
-    assert "1 passed" in output
-    assert "Performance has regressed" not in output
-
-
-def test_slower_run_fails_the_comparison(saved: tuple[Project, str], tmp_path: Path) -> None:
-    """``--benchmark-compare-fail`` fails durations that are longer than the saved ones."""
-    slower = Project(tmp_path, TESTS.replace("0.011", "0.021").replace("0.010", "0.020"))
-    output = slower.pytest(
-        f"--benchmark-storage={saved[0].folder}/.benchmarks",
-        "--benchmark-compare",
-        "--benchmark-compare-fail=median:5%",
-        "-k",
-        "train",
-    )
-    assert "Performance has regressed" in output
-    assert "PercentageRegressionCheck" in output
-
-
 def test_files_are_compared_without_our_package(saved: tuple[Project, str], tmp_path: Path) -> None:
     """``pytest-benchmark compare`` reads both kinds of our files, knowing nothing of us."""
     output = saved[0].compare(tmp_path, "first.json", "run.json")
     rows = [line.split()[1] for line in output.splitlines() if line.startswith("test_train[amp]")]
     assert sorted(row.rpartition("/")[2] for row in rows) == ["first)", "run)"]
-
-
-def test_histogram_is_drawn(saved: tuple[Project, str]) -> None:
-    """``--benchmark-histogram`` draws what was carried."""
-    if find_spec("pygal") is None:  # importing it changes how this process imports
-        pytest.skip("pygal, which draws them, is not installed")
-    project, _ = saved
-    project.pytest("--benchmark-histogram=drawn", "-k", "train")
-    assert "test_train[amp]" in (project.folder / "drawn.svg").read_text()
-
-
-def test_only_and_skip_select_carriers(saved: tuple[Project, str]) -> None:
-    """``--benchmark-only`` and ``--benchmark-skip`` treat a carrier as a benchmark."""
-    project, _ = saved
-    assert "2 passed, 1 skipped" in project.pytest("--benchmark-only", "-k", "not fails")
-    assert "1 passed, 2 skipped" in project.pytest("--benchmark-skip", "-k", "not fails")
 
 
 def test_disabled_measuring_runs_the_step_once(tmp_path: Path) -> None:

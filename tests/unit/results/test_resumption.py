@@ -148,17 +148,6 @@ def test_other_conditions_are_refused(
     opened(run)
 
 
-def test_ids_of_an_earlier_version_are_told_their_new_name(tmp_path: Path) -> None:
-    """A run under ids that no benchmark has today is refused, with the reason why."""
-    run = started(tmp_path, {"test_it.py::test_a[fp32-ws1]": CONFIGURATION})
-    with pytest.raises(UsageProblem) as refused:
-        opened(run, configurations={"test_it.py::test_a[ws1]": CONFIGURATION})
-    assert str(refused.value).endswith(
-        "; test_it.py::test_a[ws1] was test_it.py::test_a[fp32-ws1]: ids contain a precision only "
-        "if the benchmark uses one; measure a new run without --resume"
-    )
-
-
 def test_other_results_folder_is_refused(run: RunDirectory, tmp_path: Path) -> None:
     """A run is not moved by going on with it."""
     with pytest.raises(

@@ -50,15 +50,3 @@ def test_a_verdict_is_read_as_it_was_written(tmp_path: Path) -> None:
     comparison = Comparison(base="a", head="b", verdicts=(VERDICT,))
     json_files.write_text(path, verdicts.to_text([comparison]))
     assert verdicts.read(path).for_benchmark(VERDICT.id) == (VERDICT,)
-
-
-def test_the_keys_of_a_verdict_stand_in_one_order() -> None:
-    """Which verdict it is comes first, and its numbers before the words; parts have fewer keys."""
-    comparison = Comparison(base="a", head="b", verdicts=(VERDICT,))
-    (row,) = verdicts.document([comparison])["benchmarks"]
-    assert " ".join(row) == (
-        "id metric unit better base head verdict effect interval launches smallest_visible_effect "
-        "pairs_needed runs_needed method limit reason parts base_label head_label"
-    )
-    keys = "metric unit better verdict base head effect interval limit"
-    assert [" ".join(part) for part in row["parts"]] == [keys, keys]

@@ -73,7 +73,9 @@ def write_run(
     folder.mkdir(parents=True)
     measured = tuple(_measurement(name, time, rounds, flags) for name, time in times.items())
     with journal.Journal(folder / "metrics.jsonl") as lines:
-        lines.append({"event": "run_started", "run_id": folder.name, "command": []})
+        lines.append(
+            {"event": "run_started", "run_id": folder.name, "command": [], "params": {}, "code": {}}
+        )
         for one in measured:
             lines.append({"event": "benchmark", **stored.dump(one)})
     record = RunRecord(

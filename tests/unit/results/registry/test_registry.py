@@ -88,9 +88,9 @@ def test_interrupted_run_is_stored_from_its_journal(backend: Any, make_run: Any)
     started = {
         "schema_version": 1,
         "event": "run_started",
+        "time": "2026-01-01T12:00:00.000000Z",
         "run_id": directory.run_id,
         "command": [],
-        "time": "2026-01-01T12:00:00.000000Z",
         "params": {make_run.id("mlp"): {}, make_run.id("never"): {}},
     }
     measured = {

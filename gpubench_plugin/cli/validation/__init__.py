@@ -1,1 +1,0 @@
-"""Validation of the files that gpubench writes."""
