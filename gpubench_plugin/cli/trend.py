@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.core.words import counted, short_commit
+from gpubench_plugin.core.format import counted, short_commit
 from gpubench_plugin.environment.spreadsheet import Cell, csv_text
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import Glyphs, printable, sparkline
@@ -16,10 +16,8 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.baselines.trend import BenchmarkHistory, TrendSegment
 
-_CSV = (
-    *("benchmark", "metric", "fingerprint", "run_id", "started", "branch", "commit"),
-    *("value", "unit", "change", "work"),
-)
+_POINT: Final = ("run_id", "started", "branch", "commit", "value")
+_CSV: Final = ("benchmark", "metric", "fingerprint", *_POINT, "unit", "change", "work")
 
 
 def history_lines(

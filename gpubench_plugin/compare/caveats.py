@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeAlias
 
+from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.quality_flags import DOUBTFUL_FLAGS, doubtful_flags
 from gpubench_plugin.core.records import CONFIDENCE, Result, Run, Verdict
-from gpubench_plugin.core.words import listed
 
 _CONFIDENCE: Final = "measure.confidence"
 

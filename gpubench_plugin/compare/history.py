@@ -16,8 +16,8 @@ from gpubench_plugin.compare.threshold import (
     trivial_verdict,
     unusable,
 )
+from gpubench_plugin.core.format import change_percentage, counted
 from gpubench_plugin.core.records import Verdict
-from gpubench_plugin.core.words import change_percentage, counted
 
 if TYPE_CHECKING:
     from gpubench_plugin.compare.t_tests import TTestResult

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gpubench_plugin.config.limits import Limit
+from gpubench_plugin.core.format import change_percentage, counted
 from gpubench_plugin.core.records import Better
-from gpubench_plugin.core.words import change_percentage, counted
 
 Part = Literal["floor", "median", "rate"]
 

@@ -12,7 +12,7 @@ from gpubench_plugin.compare.launch_values import LaunchValues, Part
 from gpubench_plugin.compare.scaling import SCALING, THROUGHPUT
 from gpubench_plugin.config.limits import DEFAULT, Limit
 from gpubench_plugin.core.errors import UsageProblem, suggest
-from gpubench_plugin.core.quantities import quantity
+from gpubench_plugin.core.format import quantity
 from gpubench_plugin.core.records import (
     Metric,
     Result,

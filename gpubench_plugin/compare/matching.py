@@ -17,9 +17,9 @@ from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, Sides, metrics_of, removed_metrics
 from gpubench_plugin.compare.renames import likely_renames
 from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import UNFINISHED
 from gpubench_plugin.core.records import FactDifference, Outcome, Result, Run, Verdict
-from gpubench_plugin.core.words import counted
 
 # Unpinned earlier runs that are samples, at most, the first ones: twice `launch_values.FEWEST`, as
 # some may be incomparable or lack a value.

@@ -25,8 +25,8 @@ from gpubench_plugin.compare.threshold import (
     unusable,
     worse_bar,
 )
+from gpubench_plugin.core.format import change_percentage, counted
 from gpubench_plugin.core.records import Verdict
-from gpubench_plugin.core.words import change_percentage, counted
 
 if TYPE_CHECKING:
     from gpubench_plugin.compare.t_tests import Sample, TTestResult

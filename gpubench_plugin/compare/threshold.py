@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gpubench_plugin.compare.launch_values import LaunchValues, effect_text, has_logarithm
 from gpubench_plugin.config.limits import Limit
-from gpubench_plugin.core.quantities import quantity
+from gpubench_plugin.core.format import quantity
 from gpubench_plugin.core.records import Better, Method, Verdict, VerdictKind
 
 # The largest log ratio of an effect: a float's exponential overflows from 709.8 on.

@@ -6,16 +6,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpubench_plugin.core.quality_flags import doubtful_flags, other_flags
-from gpubench_plugin.core.quantities import count, quantity
-from gpubench_plugin.core.records import Measurement, Outcome, Result, confidence_bounds_of
-from gpubench_plugin.core.words import (
+from gpubench_plugin.core.format import (
     byte_size,
     change_percentage,
+    count,
     decimal_rate,
     percentage,
+    quantity,
     ratio,
 )
+from gpubench_plugin.core.quality_flags import doubtful_flags, other_flags
+from gpubench_plugin.core.records import Measurement, Outcome, Result, confidence_bounds_of
 from gpubench_plugin.measure.interval import FEWEST_TO_JUDGE, interval_ranks
 from gpubench_plugin.measure.paired_turns import variant_metrics
 from gpubench_plugin.reports.table import Column, column

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final, Literal
 
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import doubtful_flags, other_flags
-from gpubench_plugin.core.words import counted
 from gpubench_plugin.reports.markup import (
     BOLD,
     CAUTION,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.core.words import duration, percentage
+from gpubench_plugin.core.format import duration, percentage
 from gpubench_plugin.reports.markup import BOLD
 from gpubench_plugin.reports.names import screen_names
 from gpubench_plugin.reports.table import GAP, column, names_column, table

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
+from gpubench_plugin.core.format import counted, listed, percentage
 from gpubench_plugin.core.quality_flags import EXPLANATIONS, doubtful_flags, other_flags
 from gpubench_plugin.core.records import Measurement, Outcome
-from gpubench_plugin.core.words import counted, listed, percentage
 from gpubench_plugin.reports.columns import metric_text, outcome_text
 from gpubench_plugin.reports.markup import BAD, CAUTION, PLAIN, Line, Markup, marked
 from gpubench_plugin.reports.table import GAP, wrapped

@@ -7,7 +7,7 @@ from math import isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.core.words import short_commit
+from gpubench_plugin.core.format import short_commit
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import evenly_chosen, printable, sparkline
 

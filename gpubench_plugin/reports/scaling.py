@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, families, kind_of
+from gpubench_plugin.core.format import percentage, significant
 from gpubench_plugin.core.records import Measurement, confidence_bounds_of
-from gpubench_plugin.core.words import percentage, significant
 from gpubench_plugin.reports.columns import metric_column, step, with_interval
 from gpubench_plugin.reports.markup import Line
 from gpubench_plugin.reports.names import short_names

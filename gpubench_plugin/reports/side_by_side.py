@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gpubench_plugin.core.format import ratio
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import Measurement, Work, is_same_amount
-from gpubench_plugin.core.words import ratio
 from gpubench_plugin.reports.columns import numbers, step, throughput
 from gpubench_plugin.reports.markup import PLAIN, Line
 from gpubench_plugin.reports.names import ShortNames, name_room, short_names

@@ -10,7 +10,7 @@ from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Final
 
-from gpubench_plugin.core.words import MOST_DIGITS, duration
+from gpubench_plugin.core.format import MOST_DIGITS, duration
 
 # Columns to which parameters are cut at least: the first letters and the last word.
 _MIN_PARAMETERS: Final = 10

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from gpubench_plugin.core.format import ratio, significant
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import Measurement, confidence_bounds_of, speed_up_metric
-from gpubench_plugin.core.words import ratio, significant
 from gpubench_plugin.reports.markup import BOLD, CAUTION, PLAIN, Line, Markup
 from gpubench_plugin.reports.names import screen_names
 from gpubench_plugin.reports.table import GAP, wrapped

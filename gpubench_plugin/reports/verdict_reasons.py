@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpubench_plugin.compare.threshold import MEDIANS
+from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.records import Comparison, Verdict
-from gpubench_plugin.core.words import listed
 from gpubench_plugin.reports.markup import Line, marked
 from gpubench_plugin.reports.table import GAP, wrapped
 from gpubench_plugin.reports.text import ASCII, Glyphs, printable

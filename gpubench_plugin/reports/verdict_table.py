@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.records import Comparison, VerdictPart
-from gpubench_plugin.core.words import counted
 from gpubench_plugin.reports.markup import BOLD, CAUTION, PLAIN, Line, marked
 from gpubench_plugin.reports.names import ShortNames, short_names
 from gpubench_plugin.reports.table import (

@@ -7,9 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from gpubench_plugin.core.quantities import quantity
+from gpubench_plugin.core.format import change_percentage, quantity
 from gpubench_plugin.core.records import FactDifference, Verdict, VerdictKind, VerdictPart
-from gpubench_plugin.core.words import change_percentage
 from gpubench_plugin.reports.markup import BAD, CAUTION, GOOD, PLAIN, Markup
 from gpubench_plugin.reports.text import UNICODE, Glyphs
 

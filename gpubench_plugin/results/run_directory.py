@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
+from gpubench_plugin.core.format import counted, listed
 from gpubench_plugin.core.records import LAST
-from gpubench_plugin.core.words import counted, listed
 
 LONGEST: Final = 80
 """Characters in an experiment or tag, so that a run id fits into the 255 bytes of a file name."""

@@ -27,8 +27,8 @@ from gpubench_plugin.core.errors import (
     UsageProblem,
 )
 from gpubench_plugin.core.events import CheckpointEvent, ResumedEvent
+from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.records import Check
-from gpubench_plugin.core.words import listed
 from gpubench_plugin.environment import files, json_files, stored
 from gpubench_plugin.environment.device_errors import is_device_failure
 from gpubench_plugin.ranks.process_group import RankAgreement

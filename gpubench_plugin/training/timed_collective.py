@@ -10,8 +10,8 @@ import torch
 
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, Unsupported, invalid_choice
+from gpubench_plugin.core.format import byte_size
 from gpubench_plugin.core.records import Check, Work
-from gpubench_plugin.core.words import byte_size
 from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.workloads.base import DTYPES
 

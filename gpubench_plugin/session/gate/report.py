@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.threshold import LABEL
-from gpubench_plugin.core.words import counted
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.reports import github as page
 from gpubench_plugin.reports.markup import BAD, CAUTION, GOOD

@@ -5,7 +5,7 @@ import pytest
 
 from gpubench_plugin.compare import looks
 from gpubench_plugin.compare.pairs import judge_pairs
-from gpubench_plugin.core.quantities import quantity
+from gpubench_plugin.core.format import quantity
 from tests.support.made import series
 
 NOISE = np.random.default_rng(5).standard_normal((40, 2, 20))
