@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.baselines.trend import BenchmarkHistory, TrendSegment
 
-_POINT: Final = ("run_id", "started", "branch", "commit", "value")
-_CSV: Final = ("benchmark", "metric", "fingerprint", *_POINT, "unit", "change", "work")
+_POINT = ("run_id", "started", "branch", "commit", "value")
+_CSV = ("benchmark", "metric", "fingerprint", *_POINT, "unit", "change", "work")
 
 
 def history_lines(

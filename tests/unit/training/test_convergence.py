@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from gpubench_plugin.bench.training import in_fp32
+from gpubench_plugin.bench.training_setup import in_fp32
 from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.config.sections import DistributedSection, TrainingSection
 from gpubench_plugin.core import catalog
