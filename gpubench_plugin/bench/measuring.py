@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.protocols import Subject
     from gpubench_plugin.measure.stopping import Progress
     from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.ranks.control_plane import Traffic
     from gpubench_plugin.ranks.process_group import ProcessGroup
 
 T = TypeVar("T")
@@ -109,7 +108,7 @@ class Measuring:
             self.subjects.include(subject)
         if pytest_benchmark.measuring_disabled(self._carrier):
             return self._run_once(steps, result_check)
-        traffic_before = self._group.control.traffic
+        traffic_before = dict(self._group.control.traffic)
         was_used = self.subjects.stop_tracking() or steps.have_been_used
         with nondeterminism_errors():
             check = self._prepare(subject)
@@ -428,12 +427,13 @@ class Measuring:
         return measurement
 
     def _publish(
-        self, measurement: Measurement, samples: Samples, traffic_before: Traffic
+        self, measurement: Measurement, samples: Samples, traffic_before: Mapping[str, int]
     ) -> Measurement:
         """Hand the `measurement` on, with this rank's own `samples`, and return it."""
         if self._group.world.size > 1:
-            traffic = self._group.control.traffic - traffic_before
-            self._notes.log(TrafficEvent(**vars(traffic)).line())
+            traffic = self._group.control.traffic
+            added = {name: count - traffic_before[name] for name, count in traffic.items()}
+            self._notes.log(TrafficEvent(**added).line())
             if self._context.ranks_folder is not None:
                 append(self._context.ranks_folder, self._group.world.rank, self._case.id, samples)
         # Paused here, since pytest-benchmark's own pause makes coverage lose the rest of the test:

@@ -99,7 +99,7 @@ def _workload(case: Case) -> str:
 
 
 def _compilation(case: Case) -> str:
-    from gpubench_plugin.training.compile_scope import compilation_refusal
+    from gpubench_plugin.training.compile import compilation_refusal
 
     return compilation_refusal(case.configuration.model)
 

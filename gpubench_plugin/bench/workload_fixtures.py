@@ -157,8 +157,7 @@ def _gpubench_generation(
     Raises:
         Unsupported: the workload generates no text, or a parallelism is configured.
     """
-    from gpubench_plugin.training.compile import EAGER
-    from gpubench_plugin.training.compile_scope import call_compiler
+    from gpubench_plugin.training.compile import EAGER, call_compiler
     from gpubench_plugin.training.model import build_model
     from gpubench_plugin.workloads._language import CausalLanguageModel
 

@@ -18,7 +18,7 @@ from gpubench_plugin.cli.commands._places import (
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
-from gpubench_plugin.core.words import counted
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import printable
 
@@ -43,11 +43,6 @@ class BaselineCommand(Command):
     """
 
     help: ClassVar[str] = "set, list, show or remove the baselines that runs are judged against"
-    other_words: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("delete", "remove"), "rm"),
-        "add": "set",
-        "ls": "list",
-    }
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """One subparser per action."""

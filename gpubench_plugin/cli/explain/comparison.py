@@ -18,7 +18,7 @@ from gpubench_plugin.cli.ab.state import WARMUP_PAIR, Look, State
 from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
 from gpubench_plugin.cli.explain.judged import Measured, cures, judged_explanation
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.core.words import counted
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.reports.explanation import Explanation, LookVerdicts, Recommendation
 from gpubench_plugin.results import verdicts
 
@@ -56,7 +56,6 @@ def explain_comparison(folder: Path, benchmark: str) -> Explanation:
         noun="launch",
         looks=looks,
         unused=tuple(launches.unused()),
-        environment_differences=tracker.environment_differences,
         notes=tuple(document.notes if document else tracker.notes),
     )
     if not final and document is None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.cli.explain.judged import CURES
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import MEANINGS, doubtful_flags
 from gpubench_plugin.core.records import Measurement, Samples, confidence_bounds_of
-from gpubench_plugin.core.words import counted
 from gpubench_plugin.reports.explanation import Explanation, PlotPoint, Recommendation
 from gpubench_plugin.reports.text import Glyphs
 from gpubench_plugin.reports.verdicts import number
@@ -39,7 +39,6 @@ def explain_measurement(
         points=tuple(_launch_points(measurement) if has_launches else _round_points(measurement)),
         units={_STEP: "s"} if measured else {},
         verdicts=() if document is None else document.for_benchmark(measurement.id),
-        environment_differences=() if document is None else document.differences,
         notes=() if document is None else tuple(document.notes),
         facts=tuple(_facts(measurement, glyphs)) if measured else (),
         advice=tuple(_advice(measurement)) if measured else (),

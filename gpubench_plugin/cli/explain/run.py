@@ -14,7 +14,7 @@ from gpubench_plugin.compare.comparability import Comparability
 from gpubench_plugin.compare.launch_values import FEWEST
 from gpubench_plugin.compare.matched_metrics import limit_source_of
 from gpubench_plugin.core.errors import GpubenchError
-from gpubench_plugin.core.words import counted, short_commit
+from gpubench_plugin.core.format import counted, short_commit
 from gpubench_plugin.reports.explanation import Explanation, Recommendation, split_verdict
 from gpubench_plugin.reports.text import Glyphs
 from gpubench_plugin.reports.verdicts import number
@@ -59,7 +59,6 @@ def explain_run(
         subject=f"run {run.run_id}, judged against {label or 'earlier runs'}",
         noun="run",
         facts=(*_counts(len(samples), pinned, incomparable), *_levels(final, glyphs)),
-        environment_differences=document.differences,
         notes=tuple(dict.fromkeys((*document.notes, *reference.notes))),
         advice=tuple(_advice(final, level_run, pinned, run, benchmark, label)),
     )

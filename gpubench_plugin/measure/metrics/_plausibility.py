@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpubench_plugin.core.errors import MeasurementError
+from gpubench_plugin.core.format import decimal_rate
 from gpubench_plugin.core.records import Metric, Observation
-from gpubench_plugin.core.words import decimal_rate
 from gpubench_plugin.measure.metrics._peaks import (
     CACHE_FACTOR,
     CACHED_BYTES,
