@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache, partial, wraps
 from multiprocessing.pool import ThreadPool
 from time import perf_counter
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -54,7 +54,7 @@ ID = "test_it.py::test_step"
 class Group:
     """As much of a process group as a bench uses: on rank zero the others only listen."""
 
-    traffic: dict[str, int] = {}
+    traffic: Mapping[str, int] = MappingProxyType({})
     agreement = RankAgreement()
 
     def __init__(self, *, rank: int = 0, size: int = 1, told: Json | None = None):
