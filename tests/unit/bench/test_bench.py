@@ -54,7 +54,7 @@ ID = "test_it.py::test_step"
 class Group:
     """As much of a process group as a bench uses: on rank zero the others only listen."""
 
-    traffic: Mapping[str, int] = MappingProxyType({})
+    traffic: MappingProxyType[str, int] = MappingProxyType({})
     agreement = RankAgreement()
 
     def __init__(self, *, rank: int = 0, size: int = 1, told: Json | None = None):
