@@ -16,8 +16,8 @@ from gpubench_plugin.compare.threshold import family_size
 from gpubench_plugin.core.format import counted, quantity
 from gpubench_plugin.core.records import Comparison, Run, Verdict
 
+# Of a benchmark with an alarm: the fewest with which the median outvotes a single slow launch.
 RELAUNCHES: Final = 2
-"""Of a benchmark with an alarm: the fewest with which the median outvotes a single slow launch."""
 
 
 def alarms(comparison: Comparison) -> tuple[str, ...]:
