@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,14 +23,10 @@ def complete(parser: argparse.ArgumentParser) -> None:
         raise SystemExit(1) from None
     for action in _actions(parser):
         if offered := vars(action).get("offered"):
-            _complete_by(action, partial(_unchanged, offered))
+            vars(action)["completer"] = argcomplete.ChoicesCompleter(offered)
         if isinstance(action.metavar, str) and (names := _NAMES.get(action.metavar)):
             _complete_by(action, names)
     argcomplete.autocomplete(parser)
-
-
-def _unchanged(values: Iterable[str], options: argparse.Namespace) -> Iterable[str]:
-    return values
 
 
 def _complete_by(

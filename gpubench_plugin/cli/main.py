@@ -89,9 +89,7 @@ def _os_error_text(error: OSError) -> str:
     reason = error.strerror or str(error)
     if error.filename:
         return f"{os.fsdecode(error.filename)}: {reason}"
-    try:
-        os.getcwd()  # noqa: PTH109 # no path is needed
-    except OSError:
+    if isinstance(error, FileNotFoundError):
         return f"the current directory no longer exists ({reason}): change to an existing one"
     return f"cannot write the output: {reason}"
 

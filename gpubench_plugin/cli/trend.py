@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.core.format import counted, short_commit
@@ -13,7 +14,7 @@ from gpubench_plugin.reports.verdicts import number, signed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from gpubench_plugin.baselines.trend import BenchmarkHistory, LevelChange, TrendSegment
+    from gpubench_plugin.baselines.trend import BenchmarkHistory, TrendSegment
 
 _POINT = ("run_id", "started", "branch", "commit", "value")
 _CSV = ("benchmark", "metric", "fingerprint", *_POINT, "unit", "change", "work")
@@ -42,38 +43,12 @@ def history_lines(
 
 def history_json(histories: Sequence[BenchmarkHistory]) -> dict[str, Any]:
     """The histories as JSON; `change` is a fraction of the value."""
-    return {
-        "histories": [
-            {
-                "benchmark": history.benchmark,
-                "metric": history.metric,
-                "series": [_series_json(segment) for segment in history.segments],
-            }
-            for history in histories
-        ]
-    }
-
-
-def _series_json(segment: TrendSegment) -> dict[str, Any]:
-    changes = segment.changes
-    return {
-        "fingerprint": segment.fingerprint,
-        "work": None if segment.work is None else dict(segment.work),
-        "unit": segment.points[-1].unit,
-        "points": [{name: getattr(point, name) for name in _POINT} for point in segment.points],
-        "change_points": None if changes is None else [_change_json(change) for change in changes],
-    }
-
-
-def _change_json(change: LevelChange) -> dict[str, Any]:
-    return {
-        "index": change.index,
-        "run_id": change.point.run_id,
-        "commit": change.point.commit,
-        "before": change.old_level,
-        "after": change.new_level,
-        "change": change.change,
-    }
+    documents = [asdict(history) for history in histories]
+    for document, history in zip(documents, histories, strict=True):
+        for series, segment in zip(document["segments"], history.segments, strict=True):
+            for shown, change in zip(series["changes"] or (), segment.changes or (), strict=True):
+                shown["change"] = change.change
+    return {"histories": documents}
 
 
 def history_csv(histories: Sequence[BenchmarkHistory]) -> str:

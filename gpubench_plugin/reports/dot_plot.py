@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Final, Literal
@@ -56,30 +56,35 @@ _MARKUP: Final[Mapping[Sign, Markup]] = {"hollow": PLAIN, "filled": BOLD, "diamo
 def dot_lines(
     dots: Sequence[Dot], unit: str, noun: str, total: int, glyphs: Glyphs
 ) -> Iterator[Line]:
-    """Plot one or more `dots`, in time order, in `total` columns.
+    """Plot one or more `dots`, in time order, in `total` columns; of many, neighbours share one.
 
-    Dots of several signs have a column each, and those that do not fit are in further panels of
-    the same scale. If all have one sign, neighbours share a column instead. `noun` is what a dot
-    is, in the singular.
+    `noun` is what a dot is, in the singular.
     """
     scale = _Scale.of(dots)
     labels = {row: number(scale.at(row), unit, glyphs) for row in (0, _ROWS // 2, _ROWS - 1)}
     all_flags = {flag for dot in dots for flag in dot.flags}
+    flags = (*doubtful_flags(all_flags), *other_flags(sorted(all_flags)))
     gutter = max(width(text) for text in (noun, *labels.values()))
-    if all_flags and total >= 5 * _MAX_FLAG_COLUMNS:
-        gutter = max(gutter, min(max(map(width, map(printable, all_flags))), _MAX_FLAG_COLUMNS))
+    if flags and total >= 5 * _MAX_FLAG_COLUMNS:
+        gutter = max(gutter, min(max(map(width, map(printable, flags))), _MAX_FLAG_COLUMNS))
     available = max(total - gutter - 3, _MIN_COLUMNS)
-    for first, columns in _panels(dots, available):
-        step = 2 if 2 * len(columns) <= available else 1
-        frame = _Frame(gutter=gutter, step=step, glyphs=glyphs)
-        for row in reversed(range(_ROWS)):
-            yield frame.line(labels.get(row, ""), [_cell(c, row, scale, glyphs) for c in columns])
-        for flag in (*doubtful_flags(all_flags), *other_flags(sorted(all_flags))):
-            cells = [any(flag in dot.flags for dot in column) for column in columns]
-            if any(cells):
-                marks = [(_RAISED if cell else " ", CAUTION) for cell in cells]
-                yield frame.line(printable(flag), marks)
-        yield frame.ends(noun, first, first + sum(map(len, columns)) - 1, len(columns))
+    share = math.ceil(len(dots) / available)
+    columns = [dots[first : first + share] for first in range(0, len(dots), share)]
+    gap = " " * (2 * len(columns) <= available)
+
+    def axis(label: str, cells: Iterable[Span]) -> Line:
+        text = fill(cut(label, gutter, glyphs.ellipsis), gutter, right=True)
+        spans = [(f"{sign}{gap}", markup) for sign, markup in cells]
+        return line_of([(f"{text} {glyphs.axis} ", PLAIN), *spans])
+
+    for row in reversed(range(_ROWS)):
+        yield axis(labels.get(row, ""), [_cell(dots, row, scale, glyphs) for dots in columns])
+    for flag in flags:
+        raised = [any(flag in dot.flags for dot in dots) for dots in columns]
+        yield axis(printable(flag), [(_RAISED if here else " ", CAUTION) for here in raised])
+    last = f"{len(dots)}".rjust((len(columns) - 1) * (1 + len(gap)))
+    numbers = f"1{last if len(last) > 1 else f' {last}'}" if len(dots) > 1 else "1"
+    yield ((f"{fill(noun, gutter, right=True)}   {numbers}", PLAIN),)
     for text in scale.outside(dots, noun, unit, glyphs):
         yield from marked(wrapped(text, total), CAUTION)
 
@@ -144,22 +149,9 @@ class _Scale:
                 yield f"{sign} {counted(count, noun)} {verb} {direction} the plot, {reach} {end}"
 
 
-_Column = tuple[Dot, ...]
-
-
-def _panels(dots: Sequence[Dot], available: int) -> Iterator[tuple[int, list[_Column]]]:
-    """Index of the first dot, and columns, of each panel."""
-    if len({dot.sign for dot in dots}) == 1:
-        share = math.ceil(len(dots) / available)
-        yield 1, [tuple(dots[at : at + share]) for at in range(0, len(dots), share)]
-        return
-    for first_dot in range(0, len(dots), available):
-        yield first_dot + 1, [(dot,) for dot in dots[first_dot : first_dot + available]]
-
-
-def _cell(column: _Column, row: int, scale: _Scale, glyphs: Glyphs) -> Span:
-    """Cell of a column in a row; out-of-range values are arrows at the edge."""
-    dots_here = [dot for dot in column if scale.row(dot.value) == row]
+def _cell(dots: Sequence[Dot], row: int, scale: _Scale, glyphs: Glyphs) -> Span:
+    """Cell of a column's dots in a row; out-of-range values are arrows at the edge."""
+    dots_here = [dot for dot in dots if scale.row(dot.value) == row]
     if not dots_here:
         return " ", PLAIN
     dot = dots_here[-1]
@@ -169,25 +161,3 @@ def _cell(column: _Column, row: int, scale: _Scale, glyphs: Glyphs) -> Span:
     elif dot.value in scale.below_range:
         sign = _BELOW
     return sign, _MARKUP[dot.sign]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Frame:
-    gutter: int
-    step: int
-    glyphs: Glyphs
-
-    def line(self, label: str, cells: Sequence[Span]) -> Line:
-        """Axis label followed by the cells, merging spans of equal markup."""
-        label_text = fill(cut(label, self.gutter, self.glyphs.ellipsis), self.gutter, right=True)
-        spans: list[Span] = [(f"{label_text} {self.glyphs.axis} ", PLAIN)]
-        spaced = [(text + " " * (self.step - 1), markup) for text, markup in cells]
-        return line_of(spans + spaced)
-
-    def ends(self, noun: str, first: int, last: int, columns: int) -> Line:
-        """Numbers of the first and last dot, below the plot."""
-        numbers = str(first)
-        if last > first:
-            gap = (columns - 1) * self.step + 1 - len(numbers) - len(str(last))
-            numbers += f"{' ' * max(gap, 1)}{last}"
-        return ((f"{fill(noun, self.gutter, right=True)}   {numbers}", PLAIN),)

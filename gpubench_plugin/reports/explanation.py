@@ -6,15 +6,12 @@ empty sections are left out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
-from gpubench_plugin.compare.matched_metrics import value_of
-from gpubench_plugin.core.format import plural
 from gpubench_plugin.core.quality_flags import MEANINGS, doubtful_flags, other_flags
-from gpubench_plugin.core.records import FactDifference, Result, Verdict
+from gpubench_plugin.core.records import Verdict
 from gpubench_plugin.reports.dot_plot import Dot, Sign, dot_lines
 from gpubench_plugin.reports.markup import BOLD, GOOD, PLAIN, Line, marked
 from gpubench_plugin.reports.table import column, lines, wrapped
@@ -22,21 +19,17 @@ from gpubench_plugin.reports.text import Glyphs, printable, width
 from gpubench_plugin.reports.verdicts import (
     change_text,
     colour,
-    difference_text,
     interval_text,
     kind_text,
 )
 
 Role = Literal["base", "head", "pinned run", "earlier run", "this run", "round", "launch"]
 
+# Of roles whose dots are not hollow.
 _SIGNS: Final[Mapping[Role, Sign]] = {
-    "base": "hollow",
     "head": "filled",
     "pinned run": "diamond",
-    "earlier run": "hollow",
     "this run": "filled",
-    "round": "hollow",
-    "launch": "hollow",
 }
 
 
@@ -48,13 +41,6 @@ class PlotPoint:
     role: Role
     values: Mapping[str, float]
     flags: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, result: Result, metrics: Iterable[str], *, label: str, role: Role) -> PlotPoint:
-        """Build from the values that `result` is judged by, of the `metrics` that it has."""
-        values = {metric: value_of(result, metric) for metric in metrics}
-        present = {metric: value for metric, value in values.items() if value is not None}
-        return cls(label=label, role=role, values=present, flags=result.flags)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +79,6 @@ class Explanation:
     looks: tuple[LookVerdicts, ...] = ()
     facts: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
-    environment_differences: tuple[FactDifference, ...] = ()
     notes: tuple[str, ...] = ()
     advice: tuple[Recommendation, ...] = ()
 
@@ -111,59 +96,16 @@ def explanation_lines(explanation: Explanation, total: int, glyphs: Glyphs) -> I
     yield from _verdicts(explanation, total)
     for metric, unit in explanation.units.items():
         yield from _plot(explanation, metric, unit, total, glyphs)
-    differences = [difference_text(d, glyphs) for d in explanation.environment_differences]
-    roles = {point.role for point in explanation.points}
-    is_measurement = explanation.noun == "round" or "launch" in roles
     for title, body in {
         "flags": _text(_meanings(explanation.points), total),
         "looks, recomputed from the recorded launches": _looks(explanation.looks, total, glyphs),
         "based on": _text(explanation.facts, total),
         "launches not judged": _text(explanation.unused, total),
-        "environment differences": _text(differences, total),
         "notes": _text(explanation.notes, total),
-        "to narrow it down" if is_measurement else "to reach a decision": _advice(
-            explanation.advice, total
-        ),
+        "what helps": _advice(explanation.advice, total),
     }.items():
         if section := [*body]:
             yield from ((), *marked(wrapped(title, total), BOLD), *section)
-
-
-def explanation_as_json(explanation: Explanation) -> dict[str, Any]:
-    """The explanation as JSON; effects and intervals are fractions."""
-    return {
-        "benchmark": explanation.benchmark,
-        "subject": explanation.subject,
-        "verdicts": [_verdict_as_json(verdict) for verdict in explanation.verdicts],
-        "limits": explanation.limits,
-        "units": explanation.units,
-        plural(explanation.noun): [*map(vars, explanation.points)],
-        "looks": [
-            {"pairs": look.pairs, "verdicts": [*map(_verdict_as_json, look.verdicts)]}
-            for look in explanation.looks
-        ],
-        "facts": explanation.facts,
-        "unused": explanation.unused,
-        "environment_differences": [*map(vars, explanation.environment_differences)],
-        "notes": explanation.notes,
-        "advice": [*map(vars, explanation.advice)],
-    }
-
-
-def _verdict_as_json(verdict: Verdict) -> dict[str, Any]:
-    return {
-        "metric": verdict.metric,
-        "verdict": verdict.kind,
-        "method": verdict.method,
-        "effect": verdict.effect,
-        "interval": verdict.interval
-        and [end if math.isfinite(end) else None for end in verdict.interval],
-        "limit": verdict.limit,
-        "reason": verdict.reason,
-        "parts": [_verdict_as_json(part) for part in split_verdict(verdict)]
-        if verdict.parts
-        else [],
-    }
 
 
 def _text(texts: Iterable[str], total: int) -> Iterator[Line]:
@@ -190,15 +132,14 @@ def _plot(
     if not points:
         return
     yield ()
-    roles = {point.role for point in points}
-    signs = {role: str(getattr(glyphs, sign)) for role, sign in _SIGNS.items() if role in roles}
-    legend = "  ".join(f"{sign} {role}" for role, sign in signs.items())
+    signs = {point.role: _SIGNS.get(point.role, "hollow") for point in points}
+    legend = "  ".join(f"{getattr(glyphs, sign)} {role}" for role, sign in sorted(signs.items()))
     heading = printable(f"{metric} of each {explanation.noun} in time order:")
     fits_on_one_line = width(heading) + 1 + width(legend) <= total
     for text in [f"{heading} {legend}"] if fits_on_one_line else [heading, legend]:
         yield from marked(wrapped(text, total), BOLD)
     dots = [
-        Dot(value=point.values[metric], sign=_SIGNS[point.role], flags=point.flags)
+        Dot(value=point.values[metric], sign=signs[point.role], flags=point.flags)
         for point in points
     ]
     yield from dot_lines(dots, unit, explanation.noun, total, glyphs)
@@ -211,8 +152,6 @@ def _meanings(points: Sequence[PlotPoint]) -> Iterator[str]:
 
 
 def _looks(looks: Sequence[LookVerdicts], total: int, glyphs: Glyphs) -> Iterator[Line]:
-    if not looks:
-        return iter(())
     rows = [
         (look.pairs, part)
         for look in looks
@@ -230,7 +169,7 @@ def _looks(looks: Sequence[LookVerdicts], total: int, glyphs: Glyphs) -> Iterato
             numeric=True,
         ),
     ]
-    return marked(lines(table, total, glyphs))
+    return marked(lines(table, total, glyphs) if rows else [])
 
 
 def _advice(advice: Sequence[Recommendation], total: int) -> Iterator[Line]:

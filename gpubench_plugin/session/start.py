@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.bench.adoption.adopter import AdoptionPlugin
+from gpubench_plugin.bench.adoption import AdoptionPlugin
 from gpubench_plugin.bench.refusals import refusal
 from gpubench_plugin.config.parametrization import fixture_names, is_adopted
 from gpubench_plugin.config.resolve_case import CaseFactory, check_marks

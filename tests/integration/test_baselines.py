@@ -292,8 +292,8 @@ def test_history_shows_where_the_level_changed(shell: Shell, registry: bool) -> 
     assert run_id(43) not in shell.out
 
     first, second = _series(shell, MLP)
-    (point,) = first["change_points"]
-    assert (point["index"], point["run_id"]) == (25, run_id(25))
+    (point,) = first["changes"]
+    assert (point["index"], point["point"]["run_id"]) == (25, run_id(25))
     assert point["change"] == pytest.approx(0.05, abs=0.01)
     assert [p["value"] for p in second["points"]] == [0.030] * 3
     assert _series(shell, MLP, "--branch=", "-n1")[0]["points"][0]["branch"] == "feature"
@@ -307,7 +307,7 @@ def test_history_shows_where_the_level_changed(shell: Shell, registry: bool) -> 
 def _series(shell: Shell, *arguments: str) -> list[dict[str, Any]]:
     """The series of the one benchmark that is named."""
     (history,) = shell.json("history", *arguments)["histories"]
-    series: list[dict[str, Any]] = history["series"]
+    series: list[dict[str, Any]] = history["segments"]
     return series
 
 

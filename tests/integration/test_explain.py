@@ -82,7 +82,7 @@ def test_of_a_run_that_could_be_compared_with_nothing_its_rounds_are_shown(
     assert code == 0
     assert "no baseline: there is no run to compare with" in page
     assert "based on\n  step_time_s: median 10.00 ms" in page
-    assert "to narrow it down" in page
+    assert "what helps" in page
 
 
 def test_a_comparison_is_named_by_id_folder_or_last(
@@ -104,7 +104,7 @@ def test_what_cannot_be_explained_is_one_message(
     shell: Shell, results: Path, tmp_path: Path
 ) -> None:
     """Nothing there, several, unknown benchmarks, formats, and broken files; exit code 2 or 4."""
-    assert shell("last", "mlp")[2] == (f"gpubench: last: {results} has 0 runs\n")
+    assert shell("last", "mlp")[2].startswith(f"gpubench: last: {results} has 0 runs")
     directory = write_run(results, 0, {MLP: 0.010, RESNET: 0.020})
     for arguments, message in (
         (("last", "train"), f"'train' matches 2 benchmarks of the run {run_id(0)}"),

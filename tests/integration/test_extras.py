@@ -31,6 +31,6 @@ def test_history_looks_for_no_changes(
     assert "no change of level" not in out
     assert main(["history", "test_a", "--branch=", "--format=json"]) == 0
     (history,) = json.loads(capsys.readouterr().out)["histories"]
-    (series,) = history["series"]
-    assert (series["change_points"], len(series["points"])) == (None, 20)
+    (series,) = history["segments"]
+    assert (series["changes"], len(series["points"])) == (None, 20)
     assert main(["history", "test_a", "--branch=", "--format=csv"]) == 0

@@ -96,7 +96,7 @@ def _tries(flags: Bools, *, repeating: bool) -> list[Attempt]:
         for pair in range(looked + 1, looked + LOOK + 1):
             tries.append(_attempt(pair, flags[len(tries)]))
         while repeating and (again := pair_to_remeasure(tries, judged_up_to=looked)):
-            tries.append(_attempt(again, flags[len(tries)]))
+            tries.append(_attempt(again.pair, flags[len(tries)]))
     return tries
 
 
@@ -107,4 +107,5 @@ def _counting(tries: list[Attempt]) -> list[int]:
 
 
 def _attempt(pair: int, flags: Bools) -> Attempt:
-    return Attempt(pair=pair, base=bool(flags[0]), head=bool(flags[1]))
+    base, head = (("contended",) * bool(flag) for flag in flags)
+    return Attempt(pair=pair, base=base, head=head)

@@ -19,7 +19,7 @@ from gpubench_plugin.cli.ab.preflight import python_version
 from gpubench_plugin.cli.ab.progress import Progress
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.runner import ComparisonRunner
-from gpubench_plugin.cli.ab.sides import Side, SideName, Source, prepare_side, resolve_source
+from gpubench_plugin.cli.ab.sides import Side, SideName, resolve_side
 from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
 from gpubench_plugin.cli.ab.workspaces import Workspace, temporary_workspace
@@ -35,7 +35,7 @@ from gpubench_plugin.results.run_directory import new_run_id
 if TYPE_CHECKING:
     from gpubench_plugin.reports.formats.base import Format
 
-Sources = Mapping[SideName, Source]
+Sides = Mapping[SideName, Side]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,15 +55,15 @@ class ComparisonResult:
     advice: str = ""
 
 
-def resolve_sources(request: Request) -> Sources:
+def resolve_sides(request: Request) -> Sides:
     """Both sides as they are now; raises UsageProblem."""
     cwd, repository = request.here, Repository.containing(request.here)
-    base = resolve_source("base", request.base, request.base_python, cwd=cwd, repository=repository)
-    head = resolve_source("head", request.head, request.head_python, cwd=cwd, repository=repository)
+    base = resolve_side("base", request.base, request.base_python, cwd=cwd, repository=repository)
+    head = resolve_side("head", request.head, request.head_python, cwd=cwd, repository=repository)
     return {"base": base, "head": head}
 
 
-def new_state(results_dir: Path, request: Request, sources: Sources) -> State:
+def new_state(results_dir: Path, request: Request, sides: Sides) -> State:
     """Start a new comparison in its own folder below ``<results>/ab``.
 
     A .gitignore there keeps results out of the uncommitted changes. Raises ResultsError.
@@ -79,7 +79,7 @@ def new_state(results_dir: Path, request: Request, sources: Sources) -> State:
     state = State(
         folder=folder,
         request=request.to_json(),
-        identity={name: source.identity() for name, source in sources.items()},
+        identity={name: side.identity() for name, side in sides.items()},
         seed=secrets.randbits(32),
     )
     state.write()
@@ -97,19 +97,17 @@ def load_state(folder: Path) -> tuple[State, Request]:
     return state, Request.from_json(state.request, f"{state.folder}: the stored request")
 
 
-def compare(
-    state: State, request: Request, sources: Sources, progress: Progress
-) -> ComparisonResult:
+def compare(state: State, request: Request, sides: Sides, progress: Progress) -> ComparisonResult:
     """Measure what is missing in `state` and judge; files are left only in its folder.
 
     Raises:
-        UsageProblem: bad input, or the `sources` are not those of `state`.
+        UsageProblem: bad input, or the `sides` are not those of `state`.
         NothingComparable: pytest selected no benchmark.
         ResultsError: launches fail, or a file cannot be written.
     """
-    state.require_same({name: source.identity() for name, source in sources.items()})
+    state.require_same({name: side.identity() for name, side in sides.items()})
     repository = Repository.containing(request.here)
-    own_repository = _own_repository(sources, repository)
+    own_tree = _own_tree(sides, repository)
     try:
         with (
             state.locked(),
@@ -118,14 +116,18 @@ def compare(
         ):
             state.request = request.to_json()
             state.write()
-            launcher = PytestProcess(request.arguments, workspace=space, repository=own_repository)
-            sides, notes = _check_out(sources, request.here, space, repository)
+            launcher = PytestProcess(
+                arguments=request.arguments, workspace=space, repository=own_tree
+            )
+            notes: list[str] = []
+            if repository is not None:
+                sides = _check_out(sides, request.here.relative_to(repository.top), space, notes)
             pythons = {n: python_version(s, launcher.environment(s)) for n, s in sides.items()}
             runner = ComparisonRunner(
-                state,
-                request,
-                sides,
-                repository=own_repository,
+                state=state,
+                request=request,
+                sides=sides,
+                repository=own_tree,
                 launcher=launcher,
                 progress=progress,
             )
@@ -134,7 +136,7 @@ def compare(
             finally:
                 progress.clear()
             if request.exempt_facts:
-                notes += [f"{n}: Python {pythons[n]}, {s.source.python}" for n, s in sides.items()]
+                notes += [f"{n}: Python {pythons[n]}, {s.python}" for n, s in sides.items()]
             return _result(state, request, runner, tracker, notes)
     except OSError as error:
         label = f"{error.filename}: " if error.filename else ""
@@ -180,27 +182,25 @@ def resume_command(folder: Path, pairs: int | None = None) -> str:
 
 
 def _check_out(
-    sources: Sources, here: Path, space: Workspace, repository: Repository | None
-) -> tuple[dict[SideName, Side], list[str]]:
-    """Both sides in their trees, with warnings on incomplete checkouts."""
-    subdirectory = here.relative_to(repository.top) if repository else Path()
-    sides: dict[SideName, Side] = {}
-    notes: list[str] = []
-    for name, source in sources.items():
-        tree = source.folder or space.tree(name)
-        if source.folder is None and source.repository is not None and source.commit is not None:
-            source.repository.check_out(source.commit, tree)
-            notes += [f"{name}: {warning}" for warning in source.repository.incomplete_parts(tree)]
-        sides[name] = prepare_side(source, tree=tree, subdirectory=subdirectory)
-    return sides, notes
+    sides: Sides, subdirectory: Path, space: Workspace, notes: list[str]
+) -> dict[SideName, Side]:
+    """Both sides in their trees; warnings on incomplete checkouts are added to `notes`."""
+    ready: dict[SideName, Side] = {}
+    for name, side in sides.items():
+        ready[name] = side
+        if side.code is None and side.repository is not None:
+            tree = space.tree(name)
+            ready[name] = side.checked_out(tree, subdirectory)
+            notes += [f"{name}: {warning}" for warning in side.repository.incomplete_parts(tree)]
+    return ready
 
 
-def _own_repository(sources: Sources, repository: Repository | None) -> Path | None:
-    """The user's repository, if one of the sides is a state of it."""
+def _own_tree(sides: Sides, repository: Repository | None) -> Path | None:
+    """Top of the user's working tree, if one of the sides is a state of its repository."""
     if repository is None:
         return None
-    folders = {source.folder for source in sources.values()}
-    return None if folders.isdisjoint({None, repository.top}) else repository.top
+    is_own = any(side.code is None or side.tree == repository.top for side in sides.values())
+    return repository.top if is_own else None
 
 
 VERDICTS: Final = "verdicts.json"

@@ -31,17 +31,19 @@ Cause = Literal["machine", "base", "head", "always"]
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One attempt at a pair: which sides' launches were disturbed."""
+    """One attempt at a pair: the machine's flags of a disturbed launch of each side."""
 
     pair: int
-    base: bool
-    head: bool
+    base: tuple[str, ...] = ()
+    head: tuple[str, ...] = ()
 
 
-def is_disturbed(run: Run, ids: Collection[str]) -> bool:
-    """Whether at least half of the benchmarks `ids` raised a machine flag in that launch."""
-    flagged = sum(bool(machine_flags(run.results[i].flags)) for i in ids if i in run.results)
-    return flagged > 0 and 2 * flagged >= len(ids)
+def disturbing_flags(run: Run, ids: Collection[str]) -> tuple[str, ...]:
+    """The machine's flags in a launch, if at least half of the benchmarks `ids` raised one."""
+    raised = [machine_flags(run.results[i].flags) for i in ids if i in run.results]
+    if 2 * sum(map(bool, raised)) < len(ids):
+        return ()
+    return tuple(name for name in MACHINE_FLAGS if any(name in flags for flags in raised))
 
 
 def disturbance_cause(attempts: Sequence[Attempt]) -> Cause | None:
@@ -51,20 +53,20 @@ def disturbance_cause(attempts: Sequence[Attempt]) -> Cause | None:
     twice to none, four times to one, six to two, and so on.
     """
     counts: dict[SideName, int] = {
-        "base": sum(attempt.base for attempt in attempts),
-        "head": sum(attempt.head for attempt in attempts),
+        "base": sum(bool(attempt.base) for attempt in attempts),
+        "head": sum(bool(attempt.head) for attempt in attempts),
     }
     more_disturbed, less_disturbed = sorted(SIDES, key=lambda side: -counts[side])
     if not counts[more_disturbed]:
         return None
     if counts[more_disturbed] > 2 * counts[less_disturbed] + 1:
         return more_disturbed
-    disturbed = sum(attempt.base or attempt.head for attempt in attempts)
+    disturbed = sum(bool(attempt.base or attempt.head) for attempt in attempts)
     return "always" if 2 * disturbed > len(attempts) else "machine"
 
 
-def pair_to_remeasure(attempts: Sequence[Attempt], *, judged_up_to: int) -> int | None:
-    """The pair to remeasure before the next look, or None.
+def pair_to_remeasure(attempts: Sequence[Attempt], *, judged_up_to: int) -> Attempt | None:
+    """The disturbed pair to remeasure before the next look, or None.
 
     The last attempt of each pair counts; pairs up to `judged_up_to` are final.
     """
@@ -72,8 +74,8 @@ def pair_to_remeasure(attempts: Sequence[Attempt], *, judged_up_to: int) -> int 
     remeasured = len(attempts) - len(pairs)
     if remeasured >= len(pairs) // _ONE_IN or disturbance_cause(attempts) != "machine":
         return None
-    disturbed = (attempt.pair for attempt in pairs.values() if attempt.base or attempt.head)
-    return next((pair for pair in disturbed if pair > judged_up_to), None)
+    disturbed = (attempt for attempt in pairs.values() if attempt.base or attempt.head)
+    return next((attempt for attempt in disturbed if attempt.pair > judged_up_to), None)
 
 
 def may_hide_slow_launches(attempts: Sequence[Attempt]) -> bool:
@@ -85,23 +87,20 @@ def may_hide_slow_launches(attempts: Sequence[Attempt]) -> bool:
     return was_remeasured and not any(attempt.base for attempt in attempts)
 
 
-def disturbance_notes(
-    launches: Mapping[SideName, Sequence[Run]], attempts: Sequence[Attempt]
-) -> Iterator[str]:
+def disturbance_notes(attempts: Sequence[Attempt]) -> Iterator[str]:
     """Counts of disturbed launches, also of replaced pairs, with flags and remedies."""
-    disturbed = {
-        side: [run for run in runs if is_disturbed(run, run.results)]
-        for side, runs in launches.items()
+    disturbed: dict[SideName, list[tuple[str, ...]]] = {
+        "base": [attempt.base for attempt in attempts if attempt.base],
+        "head": [attempt.head for attempt in attempts if attempt.head],
     }
     counts = Counter(
-        name
-        for runs in disturbed.values()
-        for run in runs
-        for name in raised_flags(run, run.results)
+        name for launches in disturbed.values() for flags in launches for name in flags
     )
     if not counts:
         return
-    sides = ", ".join(f"{s} {len(disturbed[s])} of {len(launches[s])}" for s in SIDES)
+    sides = ", ".join(
+        f"{side} {len(flags)} of {len(attempts)}" for side, flags in disturbed.items()
+    )
     flags = ", ".join(f"{name} {counts[name]}" for name in MACHINE_FLAGS if counts[name])
     yield f"disturbed launches: {sides} ({flags}); {_remeasured_text(attempts)}"
     remedies = dict.fromkeys(_REMEDIES[name] for name in MACHINE_FLAGS if counts[name])
@@ -114,12 +113,6 @@ _REMEDIES: Final[Mapping[str, str]] = {
     DESCHEDULED: "close other programs, or measure with fewer threads (--distributed.threads)",
     SUSPENDED: "do not suspend the launches or the machine",
 }
-
-
-def raised_flags(run: Run, ids: Collection[str]) -> list[str]:
-    """The machine's flags of those benchmarks in a launch, each once."""
-    raised = {name for i in ids if i in run.results for name in machine_flags(run.results[i].flags)}
-    return [name for name in MACHINE_FLAGS if name in raised]
 
 
 def _remeasured_text(attempts: Sequence[Attempt]) -> str:

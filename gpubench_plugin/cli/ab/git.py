@@ -33,25 +33,15 @@ class Repository:
         commit = f"{ref}^{{commit}}"
         return _git(self.top, "rev-parse", "--verify", "--quiet", "--end-of-options", commit)
 
-    def resolve_commit(self, ref: str, option: str) -> str:
-        """Resolve `ref` to a commit.
-
-        Raises:
-            UsageProblem: there is none; the message suggests the nearest name.
-        """
-        commit = self.commit(ref)
-        if commit is not None:
-            return commit
-        hint = suggest(ref, self._names())
+    def unknown_ref(self, ref: str, option: str) -> UsageProblem:
+        """Error for a `ref` that is no commit, with the nearest name."""
+        names = (_git(self.top, "for-each-ref", "--format=%(refname:short)") or "").split()
+        hint = suggest(ref, names)
         if _git(self.top, "rev-parse", "--is-shallow-repository") == "true":
             hint += "; this clone is shallow: fetch the missing history first"
-        raise UsageProblem(
+        return UsageProblem(
             f"{option}: {ref!r} is neither a folder nor a commit, branch or tag of {self.top}{hint}"
         )
-
-    def _names(self) -> list[str]:
-        kinds = ("refs/heads", "refs/tags", "refs/remotes")
-        return (_git(self.top, "for-each-ref", "--format=%(refname:short)", *kinds) or "").split()
 
     def head(self) -> str | None:
         """The commit that the worktree is based on; None before the first one."""
@@ -80,10 +70,10 @@ class Repository:
         command = (*settings, "worktree", "add", "--lock", "--detach", os.fspath(folder), commit)
         try:
             _run(self.top, *command)
-        except subprocess.CalledProcessError as error:
-            raise ResultsError(f"git {' '.join(command)}: {last_error_line(error)}") from error
         except (OSError, subprocess.SubprocessError) as error:
-            raise ResultsError(f"git {' '.join(command)}: {error}") from error
+            said = (getattr(error, "stderr", None) or b"").decode("utf-8", "replace").strip()
+            reason = said.rpartition("\n")[2] or error
+            raise ResultsError(f"git {' '.join(command)}: {reason}") from error
 
     def incomplete_parts(self, tree: Path) -> list[str]:
         """Describe what the worktree `tree` lacks: submodules and LFS files."""
@@ -100,11 +90,9 @@ def remove_worktrees(common: Path, trees: Iterable[Path]) -> bool:
 
     Also of trees whose folders are gone. Returns whether none of them is registered any more.
     """
-    registered = _worktrees(common)
-    for tree in trees:
-        if registered is not None and tree in registered:
-            # git takes --force twice for a locked worktree.
-            _git(common, "worktree", "remove", "--force", "--force", os.fspath(tree))
+    for tree in (_worktrees(common) or frozenset()) & {*trees}:
+        # git takes --force twice for a locked worktree.
+        _git(common, "worktree", "remove", "--force", "--force", os.fspath(tree))
     remaining = _worktrees(common)
     return remaining is not None and remaining.isdisjoint(trees)
 
@@ -116,12 +104,6 @@ def _worktrees(common: Path) -> frozenset[Path] | None:
         return None
     lines = (line.partition(" ") for line in output.split("\n"))
     return frozenset(Path(folder) for key, _, folder in lines if key == "worktree")
-
-
-def last_error_line(error: subprocess.CalledProcessError) -> str:
-    """Last line of a failed process's standard error."""
-    lines = error.stderr.decode("utf-8", "replace").strip().splitlines()
-    return lines[-1] if lines else "no error message"
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from subprocess import STDOUT
 from time import monotonic
@@ -13,6 +13,7 @@ from typing import Final
 
 from gpubench_plugin.cli.ab import launch_plugin
 from gpubench_plugin.cli.ab.sides import Side
+from gpubench_plugin.cli.ab.state import LaunchOutcome
 from gpubench_plugin.cli.ab.workspaces import Workspace
 from gpubench_plugin.environment import child_process
 from gpubench_plugin.environment.code import HOOK_VARIABLES
@@ -31,20 +32,6 @@ _DROPPED: Final = HOOK_VARIABLES | {
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchOutcome:
-    """Outcome of a launch; `error` is empty if it ended normally, whatever its tests did.
-
-    `run` is its run directory, None without benchmarks. `usage_error`: pytest rejected its
-    arguments. `last_lines` are the end of its output.
-    """
-
-    seconds: float
-    run: Path | None = None
-    error: str = ""
-    usage_error: bool = False
-    last_lines: tuple[str, ...] = ()
-
-
 class PytestProcess:
     """pytest with the same `arguments` on either side, in a fresh process for each launch.
 
@@ -52,18 +39,10 @@ class PytestProcess:
     side's tree.
     """
 
-    def __init__(
-        self,
-        arguments: Sequence[str],
-        *,
-        workspace: Workspace,
-        repository: Path | None,
-        environ: Mapping[str, str] = os.environ,
-    ):
-        self._arguments = tuple(arguments)
-        self._workspace = workspace
-        self._repository = repository
-        self._environ = environ
+    arguments: Sequence[str]
+    workspace: Workspace
+    repository: Path | None
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     def command(self, side: Side, folder: Path, rounds: Path | None = None) -> list[str]:
         """Command line of a launch, using only option names that no other plugin can own."""
@@ -73,43 +52,43 @@ class PytestProcess:
             *([] if rounds is None else [f"--gpubench-set=measure.rounds_file={rounds}"]),
             *self._own_caches(side),
         ]
-        return [side.source.python, "-m", "pytest", *self._arguments, "-p", _PROBE, *options]
+        return [side.python, "-m", "pytest", *self.arguments, "-p", _PROBE, *options]
 
     def _own_caches(self, side: Side) -> list[str]:
         """Options that move the caches of pytest and pytest-benchmark out of the tree."""
-        joined_arguments = " ".join(self._arguments)
+        joined_arguments = " ".join(self.arguments)
         caches = []
         if "no:cacheprovider" not in joined_arguments:
-            caches += ["-o", f"cache_dir={self._workspace.path / f'pytest-cache-{side.name}'}"]
+            caches += ["-o", f"cache_dir={self.workspace.path / f'pytest-cache-{side.name}'}"]
         if "no:benchmark" not in joined_arguments and "--benchmark-storage" not in joined_arguments:
-            caches.append(f"--benchmark-storage=file://{self._workspace.path / 'benchmarks'}")
+            caches.append(f"--benchmark-storage=file://{self.workspace.path / 'benchmarks'}")
         return caches
 
     def environment(self, side: Side) -> dict[str, str]:
         """The user's environment with the code of `side` first on the path."""
-        inherited = {k: v for k, v in self._environ.items() if k not in _DROPPED}
+        inherited = {k: v for k, v in self.environ.items() if k not in _DROPPED}
         path = [*side.import_roots(), self._probe_folder(), *self._user_python_path(side)]
         return {
             **inherited,
             "PYTHONPATH": os.pathsep.join(dict.fromkeys(map(str, path))),
             # Of both sides: it is keyed by the path of the source.
-            "PYTHONPYCACHEPREFIX": str(self._workspace.path / "pycache"),
+            "PYTHONPYCACHEPREFIX": str(self.workspace.path / "pycache"),
             "GPUBENCH_AB_PARENT": str(os.getpid()),
             "GPUBENCH_AB_TREE": str(side.tree),
         }
 
     def _probe_folder(self) -> Path:
         """Folder of a private copy of the probe plugin, made on first use."""
-        file = self._workspace.path / "probe" / f"{_PROBE}.py"
+        file = self.workspace.path / "probe" / f"{_PROBE}.py"
         if not file.exists():
             file.parent.mkdir(parents=True)
             shutil.copyfile(launch_plugin.__file__, file)
         return file.parent
 
     def _user_python_path(self, side: Side) -> list[Path]:
-        entries = filter(None, self._environ.get("PYTHONPATH", "").split(os.pathsep))
+        entries = filter(None, self.environ.get("PYTHONPATH", "").split(os.pathsep))
         paths = [Path(os.path.abspath(entry)) for entry in entries]  # noqa: PTH100 # keeps links
-        repository = self._repository
+        repository = self.repository
         return [
             side.tree / path.relative_to(repository)
             if repository and path.is_relative_to(repository)
@@ -156,19 +135,18 @@ def _outcome(folder: Path, code: int | None, seconds: float, timeout_s: float) -
     """Outcome of the launch in `folder`; the `code` is None after the timeout."""
     runs = sorted((folder / "results").glob("*/*/metrics.jsonl"))
     run = runs[-1].parent if runs else None
-    error = ""
+    problem = ""
     if code is None:
-        error = f"timed out after {timeout_s:.0f} s and was killed (--launch-timeout)"
+        problem = f"timed out after {timeout_s:.0f} s and was killed (--launch-timeout)"
     elif code < 0:
-        error = child_process.code_text(code)
+        problem = child_process.code_text(code)
     elif run is not None and not (run / "summary.json").exists():
-        error = f"exited with code {code} before its run was complete"
+        problem = f"exited with code {code} before its run was complete"
     elif run is None and code not in {0, 1, _NO_TESTS}:
-        error = f"exited with code {code} before any benchmark ran"
+        problem = f"exited with code {code} before any benchmark ran"
     return LaunchOutcome(
         seconds=seconds,
-        run=run,
-        error=error,
+        run="" if run is None else str(run.relative_to(folder)),
+        problem=problem,
         usage_error=run is None and code == _USAGE_ERROR,
-        last_lines=child_process.last_lines(folder / "output.txt"),
     )

@@ -95,7 +95,7 @@ def python_version(side: Side, environ: Mapping[str, str]) -> str:
     Raises:
         UsageProblem: it does not respond, or has no pytest or no gpubench.
     """
-    python, option = side.source.python, f"--{side.name}-python"
+    python, option = side.python, f"--{side.name}-python"
     try:
         facts = facts_of([python, "-c", _QUERY], environ, cwd=side.folder)
         version, missing = str(facts["python"]), list(facts["missing"])

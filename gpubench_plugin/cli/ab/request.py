@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
@@ -72,34 +72,23 @@ class Request:
             )
         if pairs is None:
             return replace(self, time_s=time_s)
-        return replace(self, pairs=check_pairs(pairs), until_decided=False, time_s=time_s)
+        return replace(self, pairs=pairs, until_decided=False, time_s=time_s)
 
     def options(self) -> list[str]:
         """Command-line options that reproduce the request, from ``--base`` on, without secrets."""
-        sides = {
-            "base": self.base,
-            "head": self.head,
-            "base-python": self.base_python,
-            "head-python": self.head_python,
+        default = Request(here=self.here, base="")
+        given = {
+            name: value
+            for name in _OPTIONS
+            if (value := getattr(self, name)) != getattr(default, name)
         }
+        if self.time_s is not None:
+            given["time"] = f"{self.time_s:.0f}s"
         return [
-            *(f"--{name}={value}" for name, value in sides.items() if value is not None),
-            *self._duration_options(),
+            *(_option(name, value) for name, value in given.items()),
             *(f"--limit={metric}={limit}" for metric, limit in self.limits.items()),
-            *([] if self.limits_from == "base" else [f"--limits-from={self.limits_from}"]),
-            *(["--allow-incomparable"] if self.allow_incomparable else []),
             *("--", *redacted_command(self.arguments)),
         ]
-
-    def _duration_options(self) -> Iterator[str]:
-        if self.until_decided:
-            yield "--until-decided"
-        elif self.pairs != PAIRS:
-            yield f"--pairs={self.pairs}"
-        if self.time_s is not None:
-            yield f"--time={format_duration(self.time_s)}"
-        if self.unchanged_from != UNCHANGED_FROM:
-            yield f"--unchanged-from={self.unchanged_from}"
 
     @property
     def max_pairs(self) -> int:
@@ -124,11 +113,24 @@ class Request:
         return ("python.", "torch.", "packages.")
 
 
-def check_pairs(pairs: int) -> int:
-    """Validate the number of pairs, a multiple of five; raises UsageProblem."""
+# Fields that are the options of their names.
+_OPTIONS: Final = (
+    *("base", "head", "base_python", "head_python", "until_decided", "pairs"),
+    *("unchanged_from", "limits_from", "allow_incomparable"),
+)
+
+
+def _option(name: str, value: object) -> str:
+    option = f"--{name.replace('_', '-')}"
+    return option if value is True else f"{option}={value}"
+
+
+def parse_pairs(text: str) -> int:
+    """Parse the number of pairs, a multiple of five; raises UsageProblem."""
+    pairs = int(text) if text.isdecimal() else 0
     if pairs < LOOK or pairs % LOOK:
         raise UsageProblem(
-            f"--pairs={pairs}: not allowed; allowed: {LOOK}, {2 * LOOK}, {3 * LOOK} and so "
+            f"--pairs={text}: not allowed; allowed: {LOOK}, {2 * LOOK}, {3 * LOOK} and so "
             "on, since results are checked after every five pairs"
         )
     return pairs
@@ -147,14 +149,6 @@ def parse_duration(text: str) -> float:
             f"--time={text}: not a duration; allowed: for example 90s, 20m, 2h or 1h30m"
         )
     return total
-
-
-def format_duration(seconds: float) -> str:
-    """Format a duration as :func:`parse_duration` parses it: ``1h30m``."""
-    minutes, remaining_s = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    parts = {"h": hours, "m": minutes, "s": remaining_s}
-    return "".join(f"{number}{unit}" for unit, number in parts.items() if number)
 
 
 # Options that launches must not have, and why.

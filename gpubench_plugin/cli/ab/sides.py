@@ -7,10 +7,10 @@ import os
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, Self
 
 from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.core.errors import UsageProblem
@@ -22,77 +22,79 @@ SIDES: Final[tuple[SideName, SideName]] = ("base", "head")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
-    """A side as requested: a `commit`, or a `folder` as it is, with the commit it is based on.
+class Side:
+    """A side of a comparison: a `commit` to check out, or a folder as it is, based on one.
 
-    `label` is its name in reports; `code` are the hashes of the folder's Python files by name.
+    `label` is its name in reports; `code` are the hashes of a folder's Python files by name, None
+    for a commit. `tree` is the top of its code and `folder`, in or below it, where pytest runs;
+    those of a commit are unknown until it is :meth:`checked_out`.
     """
 
     name: SideName
     label: str
     python: str
     commit: str | None = None
-    folder: Path | None = None
     repository: Repository | None = None
-    code: Mapping[str, str] = field(default_factory=dict)
+    code: Mapping[str, str] | None = None
+    tree: Path = Path()
+    folder: Path = Path()
 
     def identity(self) -> dict[str, str | None]:
         """What must be the same to resume: commit, uncommitted changes and Python."""
         identity = {"commit": self.commit, "python": self.python}
-        if self.folder is None:
+        if self.code is None:
             return identity
         code = sha256(json.dumps(self.code).encode()).hexdigest()[:16]
-        return {"folder": str(self.folder), "code": code, **identity}
+        return {"folder": str(self.tree), "code": code, **identity}
 
     def require_unchanged(self) -> None:
         """Refuse a folder whose code has changed; raises UsageProblem, which names the files."""
-        if self.folder is None:
+        if self.code is None:
             return
         remedy = ""
         if self.commit != (self.repository and self.repository.head()):
             remedy = "another commit is checked out; start a new comparison"
-        if files := changes(self.folder, self.code):
+        if files := changes(self.tree, self.code):
             remedy = (
                 f"{listed(files)}. If the benchmarks write these files, let them write elsewhere; "
                 "then start again"
             )
         if remedy:
             raise UsageProblem(
-                f"the files of the {self.name} in {self.folder} changed after the comparison "
+                f"the files of the {self.name} in {self.tree} changed after the comparison "
                 f"started, so later launches would measure different code: {remedy}"
             )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """A side that is ready to launch.
-
-    `tree` is the top of its code and `folder`, in or below it, where pytest runs.
-    """
-
-    source: Source
-    tree: Path
-    folder: Path
-
-    @property
-    def name(self) -> SideName:
-        """Base or head."""
-        return self.source.name
 
     def import_roots(self) -> list[Path]:
         """The folders of `tree` from which its packages are imported."""
         return [root for root in (self.tree / "src", self.tree) if root.is_dir()]
 
+    def checked_out(self, tree: Path, subdirectory: Path) -> Self:
+        """This side with its commit in the new folder `tree`; pytest runs in its `subdirectory`.
 
-def resolve_source(
+        Raises:
+            UsageProblem: the commit has no such folder.
+            ResultsError: git failed.
+        """
+        if self.repository is not None and self.commit is not None:
+            self.repository.check_out(self.commit, tree)
+        folder = tree / subdirectory
+        if not folder.is_dir():
+            raise UsageProblem(
+                f"--{self.name}: {self.label} has no folder {subdirectory} to run pytest in"
+            )
+        return replace(self, tree=tree, folder=folder)
+
+
+def resolve_side(
     name: SideName,
     text: str | None,
     python: str | None,
     *,
     cwd: Path,
     repository: Repository | None,
-) -> Source:
-    """Resolve ``--base`` or ``--head`` to a source.
+) -> Side:
+    """Resolve ``--base`` or ``--head``.
 
     `text` is a ref or a folder, None the working tree around `cwd` in `repository`; `python` an
     interpreter by path or name, None the running one.
@@ -102,26 +104,27 @@ def resolve_source(
     """
     option = f"--{name}"
     interpreter = _interpreter(f"{option}-python", python, cwd)
+    subdirectory = Path() if repository is None else cwd.relative_to(repository.top)
     if text is None:
         tree = cwd if repository is None else repository.top
-        return _folder(name, "working tree", tree, interpreter, repository)
+        return _folder(name, "working tree", tree, interpreter, subdirectory)
     if not text:
         raise UsageProblem(f"{option}: empty; allowed: a commit, branch or tag, or a folder")
     folder = cwd / Path(text).expanduser()
     looks_like_folder = text.startswith((".", "/", "~"))
     commit = None if looks_like_folder or repository is None else repository.commit(text)
     if commit is None and folder.is_dir():
-        folder = folder.resolve()
-        return _folder(name, text, folder, interpreter, Repository.containing(folder))
+        return _folder(name, text, folder.resolve(), interpreter, subdirectory)
+    if looks_like_folder:
+        raise UsageProblem(f"{option}: {text!r}: no such folder")
     if repository is None:
         raise UsageProblem(
             f"{option}: {text!r} is not a folder, and {cwd} is not in a git repository, where it "
             "could be a commit, branch or tag"
         )
-    if commit is None and looks_like_folder:
-        raise UsageProblem(f"{option}: {text!r}: no such folder")
-    commit = commit or repository.resolve_commit(text, option)
-    return Source(
+    if commit is None:
+        raise repository.unknown_ref(text, option)
+    return Side(
         name=name,
         label=f"{text} ({short_commit(commit)})" if not commit.startswith(text) else text,
         python=interpreter,
@@ -130,37 +133,22 @@ def resolve_source(
     )
 
 
-def prepare_side(source: Source, *, tree: Path, subdirectory: Path) -> Side:
-    """Attach a checked-out `tree` to `source`; `subdirectory` is the user's relative subdirectory.
-
-    Raises:
-        UsageProblem: a checked out tree has no such folder.
-    """
-    folder = tree / subdirectory
-    if not folder.is_dir():
-        if source.folder is None:
-            raise UsageProblem(
-                f"--{source.name}: {source.label} has no folder {subdirectory} to run pytest in"
-            )
-        folder = tree
-    return Side(source=source, tree=tree, folder=folder)
-
-
-def _folder(
-    name: SideName, label: str, folder: Path, python: str, repository: Repository | None
-) -> Source:
+def _folder(name: SideName, label: str, tree: Path, python: str, subdirectory: Path) -> Side:
     """Use a folder as it is; the label of a working tree counts its uncommitted changes."""
-    tree = repository if repository is not None and repository.top == folder else None
-    if tree is not None and (changed := tree.changed_files()):
+    repository = Repository.containing(tree)
+    if repository is not None and repository.top != tree:
+        repository = None
+    if repository is not None and (changed := repository.changed_files()):
         label = f"{label} ({counted(changed, 'changed file')})"
-    return Source(
+    return Side(
         name=name,
         label=label,
         python=python,
-        commit=None if tree is None else tree.head(),
-        folder=folder,
-        repository=tree,
-        code=digests(folder),
+        commit=None if repository is None else repository.head(),
+        repository=repository,
+        code=digests(tree),
+        tree=tree,
+        folder=tree / subdirectory if (tree / subdirectory).is_dir() else tree,
     )
 
 

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final, Self
 
 from gpubench_plugin.cli.ab.sides import SIDES, SideName
-from gpubench_plugin.core.errors import ResultsError, UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.environment.files import KernelLock
@@ -25,11 +26,24 @@ WARMUP_PAIR: Final = 0
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchRecord:
-    """Record of one finished launch.
+class LaunchOutcome:
+    """Outcome of a launch; `problem` is empty if it ended normally, whatever its tests did.
 
-    `attempt` counts those of its pair, which is repeated as a whole where a launch failed. `folder`
-    is below the comparison's; `run` is its run directory below that, empty without benchmarks.
+    `run` is its run directory below its folder, empty without benchmarks. `usage_error`: pytest
+    rejected its arguments.
+    """
+
+    seconds: float
+    run: str = ""
+    problem: str = ""
+    usage_error: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRecord(LaunchOutcome):
+    """Record of one finished launch, in a `folder` below the comparison's.
+
+    `attempt` counts those of its pair, which is repeated as a whole where a launch failed.
     `replaced` says why the pair was remeasured although both launches ended normally.
     """
 
@@ -37,9 +51,6 @@ class LaunchRecord:
     attempt: int
     side: SideName
     folder: str
-    run: str = ""
-    seconds: float
-    problem: str = ""
     replaced: str = ""
 
 
@@ -93,13 +104,9 @@ class State:
 
         Raises:
             UsageProblem: another process runs it.
-            ResultsError: the folder cannot be opened.
+            OSError: the folder cannot be opened.
         """
-        try:
-            lock = KernelLock(self.folder, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError as error:
-            raise ResultsError(f"cannot open {self.folder}: {error.strerror}") from error
-        with lock:
+        with KernelLock(self.folder, os.O_RDONLY | os.O_DIRECTORY) as lock:
             try:
                 lock.acquire()
             except BlockingIOError:
@@ -177,11 +184,13 @@ class State:
 
         Later ones only warm up what was lost meanwhile.
         """
-        attempts = range(1, self.attempts(WARMUP_PAIR) + 1)
-        return next(
-            filter(None, (self.attempt_launches(WARMUP_PAIR, attempt) for attempt in attempts)),
-            None,
-        )
+        return next(self.all_attempts(WARMUP_PAIR), None)
+
+    def all_attempts(self, pair: int) -> Iterator[dict[SideName, LaunchRecord]]:
+        """Both launches of each attempt at the pair in which both ended normally."""
+        for attempt in range(1, self.attempts(pair) + 1):
+            if launches := self.attempt_launches(pair, attempt):
+                yield launches
 
     def attempt_launches(self, pair: int, attempt: int) -> dict[SideName, LaunchRecord] | None:
         """Both launches of an attempt at the pair if both ended normally, else None."""
@@ -199,7 +208,12 @@ class State:
         directory = RunDirectory(path=self.folder / launch.folder / launch.run)
         return StoredRun(directory).run(label)
 
-    def durations(self) -> dict[SideName, list[float]]:
-        """Durations of each side's successful launches."""
-        launches = [launch for launch in self.launches if not launch.problem]
-        return {side: [one.seconds for one in launches if one.side == side] for side in SIDES}
+    def launch_seconds(self) -> dict[SideName, float]:
+        """What a launch of each side takes, by the last two that succeeded; empty before those."""
+        ended = [launch for launch in self.launches if not launch.problem]
+        seconds = {side: [one.seconds for one in ended if one.side == side][-2:] for side in SIDES}
+        return (
+            {side: fmean(latest) for side, latest in seconds.items()}
+            if all(seconds.values())
+            else {}
+        )

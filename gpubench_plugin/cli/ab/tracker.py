@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from gpubench_plugin.compare.caveats import unchanged_in_doubt, with_caveats
-from gpubench_plugin.compare.effective_limits import Side
 from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.looks import LOOK, UNCHANGED_FROM
 from gpubench_plugin.compare.matching import match, restricted_to
 from gpubench_plugin.compare.pairs import judge_pairs
 from gpubench_plugin.compare.step_time import Subject, merge_parts, subject_of
 from gpubench_plugin.core.errors import NothingComparable
-from gpubench_plugin.core.records import Comparison, FactDifference, Run, Verdict
+from gpubench_plugin.core.records import Comparison, Run, Verdict
 
 # Group of the facts that the sides are meant to differ in.
-_COMPARED: Final = "git"
+_COMPARED: Final = "git."
 
 
 class Tracker:
     """Tracks verdicts from the warm-up pair on, which defines the suite of comparable metrics.
 
-    `base` and `head` are the warm-up runs; for the rest see :func:`.match`.
+    `base` and `head` are the warm-up runs; `judging` are options of :func:`.match`.
 
     Attributes:
         pairs_needed: pairs that decide what the last look could not, about; None before a look, and
@@ -35,27 +33,11 @@ class Tracker:
         NothingComparable: neither side has a benchmark.
     """
 
-    def __init__(
-        self,
-        base: Run,
-        head: Run,
-        *,
-        limits: Mapping[str, str] = {},
-        limits_from: Side = "base",
-        allow_incomparable: bool = False,
-        exempt: Sequence[str] = (),
-    ):
+    def __init__(self, base: Run, head: Run, **judging: Any):
         if not base.results and not head.results:
             raise NothingComparable("pytest selected no benchmark on either side")
-        self._match = partial(
-            match,
-            paired=True,
-            limits=limits,
-            limits_from=limits_from,
-            allow_incomparable=allow_incomparable,
-            exempt=exempt,
-        )
-        matched = self._match([base], [head])
+        self._judging = judging
+        matched = match([base], [head], paired=True, **judging)
         self._order = list(dict.fromkeys((*head.results, *base.results)))
         self._tests = len(matched.series)
         self._open: dict[Subject, Verdict | None] = dict.fromkeys(map(subject_of, matched.series))
@@ -63,10 +45,10 @@ class Tracker:
         self._decided: list[LaunchValues] = []
         self.pairs_needed: int | None = None
         self._final = {(v.id, v.metric): v for v in matched.verdicts}
-        self.environment_differences: tuple[FactDifference, ...] = tuple(
+        self.environment_differences = tuple(
             difference
             for difference in matched.environment_differences
-            if difference.key.partition(".")[0] != _COMPARED
+            if not difference.key.startswith(_COMPARED)
         )
         self.notes = matched.notes
         self._bases: Sequence[Run] = [base]
@@ -113,9 +95,11 @@ class Tracker:
         """
         self._bases, self._heads = bases, heads
         open_ids = self.open
-        matched = self._match(
+        matched = match(
             [restricted_to(run, open_ids) for run in bases],
             [restricted_to(run, open_ids) for run in heads],
+            paired=True,
+            **self._judging,
         )
         series = [item for item in matched.series if subject_of(item) in self._open]
         series_verdicts = judge_pairs(

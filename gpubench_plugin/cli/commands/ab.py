@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import shutil
 import sys
+from dataclasses import fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.cli.ab import comparison
 from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.cli.ab.progress import Progress
-from gpubench_plugin.cli.ab.request import (
-    Request,
-    check_pairs,
-    parse_arguments,
-    parse_duration,
-)
+from gpubench_plugin.cli.ab.request import Request, parse_arguments, parse_duration, parse_pairs
 from gpubench_plugin.cli.commands._places import (
     ALLOW_INCOMPARABLE,
     add_format,
@@ -57,39 +53,15 @@ class Ab(Command):
         add("--head", metavar="REF|DIR", help="git ref or folder to judge (default: working tree)")
         add("--base-python", metavar="PY", help="Python of the base (default: this one)")
         add("--head-python", metavar="PY", help="Python of the head (default: this one)")
-        add(
-            "--pairs",
-            metavar="N",
-            type=int,
-            help="maximum number of pairs, a multiple of five (default: 15)",
-        )
-        add(
-            "--until-decided",
-            action="store_true",
-            help="continue until nothing is inconclusive, at most 200 pairs",
-        )
-        add("--time", metavar="TIME", help="start no new pair after this time: 90s, 20m, 1h30m")
-        add(
-            "--unchanged-from",
-            metavar="N",
-            type=int,
-            choices=UNCHANGED_FROM_CHOICES,
-            help="pairs required to call a metric unchanged: 5, 10 or 15 (default: 10)",
-        )
-        add(
-            "--limit",
-            metavar="METRIC=LIMIT",
-            action="append",
-            help="allowed regression of a metric, for example step_time_s=3%%; repeatable",
-        )
-        add(
-            "--limits-from",
-            metavar="SIDE",
-            choices=SIDES,
-            help="which side's limits to use where they differ: base or head (default: base)",
-        )
+        add("--pairs", metavar="N", type=parse_pairs, help="at most N pairs: 5, 10, 15 (default)")
+        add("--until-decided", action="store_true", help="up to 200 pairs, until all is decided")
+        add("--time", type=parse_duration, help="begin no pair after this time: 90s, 20m, 1h30m")
+        choices = UNCHANGED_FROM_CHOICES
+        add("--unchanged-from", type=int, choices=choices, help="pairs for unchanged (default: 10)")
+        add("--limit", metavar="METRIC=LIMIT", action="append", help="such as step_time_s=3%%")
+        add("--limits-from", choices=SIDES, help="whose limits apply where they differ (base)")
         add("--allow-incomparable", **ALLOW_INCOMPARABLE)
-        add("--launch-timeout", metavar="SECONDS", type=float, help="timeout of a launch")
+        add("--launch-timeout", metavar="SECONDS", type=_timeout, help="timeout of a launch")
         add("--resume", metavar="DIR", help="resume an interrupted comparison")
         add_results_dir(parser)
         add_format(parser, catalog.choices("formats"))
@@ -100,18 +72,18 @@ class Ab(Command):
         """Measure, judge, and report."""
         output = _output(options.output)
         if options.resume is None:
-            request = Request(here=Path.cwd(), **_given_fields(options))
-            sources = comparison.resolve_sources(request)
-            state = comparison.new_state(results_dir_of(options), request, sources)
+            request = _request(options)
+            sides = comparison.resolve_sides(request)
+            state = comparison.new_state(results_dir_of(options), request, sides)
         else:
             _refuse_changes(options)
             state, request = comparison.load_state(Path(options.resume))
-            request = request.resumed(pairs=options.pairs, time_s=_time_s(options))
-            sources = comparison.resolve_sources(request)
+            request = request.resumed(pairs=options.pairs, time_s=options.time)
+            sides = comparison.resolve_sides(request)
         progress = Progress(sys.stderr)
         progress.message(f"results in {state.folder}")
         try:
-            compared = comparison.compare(state, request, sources, progress)
+            compared = comparison.compare(state, request, sides, progress)
         except (KeyboardInterrupt, SystemExit):
             progress.message(f"interrupted; resume with gpubench ab --resume={state.folder}")
             raise
@@ -142,36 +114,25 @@ def _refuse_changes(options: argparse.Namespace) -> None:
         )
 
 
-def _given_fields(options: argparse.Namespace) -> dict[str, Any]:
-    """Fields of the request that are given on the command line."""
+def _request(options: argparse.Namespace) -> Request:
+    """The comparison that is asked for on the command line."""
     if options.base is None:
         raise UsageProblem("--base is required: a git ref or folder to compare against")
-    cwd = Path.cwd()
-    repository = Repository.containing(cwd)
+    if options.until_decided and options.pairs is not None:
+        raise UsageProblem(f"--pairs={options.pairs}: cannot be combined with --until-decided")
+    here = Path.cwd()
+    repository = Repository.containing(here)
     top = None if repository is None else repository.top
-    pairs = options.pairs
-    if options.until_decided and pairs is not None:
-        raise UsageProblem(f"--pairs={pairs}: cannot be combined with --until-decided")
-    fields = {
-        "base": options.base,
-        "head": options.head,
-        "base_python": options.base_python,
-        "head_python": options.head_python,
-        "limits": _limits(options),
-        "limits_from": options.limits_from,
-        "allow_incomparable": options.allow_incomparable,
-        "pairs": None if pairs is None else check_pairs(pairs),
-        "until_decided": options.until_decided,
-        "time_s": _time_s(options),
-        "unchanged_from": options.unchanged_from,
-        "launch_timeout_s": _timeout(options),
-        "arguments": parse_arguments(options.arguments, cwd=cwd, repository=top),
-    }
-    return {name: value for name, value in fields.items() if value is not None}
-
-
-def _time_s(options: argparse.Namespace) -> float | None:
-    return None if options.time is None else parse_duration(options.time)
+    names = {field.name for field in fields(Request)}
+    given = {k: v for k, v in vars(options).items() if k in names and v is not None}
+    given["arguments"] = parse_arguments(options.arguments, cwd=here, repository=top)
+    return Request(
+        here=here,
+        limits=_limits(options),
+        time_s=options.time,
+        launch_timeout_s=options.launch_timeout,
+        **given,
+    )
 
 
 def _limits(options: argparse.Namespace) -> Mapping[str, str]:
@@ -184,10 +145,10 @@ def _limits(options: argparse.Namespace) -> Mapping[str, str]:
     return limits.by_metric
 
 
-def _timeout(options: argparse.Namespace) -> float | None:
-    seconds: float | None = options.launch_timeout
-    if seconds is not None and not 0 < seconds < float("inf"):
-        raise UsageProblem(f"--launch-timeout={seconds}: not a positive number of seconds")
+def _timeout(text: str) -> float:
+    seconds = float(text) if text.replace(".", "", 1).isdecimal() else 0.0
+    if not seconds:
+        raise UsageProblem(f"--launch-timeout={text}: not a positive number of seconds")
     return seconds
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from enum import IntEnum
 from typing import ClassVar
 
@@ -27,9 +26,6 @@ class Command(ABC):
 
     help: ClassVar[str]
     """One line for ``gpubench --help``."""
-
-    other_words: ClassVar[Mapping[str, str]] = {}
-    """Words that may be typed for the command, and the action that each means (empty: none)."""
 
     hint_for_unknown: ClassVar[str] = ""
     """Hint appended to the error for an unknown argument."""

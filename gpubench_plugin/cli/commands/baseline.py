@@ -43,11 +43,6 @@ class BaselineCommand(Command):
     """
 
     help: ClassVar[str] = "set, list, show or remove the baselines that runs are judged against"
-    other_words: ClassVar[Mapping[str, str]] = {
-        **dict.fromkeys(("delete", "remove"), "rm"),
-        "add": "set",
-        "ls": "list",
-    }
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """One subparser per action."""

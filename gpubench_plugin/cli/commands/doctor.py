@@ -20,10 +20,9 @@ from gpubench_plugin.cli.commands._places import (
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.doctor import machine as machines
-from gpubench_plugin.cli.doctor.checks import examine
-from gpubench_plugin.cli.doctor.machine import Finding, Machine
+from gpubench_plugin.cli.doctor.checks import Finding, examine
+from gpubench_plugin.cli.doctor.machine import Machine
 from gpubench_plugin.core import catalog
-from gpubench_plugin.environment.child_process import ChildError
 from gpubench_plugin.environment.hardware import usable_cores
 from gpubench_plugin.environment.system_facts import package_versions
 from gpubench_plugin.reports.table import wrapped
@@ -45,7 +44,6 @@ class Doctor(Command):
     """
 
     help: ClassVar[str] = "show what this machine supports and what disturbs measurements on it"
-    other_words: ClassVar[Mapping[str, str]] = {"check": ""}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Results folder, whose disk is examined, and output format."""
@@ -78,35 +76,34 @@ def _fitted(start: str, text: str, width: int) -> Iterator[str]:
 
 
 def _support(machine: Machine) -> dict[str, Any]:
-    torch: Mapping[str, Any] = {"device": None, "precisions": None, "error": ""}
-    try:
-        torch = {**torch, **machine.torch}
-    except ChildError as error:
-        torch = {**torch, "error": str(error)}
     return {
         "python": platform.python_version(),
         "packages": package_versions(),
         "usable_cores": usable_cores(),
         "workloads": [*catalog.choices("workloads")],
-        "torch": torch,
+        "torch": machine.torch_or_error,
     }
 
 
 def _support_rows(support: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    torch = support["torch"]
-    yield f"{'python':17}", support["python"]
-    for package in _PACKAGES:
-        yield f"{package:17}", support["packages"].get(package, "not installed")
-    if (device := torch["device"]) is None:
-        yield f"{'device':17}", f"unknown: torch cannot be examined: {torch['error']}"
-    else:
+    torch, device = support["torch"], support["torch"]["device"]
+    text = f"unknown: torch cannot be examined: {torch['error']}"
+    if device is not None:
         memory = "" if device["memory_gib"] is None else f", {device['memory_gib']:.0f} GiB"
-        yield f"{'device':17}", f"{device['name']} ({device['model']}{memory})"
-    yield f"{'processors':17}", f"{support['usable_cores']} usable"
-    yield "", "precisions"
-    for name, reason in (torch["precisions"] or {}).items():
-        yield f"  {name:15}", "yes" if reason is None else f"no: {reason}"
-    yield f"{'workloads':17}", ", ".join(support["workloads"])
+        text = f"{device['name']} ({device['model']}{memory})"
+    rows = {
+        "python": support["python"],
+        **{name: support["packages"].get(name, "not installed") for name in _PACKAGES},
+        "device": text,
+        "processors": f"{support['usable_cores']} usable",
+        "precisions": "",
+        **{
+            f"  {name}": "yes" if reason is None else f"no: {reason}"
+            for name, reason in (torch["precisions"] or {}).items()
+        },
+        "workloads": ", ".join(support["workloads"]),
+    }
+    return ((f"{name:17}", text) for name, text in rows.items())
 
 
 def _rows(findings: Sequence[Finding]) -> Iterator[tuple[str, str]]:

@@ -25,11 +25,8 @@ from gpubench_plugin.cli.explain.measurement import explain_measurement
 from gpubench_plugin.cli.explain.run import explain_run
 from gpubench_plugin.core.errors import BrokenFile, UsageProblem
 from gpubench_plugin.core.records import LAST
-from gpubench_plugin.reports.explanation import (
-    Explanation,
-    explanation_as_json,
-    explanation_lines,
-)
+from gpubench_plugin.environment import stored
+from gpubench_plugin.reports.explanation import Explanation, explanation_lines
 from gpubench_plugin.reports.markup import painted, plain
 from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.reader import StoredRun
@@ -37,10 +34,6 @@ from gpubench_plugin.results.run_directory import find_run, runs_in
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
-
-    from gpubench_plugin.results.run_directory import RunDirectory
-
 # Names that a message lists: about a line of a terminal each.
 _MAX_NAMES: Final = 5
 
@@ -53,7 +46,6 @@ class Explain(Command):
     """
 
     help: ClassVar[str] = "explain a benchmark's verdict, or how its value was measured"
-    other_words: ClassVar[Mapping[str, str]] = {"why": ""}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Comparison or run, and benchmark."""
@@ -70,7 +62,7 @@ class Explain(Command):
         """Print the explanation."""
         explanation = _explanation(options.subject, options.benchmark, Locations.of(options))
         if options.format == "json":
-            echo_json(explanation_as_json(explanation))
+            echo_json(stored.dump(explanation))
         else:
             render = painted if colored() else plain
             echo(map(render, explanation_lines(explanation, output_width(), glyphs())))
@@ -100,7 +92,7 @@ def _comparison(text: str, paths: Locations) -> Path | None:
     if text == LAST:
         latest = max(comparisons, default="")
         return comparisons[latest] if latest > max(runs, default="") else None
-    for folder in (paths.cwd / text, paths.results_dir / text, paths.results_dir / "ab" / text):
+    for folder in (paths.cwd / text, paths.results_dir / text):
         if os.path.isfile(folder / STATE):  # noqa: PTH113 # False for any name, however odd
             return folder
     matches = [name for name in (*comparisons, *runs) if name.startswith(text)]
@@ -118,21 +110,14 @@ def _comparisons(paths: Locations) -> dict[str, Path]:
     return {file.parent.name: file.parent for file in files}
 
 
-def _directory(text: str, paths: Locations) -> RunDirectory:
-    """Resolve `text` to a run directory; the error also lists the latest comparisons."""
-    try:
-        return find_run(paths.results_dir, text, cwd=paths.cwd)
-    except UsageProblem as error:
-        names = [*_comparisons(paths)][: -_MAX_NAMES - 1 : -1]
-        if not names or os.sep in text:
-            raise
-        raise UsageProblem(f"{error}; the latest comparisons: {', '.join(names)}") from None
-
-
 def _explained_run(text: str, benchmark: str, paths: Locations) -> Explanation:
-    directory = _directory(text, paths)
-    stored = StoredRun(directory)
-    run = stored.run()
+    try:
+        directory = find_run(paths.results_dir, text, cwd=paths.cwd)
+    except UsageProblem as error:
+        names = ", ".join([*_comparisons(paths)][-_MAX_NAMES:]) or "none"
+        raise UsageProblem(f"{error}; the latest comparisons: {names}") from None
+    stored_run = StoredRun(directory)
+    run = stored_run.run()
     if (name := benchmark) not in run.results:  # one that was skipped is explained by its id
         scope, known = f"the run {run.run_id}", run_benchmarks(run.results)
         name = the_benchmark(benchmark, known, scope, unmeasured=run.results)
@@ -140,7 +125,8 @@ def _explained_run(text: str, benchmark: str, paths: Locations) -> Explanation:
     if document is not None and any(entry.metric for entry in document.for_benchmark(name)):
         with paths.resolver() as resolver:
             return explain_run(run, document, name, resolver=resolver, glyphs=glyphs())
-    measurement = next((entry for entry in stored.record().benchmarks if entry.id == name), None)
+    benchmarks = stored_run.record().benchmarks
+    measurement = next((entry for entry in benchmarks if entry.id == name), None)
     if measurement is None:
         raise BrokenFile(f"{directory.config_resolved} has no configuration for {name}")
     return explain_measurement(run.run_id, measurement, document, glyphs=glyphs())

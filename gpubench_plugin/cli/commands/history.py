@@ -23,7 +23,7 @@ from gpubench_plugin.core.errors import UsageProblem, invalid_choice
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from gpubench_plugin.baselines.trend import BenchmarkHistory, HistorySource
 
@@ -41,17 +41,12 @@ class History(Command):
     """
 
     help: ClassVar[str] = "show a benchmark's results over runs, and where its level changed"
-    other_words: ClassVar[Mapping[str, str]] = {"trend": ""}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Benchmark, metric, branch and number of runs."""
         parser.add_argument("benchmark", **BENCHMARK)
-        parser.add_argument(
-            "--metric", help="metric (default: the step time that the benchmark is judged by)"
-        )
-        parser.add_argument(
-            "--branch", help=f"branch (default: {_MAIN}, if it has runs); empty: any"
-        )
+        parser.add_argument("--metric", help="default: the step time that it is judged by")
+        parser.add_argument("--branch", help=f"default: {_MAIN}, if it has runs; empty: any")
         add_last(parser, default=60)
         add_format(parser, ("table", "csv", "json"))
         add_locations(parser)

@@ -34,7 +34,6 @@ class Validate(Command):
     """
 
     help: ClassVar[str] = "validate files written by gpubench, or a whole run"
-    other_words: ClassVar[Mapping[str, str]] = {"check": ""}
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Files, and output format."""

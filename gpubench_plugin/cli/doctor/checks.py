@@ -7,16 +7,33 @@ clocks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Literal, TypeVar
 
 from gpubench_plugin.cli.doctor import gpus as gpu_checks
 from gpubench_plugin.cli.doctor import host, software
-from gpubench_plugin.cli.doctor.machine import Finding, Gpu, Machine, unknown
-from gpubench_plugin.environment.child_process import ChildError
+from gpubench_plugin.cli.doctor.machine import Fact, Gpu, Machine, Unknown
 
-MACHINE_CHECKS: Final[tuple[Callable[[Machine], Finding], ...]] = (
+Subject = TypeVar("Subject", Machine, Gpu)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What the check `name` found: `value` is the fact in words, or why it is `unknown`.
+
+    A `warning` has an `advice`, and an unknown fact may have one. `device` is the GPU, None of
+    other checks.
+    """
+
+    name: str
+    section: str
+    device: str | None = None
+    outcome: Literal["ok", "warning", "unknown"]
+    value: str
+    advice: str = ""
+
+
+MACHINE_CHECKS: Final[tuple[Callable[[Machine], Fact], ...]] = (
     host.governor,
     host.turbo,
     host.load,
@@ -29,7 +46,7 @@ MACHINE_CHECKS: Final[tuple[Callable[[Machine], Finding], ...]] = (
     host.disk_results,
     host.disk_temporary,
 )
-GPU_CHECKS: Final[tuple[Callable[[Gpu], Finding], ...]] = (
+GPU_CHECKS: Final[tuple[Callable[[Gpu], Fact], ...]] = (
     gpu_checks.clocks,
     gpu_checks.persistence,
     gpu_checks.ecc,
@@ -37,7 +54,7 @@ GPU_CHECKS: Final[tuple[Callable[[Gpu], Finding], ...]] = (
     gpu_checks.power_limit,
     gpu_checks.processes,
 )
-SOFTWARE_CHECKS: Final[tuple[Callable[[Machine], Finding], ...]] = (
+SOFTWARE_CHECKS: Final[tuple[Callable[[Machine], Fact], ...]] = (
     software.driver,
     software.architectures,
     software.nccl,
@@ -48,24 +65,30 @@ SOFTWARE_CHECKS: Final[tuple[Callable[[Machine], Finding], ...]] = (
 def examine(machine: Machine) -> Iterator[Finding]:
     """Findings of all checks; those of a GPU once for each."""
     for check in MACHINE_CHECKS:
-        yield replace(_safe(partial(check, machine)), name=check.__name__, section="machine")
+        yield finding(check, machine, "machine")
     for gpu in machine.gpus:
-        device = f"GPU {gpu.index} ({gpu.name})"
         for gpu_check in GPU_CHECKS:
-            finding = _safe(partial(gpu_check, gpu))
-            name = f"gpu_{gpu_check.__name__}"
-            yield replace(finding, name=name, section=device, device=device)
+            yield finding(gpu_check, gpu, f"GPU {gpu.index} ({gpu.name})")
     for check in SOFTWARE_CHECKS:
-        yield replace(_safe(partial(check, machine)), name=check.__name__, section="software")
+        yield finding(check, machine, "software")
 
 
-def _safe(check: Callable[[], Finding]) -> Finding:
+def finding(check: Callable[[Subject], Fact], subject: Subject, section: str) -> Finding:
     """What `check` finds; unknown with the reason if it fails."""
+    is_gpu = isinstance(subject, Gpu)
+    outcome: Literal["ok", "warning", "unknown"] = "unknown"
     try:
-        return check()
-    except OSError as error:
-        return unknown(f"{error.filename or 'the machine'}: {error.strerror or error}")
-    except ChildError as error:
-        return unknown(f"torch cannot be examined: {error}")
+        value, advice = check(subject)
+        outcome = "warning" if advice else "ok"
+    except Unknown as error:
+        value, advice = str(error), error.advice
     except Exception as error:  # what a kernel, a driver or a library answers is not ours
-        return unknown(f"{type(error).__name__}: {error}")
+        value, advice = f"{type(error).__name__}: {error}", ""
+    return Finding(
+        name=f"gpu_{check.__name__}" if is_gpu else check.__name__,
+        section=section,
+        device=section if is_gpu else None,
+        outcome=outcome,
+        value=value,
+        advice=advice,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Final
 
 import psutil
 
-from gpubench_plugin.cli.doctor.machine import Finding, Machine, ok, unknown, warning
+from gpubench_plugin.cli.doctor.machine import Fact, Machine, Unknown
 from gpubench_plugin.core.format import byte_size, counted
 from gpubench_plugin.environment.hardware import cpu_facts
 
@@ -26,68 +27,64 @@ _DISK_BYTES: Final = 2**30
 _NOT_TOLD: Final = "the kernel does not tell, as in many virtual machines"
 
 
-def governor(machine: Machine) -> Finding:
+def governor(machine: Machine) -> Fact:
     """What the kernel chooses frequencies by.
 
     Source: https://docs.kernel.org/admin-guide/pm/cpufreq.html
     """
     names = cpu_facts(cpu_folder=machine.cpu_folder)["governor"]
     if names is None:
-        return unknown(_NOT_TOLD)
-    if names == "performance":
-        return ok(names)
-    return warning(names, "sudo cpupower frequency-set --governor performance")
+        raise Unknown(_NOT_TOLD)
+    is_fast = names == "performance"
+    return names, "" if is_fast else "sudo cpupower frequency-set --governor performance"
 
 
-def turbo(machine: Machine) -> Finding:
+def turbo(machine: Machine) -> Fact:
     """Clocks above the nominal one, which depend on heat and on how many cores work."""
     boost = cpu_facts(cpu_folder=machine.cpu_folder)["boost"]
     if boost is None:
-        return unknown(_NOT_TOLD)
+        raise Unknown(_NOT_TOLD)
     if not boost:
-        return ok("off")
+        return "off", ""
     is_intel = (machine.cpu_folder / "intel_pstate" / "no_turbo").exists()
     off, switch = ("1", "intel_pstate/no_turbo") if is_intel else ("0", "cpufreq/boost")
-    return warning(
+    return (
         "on: the clock depends on heat and on the other cores",
         f"echo {off} | sudo tee /sys/devices/system/cpu/{switch}",
     )
 
 
-def load(machine: Machine) -> Finding:
+def load(machine: Machine) -> Fact:
     """Work of others on the cores of this process, while it sleeps."""
     activity = machine.activity
-    if activity is None:
-        return unknown("the kernel counts no time of these cores")
     value = f"{activity.busy:.0%} of {counted(len(machine.cores), 'core')} in use"
     if activity.busy <= _BUSY_SHARE:
-        return ok(value)
-    names = ", ".join(f"{p.name} ({p.pid}) {p.percent:.0f}%" for p in activity.processes[:3])
-    return warning(
-        f"{value}{names and ': '}{names}", "wait for it, end it, or move it to other cores: taskset"
-    )
+        return value, ""
+    names = ", ".join(activity.busiest)
+    advice = "wait for it, end it, or move it to other cores: taskset"
+    return f"{value}{names and ': '}{names}", advice
 
 
-def hyperthreads(machine: Machine) -> Finding:
+def hyperthreads(machine: Machine) -> Fact:
     """Usable cores that share the units of a physical one, with each other or with the rest."""
     siblings = {
         core: _numbers(machine.cpu_folder / f"cpu{core}/topology/thread_siblings_list")
         for core in sorted(machine.cores)
     }
+    if all(len(group) == 1 for group in siblings.values()):
+        return "each core has one thread", ""
     physical = {min(group) for group in siblings.values()}
-    if len(physical) == len(siblings) and all(len(group) == 1 for group in siblings.values()):
-        return ok("each core has one thread")
-    value = (
-        f"{counted(len(siblings), 'usable thread')} of {counted(len(physical), 'physical core')}"
+    threads, cores = (
+        counted(len(siblings), "usable thread"),
+        counted(len(physical), "physical core"),
     )
-    firsts = [core for core, group in siblings.items() if core == min(group & machine.cores)]
-    outside = sorted(set().union(*siblings.values()) - machine.cores)
-    if outside:
+    value = f"{threads} of {cores}"
+    if outside := sorted(set().union(*siblings.values()) - machine.cores):
         value += "; others may use " + ", ".join(map(str, outside))
-    return warning(
-        value,
+    firsts = [core for core, group in siblings.items() if core == min(group & machine.cores)]
+    return value, (
         f"measure on a thread of each core: taskset -c {','.join(map(str, firsts))} pytest …, with "
-        "nothing on the others",
+        "nothing on the others"
     )
 
 
@@ -100,17 +97,15 @@ def _numbers(file: Path) -> set[int]:
     return numbers
 
 
-def cpu_quota(machine: Machine) -> Finding:
+def cpu_quota(machine: Machine) -> Fact:
     """A container's share of the processors: work beyond it is suspended for the period's rest."""
-    limits = [limit for limit in _quotas(machine) if limit is not None]
-    if not limits:
-        return ok("none")
-    value = f"{min(limits):.3g} of {counted(len(machine.cores), 'usable core')}"
-    if min(limits) >= len(machine.cores):  # which cannot use it up
-        return ok(value)
-    return warning(
-        value, "give the container whole cores instead: --cpuset-cpus, or a static policy"
-    )
+    quota = min(filter(None, _quotas(machine)), default=None)
+    if quota is None:
+        return "none", ""
+    value = f"{quota:.3g} of {counted(len(machine.cores), 'usable core')}"
+    is_whole = quota >= len(machine.cores)  # which cannot use it up
+    advice = "give the container whole cores instead: --cpuset-cpus, or a static policy"
+    return value, "" if is_whole else advice
 
 
 def _quotas(machine: Machine) -> Iterator[float | None]:
@@ -123,26 +118,24 @@ def _quotas(machine: Machine) -> Iterator[float | None]:
             yield cpu_facts(quota_file=folder / "cpu.max")["quota_cores"]
 
 
-def stolen_time(machine: Machine) -> Finding:
+def stolen_time(machine: Machine) -> Fact:
     """Time that a virtual machine's host gave to others."""
-    activity = machine.activity
-    if activity is None:
-        return unknown("the kernel counts no time of these cores")
-    if not activity.stolen:
-        return ok("none")
-    return warning(f"{activity.stolen:.1%} of the time", "use a machine with cores of its own")
+    stolen = machine.activity.stolen
+    if not stolen:
+        return "none", ""
+    return f"{stolen:.1%} of the time", "use a machine with cores of its own"
 
 
-def swap(machine: Machine) -> Finding:
+def swap(_: Machine) -> Fact:
     """Memory on a disk, of which every access waits."""
     with warnings.catch_warnings(action="ignore"):  # of other numbers that a kernel may not have
         used = psutil.swap_memory().used
     if not used:
-        return ok("none in use")
-    return warning(f"{byte_size(used, digits=3)} in use", "free memory, then sudo swapoff --all")
+        return "none in use", ""
+    return f"{byte_size(used, digits=3)} in use", "free memory, then sudo swapoff --all"
 
 
-def huge_pages(machine: Machine) -> Finding:
+def huge_pages(machine: Machine) -> Fact:
     """Whether an allocation may wait until memory is compacted for a huge page.
 
     Source: https://docs.kernel.org/admin-guide/mm/transhuge.html
@@ -152,42 +145,33 @@ def huge_pages(machine: Machine) -> Finding:
         machine.text(f"{folder}/{name}").partition("[")[2].partition("]")[0]
         for name in ("enabled", "defrag")
     )
-    if enabled != "never" and defrag == "always":
-        return warning(
-            f"{enabled}, defrag {defrag}: allocations may wait for compaction",
-            f"echo madvise | sudo tee /{folder}/defrag",
-        )
-    return ok(f"{enabled}, defrag {defrag}")
+    waits = enabled != "never" and defrag == "always"
+    value = f"{enabled}, defrag {defrag}{': allocations may wait for compaction' * waits}"
+    return value, f"echo madvise | sudo tee /{folder}/defrag" * waits
 
 
-def shared_memory(machine: Machine) -> Finding:
+def shared_memory(machine: Machine) -> Fact:
     """``/dev/shm``, through which workers hand on batches and NCCL's ranks their data."""
     usage = shutil.disk_usage(machine.root / "dev/shm")
     value = f"{byte_size(usage.free, digits=3)} of {byte_size(usage.total, digits=3)} free"
-    if usage.free >= _SHARED_MEMORY_BYTES:
-        return ok(value)
-    return warning(value, "start the container with --shm-size=1g or --ipc=host, or delete files")
+    advice = "start the container with --shm-size=1g or --ipc=host, or delete files"
+    return value, advice * (usage.free < _SHARED_MEMORY_BYTES)
 
 
-def disk_results(machine: Machine) -> Finding:
+def disk_results(machine: Machine) -> Fact:
     """Disk of the results."""
     return _disk(machine.results, "--results-dir")
 
 
-def disk_temporary(machine: Machine) -> Finding:
+def disk_temporary(_: Machine) -> Fact:
     """Disk of temporary files, compiled code among them."""
-    if machine.temporary is None:
-        return warning("no folder is writable", "choose a folder with TMPDIR")
-    return _disk(machine.temporary, "TMPDIR")
+    return _disk(Path(tempfile.gettempdir()), "TMPDIR")
 
 
-def _disk(folder: Path, option: str) -> Finding:
+def _disk(folder: Path, option: str) -> Fact:
     existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        kind = "cannot be written to" if existing.is_dir() else "is no folder"
-        return warning(f"{existing} {kind}", f"choose another folder with {option}")
+        return f"{existing} is no folder to write in", f"choose another folder with {option}"
     free = shutil.disk_usage(existing).free
-    value = f"{byte_size(free, digits=3)} free in {folder}"
-    if free >= _DISK_BYTES:
-        return ok(value)
-    return warning(value, f"delete files, or choose another folder with {option}")
+    advice = f"delete files, or choose another folder with {option}"
+    return f"{byte_size(free, digits=3)} free in {folder}", advice * (free < _DISK_BYTES)

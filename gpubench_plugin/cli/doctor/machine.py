@@ -1,16 +1,15 @@
-"""A machine as the checks read it, and what they find."""
+"""A machine as the checks read it."""
 
 from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal, Self
+from typing import Any, Final, Self
 
 import psutil
 
@@ -20,47 +19,16 @@ from gpubench_plugin.environment.child_process import ChildError, facts_of
 # Over which activity is counted: the kernel counts in ticks of 10 ms, 1% of it.
 _SAMPLE_S: Final = 1.0
 
-FindingOutcome = Literal["ok", "warning", "unknown"]
+Fact = tuple[str, str]
+"""What a check found: the fact in words, and what to do where it disturbs measurements."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """What a check found: `value` is the fact in words, or why it is `unknown`.
+class Unknown(Exception):
+    """A check cannot tell: the message says why, and `advice` what helps, if anything."""
 
-    A `warning` has an `advice`, and an unknown fact may have one. `name`, `section` and `device`
-    (None: not of a GPU) are those of the check.
-    """
-
-    name: str = ""
-    section: str = ""
-    device: str | None = None
-    outcome: FindingOutcome
-    value: str
-    advice: str = ""
-
-
-def ok(value: str) -> Finding:
-    """A finding that does not disturb measurements."""
-    return Finding(outcome="ok", value=value)
-
-
-def warning(value: str, advice: str) -> Finding:
-    """A finding that disturbs measurements, and what to do about it."""
-    return Finding(outcome="warning", value=value, advice=advice)
-
-
-def unknown(reason: str, advice: str = "") -> Finding:
-    """A fact that cannot be read."""
-    return Finding(outcome="unknown", value=reason, advice=advice)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Process:
-    """Another process, and the time that it worked in percent of a core's."""
-
-    pid: int
-    name: str
-    percent: float
+    def __init__(self, reason: str, advice: str = ""):
+        super().__init__(reason)
+        self.advice = advice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,29 +37,30 @@ class Activity:
 
     busy: float
     stolen: float
-    processes: Sequence[Process]
+    busiest: Sequence[str]
 
     @classmethod
-    def sampled(cls, cores: frozenset[int]) -> Self | None:
-        """Count what happens on these cores for a second; None if the kernel counts nothing."""
+    def sampled(cls, cores: frozenset[int]) -> Self:
+        """Count what happens on these cores for a second; raises Unknown."""
         for _ in psutil.process_iter(["cpu_percent"]):  # from here on it counts
             pass
         percents = psutil.cpu_times_percent(_SAMPLE_S, percpu=True)
         own = [times for core, times in enumerate(percents) if core in cores]
         if not any(map(sum, own)):
-            return None
+            raise Unknown("the kernel counts no time of these cores")
         idle = sum(times.idle + getattr(times, "iowait", 0.0) for times in own)
         stolen = sum(getattr(times, "steal", 0.0) for times in own)
         infos = [p.info for p in psutil.process_iter(["pid", "name", "cpu_num", "cpu_percent"])]
-        processes = [
-            Process(pid=info["pid"], name=info["name"], percent=info["cpu_percent"])
+        others = [
+            info
             for info in infos
             if info["cpu_percent"] and info["cpu_num"] in cores and info["pid"] != os.getpid()
         ]
+        others.sort(key=lambda info: -info["cpu_percent"])
         return cls(
             busy=1 - (idle + stolen) / (100 * len(own)),
             stolen=stolen / (100 * len(own)),
-            processes=sorted(processes, key=lambda process: -process.percent),
+            busiest=[f"{p['name']} ({p['pid']}) {p['cpu_percent']:.0f}%" for p in others[:3]],
         )
 
 
@@ -107,6 +76,12 @@ class Gpu:
     def answer(self, function: str, *arguments: object) -> Any:
         """Result of NVML's ``nvmlDevice…``; None if the library, the driver or the GPU lacks it."""
         return nvml.answer(self.library, f"nvmlDevice{function}", self.handle, *arguments)
+
+    def require(self, function: str, *arguments: object) -> Any:
+        """The same; raises Unknown instead of None."""
+        if (answer := self.answer(function, *arguments)) is None:
+            raise Unknown("the GPU or its driver does not tell")
+        return answer
 
     @property
     def memory_bytes(self) -> int | None:
@@ -129,13 +104,6 @@ def _usable_cores() -> frozenset[int]:
     return frozenset(range(os.cpu_count() or 1))  # macOS
 
 
-def _temporary() -> Path | None:
-    """Folder of temporary files; None if none is writable."""
-    with suppress(FileNotFoundError):
-        return Path(tempfile.gettempdir())
-    return None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """What checks may ask. Tests give it another root, NVML and torch.
@@ -146,7 +114,6 @@ class Machine:
 
     root: Path = Path("/")
     results: Path = Path("results")
-    temporary: Path | None = field(default_factory=_temporary)
     cores: frozenset[int] = field(default_factory=_usable_cores)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     library: Any = None
@@ -165,8 +132,8 @@ class Machine:
         return self.root / "sys/devices/system/cpu"
 
     @cached_property
-    def activity(self) -> Activity | None:
-        """What the processors do while this process sleeps."""
+    def activity(self) -> Activity:
+        """What the processors do while this process sleeps; raises Unknown."""
         return Activity.sampled(self.cores)
 
     @property
@@ -191,25 +158,22 @@ class Machine:
 
     @property
     def torch(self) -> Mapping[str, Any]:
-        """Facts of torch, by a process of its own.
+        """Facts of torch; raises Unknown."""
+        if self.torch_or_error["error"]:
+            raise Unknown(f"torch cannot be examined: {self.torch_or_error['error']}")
+        return self.torch_or_error
+
+    @cached_property
+    def torch_or_error(self) -> Mapping[str, Any]:
+        """Facts of torch, by a process of its own, or why there are none.
 
         Some of them start CUDA. Its context takes memory and, on an idle GPU, changes its clocks;
         it ends with the process. So the GPUs must have been read before.
-
-        Raises:
-            ChildError: the process failed, or printed no facts.
         """
-        if isinstance(self._torch, ChildError):
-            raise self._torch
-        return self._torch
-
-    @cached_property
-    def _torch(self) -> Mapping[str, Any] | ChildError:
         try:
-            facts: Mapping[str, Any] = facts_of(self.torch_command)
+            return {**facts_of(self.torch_command), "error": ""}
         except ChildError as error:
-            return error
-        return facts
+            return {"device": None, "precisions": None, "error": str(error)}
 
 
 @contextmanager

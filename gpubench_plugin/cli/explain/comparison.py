@@ -56,7 +56,6 @@ def explain_comparison(folder: Path, benchmark: str) -> Explanation:
         noun="launch",
         looks=looks,
         unused=tuple(launches.unused()),
-        environment_differences=tracker.environment_differences,
         notes=tuple(document.notes if document else tracker.notes),
     )
     if not final and document is None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.core.quality_flags import (
     CONTENDED,
     DEPENDENT,
@@ -68,7 +69,13 @@ def judged_explanation(
     return Explanation(
         verdicts=tuple(verdicts),
         points=tuple(
-            PlotPoint.of(result, units, label=label, role=role) for label, role, result in measured
+            PlotPoint(
+                label=label,
+                role=role,
+                values={m: v for m in units if (v := value_of(result, m)) is not None},
+                flags=result.flags,
+            )
+            for label, role, result in measured
         ),
         units=units,
         limits={
@@ -91,13 +98,9 @@ def limit_origin(
     if _stated(given, metric, limit) == limit:
         return "from --limit"
     texts = {name: _stated(side, metric, limit) for name, side in (("base", base), ("head", head))}
-    stating_sides = [name for name, text in texts.items() if text == limit]
-    if len(stating_sides) == len(texts):
-        return "stated by the benchmark, on both sides"
-    clauses = [f"stated on the {stating_sides[0]}" if stating_sides else "the default"]
+    clauses = [] if limit in texts.values() else ["the default"]
     if any(texts.values()):
-        others = [name for name in texts if name not in stating_sides]
-        clauses += [f"the {name} states {texts[name] or 'none'}" for name in others]
+        clauses += [f"the {name} states {text or 'none'}" for name, text in texts.items()]
     return "; ".join(clauses)
 
 

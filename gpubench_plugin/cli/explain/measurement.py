@@ -39,7 +39,6 @@ def explain_measurement(
         points=tuple(_launch_points(measurement) if has_launches else _round_points(measurement)),
         units={_STEP: "s"} if measured else {},
         verdicts=() if document is None else document.for_benchmark(measurement.id),
-        environment_differences=() if document is None else document.differences,
         notes=() if document is None else tuple(document.notes),
         facts=tuple(_facts(measurement, glyphs)) if measured else (),
         advice=tuple(_advice(measurement)) if measured else (),

@@ -59,7 +59,6 @@ def explain_run(
         subject=f"run {run.run_id}, judged against {label or 'earlier runs'}",
         noun="run",
         facts=(*_counts(len(samples), pinned, incomparable), *_levels(final, glyphs)),
-        environment_differences=document.differences,
         notes=tuple(dict.fromkeys((*document.notes, *reference.notes))),
         advice=tuple(_advice(final, level_run, pinned, run, benchmark, label)),
     )

@@ -109,7 +109,7 @@ def test_amounts_of_work_stand_apart(tmp_path: Path, stored: bool) -> None:
     assert ", series 1 of 2 (fingerprint " in shown
     assert "; samples=16)" in shown
     (document,) = history_json([history])["histories"]
-    assert [one["work"] for one in document["series"]] == [{"samples": 16.0}, {"samples": 8.0}]
+    assert [one["work"] for one in document["segments"]] == [{"samples": 16.0}, {"samples": 8.0}]
     last = [row.rpartition(",")[2] for row in history_csv([history]).splitlines()]
     assert last == ["work", *2 * ["samples=16"], *3 * ["samples=8"]]
 

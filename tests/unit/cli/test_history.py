@@ -73,7 +73,7 @@ def test_the_documents_name_the_metric(capsys: pytest.CaptureFixture[str]) -> No
     assert main(["history", "mlp", "--format=json"]) == 0
     (document,) = json.loads(capsys.readouterr().out)["histories"]
     assert document["metric"] == "step_time_min_s"
-    assert [series["points"][0]["value"] for series in document["series"]] == [0.04919] * 2
+    assert [series["points"][0]["value"] for series in document["segments"]] == [0.04919] * 2
     assert main(["history", "mlp", "--format=csv"]) == 0
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [float(row["value"]) for row in rows] == [0.04919] * 2

@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpubench_plugin.cli.ab.launch import LaunchOutcome
 from gpubench_plugin.cli.ab.progress import Progress
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.runner import ComparisonRunner
-from gpubench_plugin.cli.ab.sides import Side, SideName, resolve_source
-from gpubench_plugin.cli.ab.state import State
+from gpubench_plugin.cli.ab.sides import Side, SideName, resolve_side
+from gpubench_plugin.cli.ab.state import LaunchOutcome, State
 
 Times = Mapping[str, float | str]
 
@@ -43,6 +42,7 @@ class Fake:
     flags: dict[int, tuple[str, ...]] = field(default_factory=dict)
     orders: list[Order] = field(default_factory=list)
     interrupted_at: int = 0
+    said: str = ""
 
     def launch(
         self,
@@ -62,12 +62,14 @@ class Fake:
         if number == self.interrupted_at:
             raise KeyboardInterrupt
         if number in self.endings:
+            (folder / "output.txt").write_text(self.said)
             return self.endings[number]
         left_out = json.loads(leave_out.read_text()) if leave_out else []
         times = self.times(side.name, number)
         going = {name: time for name, time in times.items() if name not in left_out}
         flags = self.flags.get(number, ())
-        run = self.write(folder / "results/default/r1", going, rounds=7 + number, flags=flags)
+        run = "results/default/r1"
+        self.write(folder / run, going, rounds=7 + number, flags=flags)
         return LaunchOutcome(seconds=2.0, run=run)
 
     @property
@@ -95,9 +97,9 @@ class Stage:
     ) -> ComparisonRunner:
         """A comparison that may call things unchanged by five pairs, which is quickest."""
         return ComparisonRunner(
-            state or self.state(),
-            Request(here=self.folder, base="main", **{"unchanged_from": 5, **asked}),
-            self.sides,
+            state=state or self.state(),
+            request=Request(here=self.folder, base="main", **{"unchanged_from": 5, **asked}),
+            sides=self.sides,
             repository=None,
             launcher=fake,
             progress=Progress(self.output),
@@ -120,8 +122,7 @@ def stage_in(folder: Path, write_run: Callable[..., Path]) -> Stage:
         tree = folder / name
         tree.mkdir(exist_ok=True)
         (tree / "code.py").touch()
-        source = resolve_source(name, f"../{name}", None, cwd=tree, repository=None)
-        sides[name] = Side(source=source, tree=tree, folder=tree)
+        sides[name] = resolve_side(name, f"../{name}", None, cwd=tree, repository=None)
     (folder / "ab").mkdir(exist_ok=True)
     return Stage(folder / "ab", sides, write_run)
 

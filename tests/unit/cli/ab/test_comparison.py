@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab.comparison import compare, load_state, new_state, resolve_sources
+from gpubench_plugin.cli.ab.comparison import compare, load_state, new_state, resolve_sides
 from gpubench_plugin.cli.ab.progress import Progress
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.state import State
@@ -18,11 +18,11 @@ pytestmark = pytest.mark.slow
 
 
 def begun(folder: Path, asked: Request) -> State:
-    return new_state(folder, asked, resolve_sources(asked))
+    return new_state(folder, asked, resolve_sides(asked))
 
 
 def compared(state: State, asked: Request) -> None:
-    compare(state, asked, resolve_sources(asked), Progress(io.StringIO()))
+    compare(state, asked, resolve_sides(asked), Progress(io.StringIO()))
 
 
 def test_results_are_no_changes_of_the_tree(repo: Any) -> None:
@@ -49,7 +49,7 @@ def test_other_code_is_not_resumed(repo: Any, tmp_path: Path) -> None:
     """What differs is named; so are the files, where they change while both sides are measured."""
     asked = Request(here=repo.path, base="main")
     state = begun(tmp_path / "results", asked)
-    sources = resolve_sources(asked)
+    sources = resolve_sides(asked)
     repo.write("src/mylib/new.py", "VALUE = 2")
     with pytest.raises(UsageProblem, match=r"^--resume=.* head\.code"):
         compared(state, asked)

@@ -10,7 +10,7 @@ from gpubench_plugin.cli.ab.disturbance import (
     Attempt,
     disturbance_cause,
     disturbance_notes,
-    is_disturbed,
+    disturbing_flags,
     may_hide_slow_launches,
     pair_to_remeasure,
 )
@@ -20,9 +20,18 @@ from gpubench_plugin.core.records import Result, Run
 def attempts(text: str) -> list[Attempt]:
     """One per word, in the order of the pairs: which sides were disturbed, ``-`` for none."""
     return [
-        Attempt(pair=number, base="b" in word, head="h" in word)
+        attempt(number, base="b" in word, head="h" in word)
         for number, word in enumerate(text.split(), start=1)
     ]
+
+
+def attempt(pair: int, *, base: bool = False, head: bool = False) -> Attempt:
+    return Attempt(pair=pair, base=("contended",) * base, head=("contended",) * head)
+
+
+def to_remeasure(tries: list[Attempt], *, judged_up_to: int) -> int | None:
+    found = pair_to_remeasure(tries, judged_up_to=judged_up_to)
+    return found and found.pair
 
 
 def run(**flags: tuple[str, ...]) -> Run:
@@ -32,10 +41,10 @@ def run(**flags: tuple[str, ...]) -> Run:
 
 def test_a_disturbed_pair_is_repeated() -> None:
     """The first one that no look has judged yet."""
-    assert pair_to_remeasure(attempts("- b - - h"), judged_up_to=0) == 2
-    assert pair_to_remeasure(attempts("- b - - - h - - - -"), judged_up_to=5) == 6
-    assert pair_to_remeasure(attempts("- b - - - - - - - -"), judged_up_to=5) is None
-    assert pair_to_remeasure(attempts("- - - - -"), judged_up_to=0) is None
+    assert to_remeasure(attempts("- b - - h"), judged_up_to=0) == 2
+    assert to_remeasure(attempts("- b - - - h - - - -"), judged_up_to=5) == 6
+    assert to_remeasure(attempts("- b - - - - - - - -"), judged_up_to=5) is None
+    assert to_remeasure(attempts("- - - - -"), judged_up_to=0) is None
 
 
 def test_at_most_one_pair_in_three_is_repeated() -> None:
@@ -45,13 +54,13 @@ def test_at_most_one_pair_in_three_is_repeated() -> None:
         tries: list[Attempt] = []
         for pairs in range(1, 61):
             tries.append(_drawn(random, pairs, share))
-            while pairs % 5 == 0 and (pair := pair_to_remeasure(tries, judged_up_to=pairs - 5)):
+            while pairs % 5 == 0 and (pair := to_remeasure(tries, judged_up_to=pairs - 5)):
                 tries.append(_drawn(random, pair, share))
             assert len(tries) - pairs <= pairs / 3
 
 
 def _drawn(random: Random, pair: int, share: float) -> Attempt:
-    return Attempt(pair=pair, base=random.random() < share, head=random.random() < share)
+    return attempt(pair, base=random.random() < share, head=random.random() < share)
 
 
 @pytest.mark.parametrize(
@@ -70,22 +79,22 @@ def _drawn(random: Random, pair: int, share: float) -> Attempt:
 def test_the_cause_is_told_from_both_sides(text: str, expected: str | None) -> None:
     """What only one side raises again and again is its code's; what most pairs raise is no help."""
     assert disturbance_cause(attempts(text)) == expected
-    repeated = pair_to_remeasure(attempts(text), judged_up_to=0)
+    repeated = to_remeasure(attempts(text), judged_up_to=0)
     assert (repeated is not None) == (expected == "machine")
 
 
 def test_a_replaced_launch_stays_in_the_count() -> None:
     """A head that raises its flag in each repeat, too, is soon known for it."""
     tries = attempts("h - - - -")
-    assert pair_to_remeasure(tries, judged_up_to=0) == 1
-    tries += [Attempt(pair=1, base=False, head=True), *attempts("- - - - - - - - - -")[5:]]
+    assert to_remeasure(tries, judged_up_to=0) == 1
+    tries += [attempt(1, head=True), *attempts("- - - - - - - - - -")[5:]]
     assert disturbance_cause(tries) == "head"
-    assert pair_to_remeasure(tries, judged_up_to=0) is None
+    assert to_remeasure(tries, judged_up_to=0) is None
 
 
 def test_a_replaced_launch_of_the_head_alone_may_hide_something() -> None:
     """Not where the base was disturbed, too, nor where nothing was replaced."""
-    again = Attempt(pair=1, base=False, head=False)
+    again = attempt(1)
     assert may_hide_slow_launches([*attempts("h - - - -"), again])
     assert not may_hide_slow_launches(attempts("h - - - -"))
     assert not may_hide_slow_launches([*attempts("b - - - -"), again])
@@ -95,27 +104,25 @@ def test_a_replaced_launch_of_the_head_alone_may_hide_something() -> None:
 def test_half_of_the_benchmarks_disturb_a_launch() -> None:
     """Of those that go on; flags that tell of the numbers alone disturb none."""
     launch = run(a=("contended",), b=("unsteady", "drifting", "dependent", "not_converged"), c=())
-    assert not is_disturbed(launch, ["a", "b", "c"])
-    assert is_disturbed(launch, ["a", "b"])
-    assert not is_disturbed(launch, ["b"])
-    assert not is_disturbed(launch, [])
+    assert not disturbing_flags(launch, ["a", "b", "c"])
+    assert disturbing_flags(launch, ["a", "b"])
+    assert not disturbing_flags(launch, ["b"])
+    assert not disturbing_flags(launch, [])
     for flag in ("throttled", "contended", "descheduled", "suspended"):
-        assert is_disturbed(run(a=(flag,)), ["a"])
+        assert disturbing_flags(run(a=(flag,)), ["a"])
 
 
 def test_the_report_counts_disturbed_launches_and_says_what_to_do() -> None:
     """By side and by flag, with the pairs that were measured again."""
-    quiet, loud, hot = run(a=()), run(a=("contended",)), run(a=("contended", "throttled"))
-    tries = [*attempts("- b - - h"), Attempt(pair=2, base=False, head=False)]
-    launches = {"base": [quiet, loud, *[quiet] * 4], "head": [*[quiet] * 4, hot, quiet]}
-    first, second = disturbance_notes(launches, tries)
+    hot = Attempt(pair=5, head=("contended", "throttled"))
+    first, second = disturbance_notes([*attempts("- b - -"), hot, attempt(2)])
     assert first == (
         "disturbed launches: base 1 of 6, head 1 of 6 (contended 2, throttled 1); "
         "pairs remeasured: 1"
     )
     assert second.startswith("to quiet the machine: close other programs")
     assert "--lock-gpu-clocks" in second
-    assert list(disturbance_notes({"base": [quiet], "head": [quiet]}, attempts("-"))) == []
+    assert list(disturbance_notes(attempts("-"))) == []
 
 
 @pytest.mark.parametrize(
@@ -130,8 +137,5 @@ def test_the_report_counts_disturbed_launches_and_says_what_to_do() -> None:
 )
 def test_the_report_says_why_nothing_was_repeated(text: str, said: str) -> None:
     """Where it is the code of one side, or always so."""
-    tries = attempts(text)
-    states = {True: run(a=("contended",)), False: run(a=())}
-    launches = {"base": [states[t.base] for t in tries], "head": [states[t.head] for t in tries]}
-    note, _ = disturbance_notes(launches, tries)
+    note, _ = disturbance_notes(attempts(text))
     assert note.endswith(said) or said in note

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.cli.ab.preflight import imports, require_own_code
-from gpubench_plugin.cli.ab.sides import Side, SideName, Source
+from gpubench_plugin.cli.ab.sides import Side, SideName
 from gpubench_plugin.core.errors import UsageProblem
 
 
 def side(name: SideName, tree: Path) -> Side:
-    source = Source(name=name, label=name, python="python", folder=tree)
-    return Side(source=source, tree=tree, folder=tree)
+    return Side(name=name, label=name, python="python", code={}, tree=tree, folder=tree)
 
 
 @pytest.fixture

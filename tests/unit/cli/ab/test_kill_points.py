@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.cli.ab.comparison import new_state, resolve_sources
-from gpubench_plugin.cli.ab.launch import LaunchOutcome
+from gpubench_plugin.cli.ab.comparison import new_state, resolve_sides
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.state import STATE, State
+from gpubench_plugin.cli.ab.state import STATE, LaunchOutcome, State
 from tests.support.kill_points import Scenario, survive, unwatched
 from tests.unit.cli.ab.stage import Fake, Stage, clear, stage_in
 
@@ -87,10 +86,10 @@ class Beginning(Scenario):
         self._asked = Request(here=repository, base="main")
 
     def act(self, folder: Path, ended: Ended) -> None:
-        new_state(folder, self._asked, resolve_sources(self._asked))
+        new_state(folder, self._asked, resolve_sides(self._asked))
 
     def again(self, folder: Path) -> None:
-        self.latest = new_state(folder, self._asked, resolve_sources(self._asked))
+        self.latest = new_state(folder, self._asked, resolve_sides(self._asked))
 
     def verify(self, folder: Path, ended: Sequence[str]) -> None:
         assert State.read(self.latest.folder).seed == self.latest.seed

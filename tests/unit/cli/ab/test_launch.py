@@ -14,9 +14,10 @@ from time import monotonic, sleep
 import pytest
 
 from gpubench_plugin.cli.ab import launch
-from gpubench_plugin.cli.ab.launch import LaunchOutcome, PytestProcess
+from gpubench_plugin.cli.ab.launch import PytestProcess
 from gpubench_plugin.cli.ab.preflight import imports, python_version
-from gpubench_plugin.cli.ab.sides import Side, Source
+from gpubench_plugin.cli.ab.sides import Side
+from gpubench_plugin.cli.ab.state import LaunchOutcome
 from gpubench_plugin.cli.ab.workspaces import Workspace
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment.signals import exit_on_signals
@@ -36,8 +37,7 @@ def state_of(pid: str) -> str:
 
 
 def side_in(tree: Path, python: str | Path = sys.executable) -> Side:
-    source = Source(name="base", label="base", python=str(python), folder=tree)
-    return Side(source=source, tree=tree, folder=tree)
+    return Side(name="base", label="base", python=str(python), tree=tree, folder=tree)
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def side(tmp_path: Path) -> Side:
 
 def launcher(tmp_path: Path, *arguments: str, **environ: str) -> PytestProcess:
     return PytestProcess(
-        arguments,
+        arguments=arguments,
         workspace=Workspace(path=tmp_path / "space"),
         repository=tmp_path / "repo",
         environ={"PATH": os.environ["PATH"], **environ},
@@ -60,8 +60,12 @@ def launched(tmp_path: Path, side: Side, script: str, *, timeout_s: float = 30.0
     return launcher(tmp_path).launch(side, tmp_path / "launch", timeout_s=timeout_s)
 
 
+def output(tmp_path: Path) -> str:
+    return (tmp_path / "launch/output.txt").read_text()
+
+
 def write_python(side: Side, script: str) -> None:
-    python = Path(side.source.python)
+    python = Path(side.python)
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
 
@@ -96,7 +100,7 @@ def test_a_launch_neither_writes_into_the_tree_nor_for_ci(tmp_path: Path, side: 
 def test_each_launch_has_folders_of_its_own(tmp_path: Path, side: Side) -> None:
     """The cache is not asked for where it is off: --strict-config refuses its key without it."""
     command = launcher(tmp_path, "-k", "a b").command(side, tmp_path)
-    assert command[:5] == [side.source.python, "-m", "pytest", "-k", "a b"]
+    assert command[:5] == [side.python, "-m", "pytest", "-k", "a b"]
     storage = f"--benchmark-storage=file://{tmp_path / 'space/benchmarks'}"
     assert {"-o", storage, "--gpubench-registry=none"} <= {*command}
     off = ("-p", "no:cacheprovider", "-p", "no:benchmark")
@@ -108,10 +112,10 @@ def test_each_launch_has_folders_of_its_own(tmp_path: Path, side: Side) -> None:
 def test_an_orderly_end_is_no_error(tmp_path: Path, side: Side) -> None:
     """Which benchmark failed stands in the run; without any benchmark there is no run."""
     found = launched(tmp_path, side, f"({RUN}; touch summary.json); exit 1")
-    assert (found.error, found.run) == ("", tmp_path / "launch/results/default/r1")
+    assert (found.problem, found.run) == ("", "results/default/r1")
     (tmp_path / "launch").rename(tmp_path / "first")
     found = launched(tmp_path, side, "exit 5")
-    assert (found.error, found.run) == ("", None)
+    assert (found.problem, found.run) == ("", "")
 
 
 @pytest.mark.parametrize(
@@ -128,8 +132,8 @@ def test_a_broken_launch_says_how_it_ended(
 ) -> None:
     """Exit codes, signals and half-written runs are told apart; pytest's refusal is known."""
     found = launched(tmp_path, side, f"echo said this; {script}")
-    assert found.error == problem
-    assert found.last_lines == ("said this",)
+    assert found.problem == problem
+    assert output(tmp_path) == "said this\n"
     assert found.usage_error == ("code 4" in problem)
 
 
@@ -141,8 +145,8 @@ def test_a_launch_that_hangs_is_killed_with_its_children(
     child = tmp_path / "child"
     script = f"trap 'echo asked' TERM; sleep 60 & echo $! > {child}; while :; do wait; done"
     found = launched(tmp_path, side, script, timeout_s=1.0)
-    assert "timed out after 1 s and was killed" in found.error
-    assert found.last_lines == ("asked",)
+    assert "timed out after 1 s and was killed" in found.problem
+    assert output(tmp_path) == "asked\n"
     until = monotonic() + 20.0
     while state_of(child.read_text().strip()) not in "ZX":  # a killed process ends when it runs
         assert monotonic() < until
@@ -169,9 +173,9 @@ def test_each_side_runs_the_plugin_of_its_own_tree(tmp_path: Path) -> None:
     (tree / "test_it.py").write_text("def test_it(gpubench):\n    gpubench(print)\n")
     before = sorted(tree.rglob("*"))
     side, space = side_in(tree), Workspace(path=tmp_path / "space")
-    made = PytestProcess(["--collect-only"], workspace=space, repository=ROOT)
+    made = PytestProcess(arguments=["--collect-only"], workspace=space, repository=ROOT)
     ended = made.launch(side, folder, timeout_s=300.0)
-    assert ended.error == "", ended.last_lines
+    assert ended.problem == "", (folder / "output.txt").read_text()
     modules = imports(folder, side).modules
     plugin = {n: f for n, f in modules.items() if n.partition(".")[0] == "gpubench_plugin"}
     assert plugin["gpubench_plugin.plugin"] == tree.resolve() / "gpubench_plugin/plugin.py"

@@ -105,7 +105,7 @@ def test_github_is_told_before_the_output_is_written(
         with monkeypatch.context() as patch:
             begun = (State(request={}, identity={}, seed=0), Request(here=tmp_path, base="main"))
             patch.setattr(comparison, "load_state", lambda _: begun)
-            patch.setattr(comparison, "resolve_sources", lambda _: {})
+            patch.setattr(comparison, "resolve_sides", lambda _: {})
             patch.setattr(comparison, "compare", lambda *_: compared)
             patch.setattr(sys, "stdout", Gone())
             code = Ab().run(options)

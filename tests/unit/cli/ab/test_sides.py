@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.cli.ab.git import Repository
-from gpubench_plugin.cli.ab.sides import Source, prepare_side, resolve_source
+from gpubench_plugin.cli.ab.sides import Side, resolve_side
 from gpubench_plugin.core.errors import UsageProblem
 
 pytestmark = pytest.mark.slow
 
 
-def base(text: str | None, here: Path, *, python: str | None = None) -> Source:
-    return resolve_source("base", text, python, cwd=here, repository=Repository.containing(here))
+def base(text: str | None, here: Path, *, python: str | None = None) -> Side:
+    return resolve_side("base", text, python, cwd=here, repository=Repository.containing(here))
 
 
 def test_a_ref_is_a_commit(repo: Any) -> None:
@@ -31,7 +31,7 @@ def test_nothing_is_the_working_tree_with_its_changes(repo: Any) -> None:
     """The uncommitted changes are counted in its name and are part of its identity."""
     clean = base(None, repo.path / "src")
     identity = clean.identity()
-    assert (clean.folder, clean.label) == (repo.path, "working tree")
+    assert (clean.tree, clean.folder, clean.label) == (repo.path, repo.path / "src", "working tree")
     repo.write("src/mylib/__init__.py", "VALUE = 2\n")
     changed = base(None, repo.path)
     assert changed.label == "working tree (1 changed file)"
@@ -44,7 +44,7 @@ def test_a_folder_is_taken_as_it_is(repo: Any, tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "a.py").write_text("1")
     before = base("../copy", repo.path)
-    assert (before.folder, before.commit, before.label) == (folder.resolve(), None, "../copy")
+    assert (before.tree, before.commit, before.label) == (folder.resolve(), None, "../copy")
     (folder / "ab.log").write_text("x")
     assert base("../copy", repo.path) == before
     (folder / "a.py").write_text("2")
@@ -57,7 +57,7 @@ def test_a_ref_goes_before_a_folder_of_its_name(repo: Any) -> None:
     """``./main`` is the folder then."""
     (repo.path / "main").mkdir()
     assert base("main", repo.path).commit is not None
-    assert base("./main", repo.path).folder == repo.path / "main"
+    assert base("./main", repo.path).tree == repo.path / "main"
 
 
 @pytest.mark.parametrize("text", ["", "nothing", "./nothing"])
@@ -76,13 +76,13 @@ def test_without_git_a_ref_cannot_be_meant(tmp_path: Path) -> None:
 def test_pytest_runs_where_the_user_stands(repo: Any, tmp_path: Path) -> None:
     """In the same folder below each tree; a commit without that folder is refused."""
     found = base("main", repo.path)
-    ready = prepare_side(found, tree=repo.path, subdirectory=Path("src"))
-    assert ready.folder == repo.path / "src"
-    assert ready.import_roots() == [repo.path / "src", repo.path]
+    ready = found.checked_out(tmp_path / "tree", Path("src"))
+    assert ready.folder == tmp_path / "tree/src"
+    assert ready.import_roots() == [tmp_path / "tree/src", tmp_path / "tree"]
     with pytest.raises(UsageProblem, match="no folder elsewhere"):
-        prepare_side(found, tree=repo.path, subdirectory=Path("elsewhere"))
-    copy = base(str(tmp_path), tmp_path)
-    assert prepare_side(copy, tree=tmp_path, subdirectory=Path("elsewhere")).folder == tmp_path
+        found.checked_out(tmp_path / "again", Path("elsewhere"))
+    (tmp_path / "copy").mkdir()
+    assert base(str(tmp_path / "copy"), repo.path / "src").folder == tmp_path / "copy"
 
 
 def test_a_python_must_run(repo: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,17 @@ def test_what_was_added_is_read_again(tmp_path: Path) -> None:
     again = State.read(tmp_path)
     assert again == made
     assert again.pair_launches(0) == {"base": made.launches[0], "head": made.launches[1]}
-    assert again.durations() == {"base": [2.0], "head": [2.0]}
+
+
+def test_a_launch_takes_as_long_as_the_latest(tmp_path: Path) -> None:
+    """The mean of each side's last two that succeeded; unknown before both sides ran."""
+    made = state(tmp_path)
+    for pair, seconds in enumerate((100.0, 2.0, 4.0)):
+        made.add(replace(done(pair, "base"), seconds=seconds))
+    made.add(done(0, "head", problem="was killed by SIGSEGV"))
+    assert made.launch_seconds() == {}
+    made.add(replace(done(0, "head"), seconds=6.0))
+    assert made.launch_seconds() == {"base": 3.0, "head": 6.0}
 
 
 def test_half_a_pair_is_no_pair(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -26,13 +27,9 @@ from gpubench_plugin.cli.ab.workspaces import temporary_workspace
 repository = Repository.containing(Path(sys.argv[1]))
 with temporary_workspace(repository) as space:
     repository.check_out("HEAD", space.tree("base"))
-    if "head" in sys.argv:
-        repository.check_out("HEAD", space.tree("head"))
+    repository.check_out("HEAD", space.tree("head"))
     print(space.tree("base"), flush=True)
-    sys.stdin.readline()
-    if "kill" in sys.argv:
-        os.kill(os.getpid(), signal.SIGKILL)
-    os.system(f"git -C {space.tree('base')} rev-parse HEAD")
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -58,24 +55,13 @@ def registered(repo: Any) -> str:
     return f"{repo.git('worktree', 'list', '--porcelain')}\n{kept}"
 
 
-def occupied(repo: Any, *how: str, before: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    """A process with a workspace, which ends once it is sent a line."""
-    return subprocess.Popen(
-        [*before, sys.executable, "-c", OCCUPY, str(repo.path), *how],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-
-
 @pytest.fixture
 def killed(repo: Any) -> Path:
     """The base's tree in the workspace of a process that was killed."""
-    process = occupied(repo, "head", "kill")
-    out, _ = process.communicate("\n")
-    tree = Path(out.strip())
-    assert tree.is_absolute()
-    return tree
+    command = [sys.executable, "-c", OCCUPY, str(repo.path)]
+    process = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert process.returncode == -signal.SIGKILL, process.stderr
+    return Path(process.stdout.strip())
 
 
 def started_and_ended(found: Repository | None) -> list[str]:
@@ -185,35 +171,3 @@ def everything_in(folder: Path) -> dict[str, bytes]:
     """All files by name; what git writes down of a read is left out."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     return {str(path): path.read_bytes() for path in files if path.name != "index"}
-
-
-@pytest.fixture
-def other_host(temporary: Path) -> tuple[str, ...]:
-    """The beginning of a command that sees another temporary folder at the same path."""
-    mount = f'mount -t tmpfs none "{temporary}" && exec "$@"'
-    command = ("unshare", "--mount", "sh", "-c", mount, "sh")
-    try:
-        subprocess.run([*command, "true"], check=True, capture_output=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"no mount namespace of its own can be made here: {error}")
-    return command
-
-
-def test_two_hosts_on_one_checkout_leave_each_others_trees_alone(
-    repo: Any, other_host: tuple[str, ...]
-) -> None:
-    """While one measures, another that does not see its trees starts, works and ends."""
-    found = repository(repo)
-    commit = repo.git("rev-parse", "HEAD")
-    with occupied(repo, before=other_host) as first:
-        assert first.stdout is not None
-        tree = Path(first.stdout.readline().strip())
-        assert not tree.exists()
-        repo.write("src/mylib/__init__.py", "VALUE = 2\n")
-        repo.commit()
-        before = registered(repo)
-        assert started_and_ended(found) == []
-        assert registered(repo) == before
-        out, _ = first.communicate("\n")
-    assert out.strip() == commit
-    assert repo.worktrees() == 1

@@ -54,7 +54,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ma
         settings: dict[str, Any] = {
             "root": tmp_path,
             "results": tmp_path / "results",
-            "temporary": tmp_path,
             "cores": frozenset({0, 1}),
             "environ": {},
             "torch_command": (sys.executable, "-c", script),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,23 +12,21 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.cli.doctor import gpus, software
-from gpubench_plugin.cli.doctor.checks import GPU_CHECKS, examine
-from gpubench_plugin.cli.doctor.machine import Finding, Machine
+from gpubench_plugin.cli.doctor.checks import GPU_CHECKS, examine, finding
+from gpubench_plugin.cli.doctor.machine import Fact, Machine
 from tests.support.fake_gpus import FakeGpu, FakeNvml
 
 Write = Callable[[str, str], None]
 Machines = Callable[..., Machine]
 
-
+found_by = partial(finding, section="software")
 CUT = "not 0 and 1: data goes through main memory"
 
 
-def of_gpu(
-    machine: Machines, check: Callable[[Any], Finding], **answers: Any
-) -> tuple[str, str, str]:
+def of_gpu(machine: Machines, check: Callable[[Any], Fact], **answers: Any) -> tuple[str, str, str]:
     """Outcome, value and advice about a GPU with these answers of ``nvmlDevice…``."""
     fake = FakeGpu(answers={f"nvmlDevice{name}": value for name, value in answers.items()})
-    found = check(machine(library=FakeNvml(fake)).gpus[0])
+    found = found_by(check, machine(library=FakeNvml(fake)).gpus[0])
     return found.outcome, found.value, found.advice
 
 
@@ -155,7 +154,7 @@ def test_processes(machine: Machines, answers: dict[str, Any], outcome: str, val
 def test_a_gpu_that_tells_nothing_is_unknown(machine: Machines) -> None:
     """Also one whose library lacks the functions."""
     (gpu,) = machine(library=FakeNvml(FakeGpu(answers={"nvmlDeviceGetMemoryInfo": None}))).gpus
-    outcomes = {check.__name__: check(gpu).outcome for check in GPU_CHECKS}
+    outcomes = {check.__name__: found_by(check, gpu).outcome for check in GPU_CHECKS}
     assert outcomes == {**dict.fromkeys(outcomes, "unknown"), "mig": "ok"}
 
 
@@ -180,24 +179,26 @@ def test_lost_gpu_is_a_warning_where_it_is_visible(
     """It has fallen off the bus: no check of its own can examine it."""
     nvml = FakeNvml(FakeGpu(uuid="GPU-a"), FakeGpu(uuid="GPU-b"))
     nvml.gpus = (nvml.gpus[0], None)  # type: ignore[assignment]
-    found = software.driver(machine(library=nvml, environ={"CUDA_VISIBLE_DEVICES": visible}))
+    found = found_by(
+        software.driver, machine(library=nvml, environ={"CUDA_VISIBLE_DEVICES": visible})
+    )
     assert (found.outcome, "no answer of GPU 1" in found.value) == (outcome, outcome == "warning")
 
 
 @pytest.mark.slow
 def test_a_machine_without_driver_lacks_nothing(machine: Machines) -> None:
     """A CPU is measured as it is."""
-    found = software.driver(machine())
+    found = found_by(software.driver, machine())
     assert (found.outcome, found.value) == ("ok", "no NVIDIA driver")
-    assert software.architectures(machine()).outcome == "ok"
-    assert software.nccl(machine({"nccl": None})).outcome == "ok"
-    assert software.gpu_links(machine()).outcome == "ok"
+    assert found_by(software.architectures, machine()).outcome == "ok"
+    assert found_by(software.nccl, machine({"nccl": None})).outcome == "ok"
+    assert found_by(software.gpu_links, machine()).outcome == "ok"
 
 
 def test_a_driver_without_library_is_unknown(write: Write, machine: Machines) -> None:
     """The advice is the package."""
     write("proc/driver/nvidia/version", "NVRM version: 580")
-    found = software.driver(machine())
+    found = found_by(software.driver, machine())
     assert (found.outcome, found.advice) == ("unknown", "pip install 'pytest-gpubench[gpu]'")
 
 
@@ -225,7 +226,7 @@ def test_driver(
 ) -> None:
     """A driver runs what was built for its major version of CUDA."""
     nvml = FakeNvml(FakeGpu(), nvmlSystemGetCudaDriverVersion_v2=cuda)
-    found = software.driver(machine(torch, library=nvml))
+    found = found_by(software.driver, machine(torch, library=nvml))
     assert (found.outcome, found.value) == (outcome, value)
 
 
@@ -236,7 +237,7 @@ def test_a_torch_that_cannot_be_imported_is_one_line(machine: Machines) -> None:
         library=FakeNvml(FakeGpu()),
         torch_command=(sys.executable, "-c", "raise OSError('libcudart.so.13: cannot open')"),
     )
-    found = software.driver(broken)
+    found = found_by(software.driver, broken)
     assert (found.outcome, found.value) == (
         "warning",
         "580.65.06, CUDA 13.0; torch cannot be examined: OSError: libcudart.so.13: cannot open",
@@ -305,7 +306,9 @@ def test_architectures(
 ) -> None:
     """Kernels run on later GPUs of their major version; source is compiled for any later one."""
     fake = FakeGpu(answers={"nvmlDeviceGetCudaComputeCapability": capability})
-    found = software.architectures(machine({"architectures": known}, library=FakeNvml(fake)))
+    found = found_by(
+        software.architectures, machine({"architectures": known}, library=FakeNvml(fake))
+    )
     assert found.outcome == outcome
 
 
@@ -313,8 +316,8 @@ def test_architectures(
 def test_several_gpus_need_nccl(machine: Machines) -> None:
     """Without it ranks communicate over main memory."""
     pair = FakeNvml(FakeGpu(), FakeGpu())
-    assert software.nccl(machine(library=pair)).outcome == "ok"
-    assert software.nccl(machine({"nccl": None}, library=pair)).outcome == "warning"
+    assert found_by(software.nccl, machine(library=pair)).outcome == "ok"
+    assert found_by(software.nccl, machine({"nccl": None}, library=pair)).outcome == "warning"
 
 
 @pytest.mark.parametrize(
@@ -334,5 +337,5 @@ def test_gpu_links(machine: Machines, status: dict[int, int], outcome: str, valu
     """Two GPUs that cannot read each other's memory hurt."""
     answers = {"nvmlDeviceGetP2PStatus": lambda _, kind: status[kind]} if status else {}
     pair = FakeNvml(FakeGpu(answers=answers), FakeGpu(answers=answers))
-    found = software.gpu_links(machine(library=pair))
+    found = found_by(software.gpu_links, machine(library=pair))
     assert (found.outcome, found.value) == (outcome, value)

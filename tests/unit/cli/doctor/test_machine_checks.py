@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -11,12 +12,13 @@ from typing import Any, NamedTuple
 import pytest
 
 from gpubench_plugin.cli.doctor import host
-from gpubench_plugin.cli.doctor.checks import MACHINE_CHECKS, examine
+from gpubench_plugin.cli.doctor.checks import MACHINE_CHECKS, examine, finding
 from gpubench_plugin.cli.doctor.machine import Machine
 
 Write = Callable[[str, str], None]
 Machines = Callable[..., Machine]
 
+found_by = partial(finding, section="machine")
 CPU = "sys/devices/system/cpu"
 
 
@@ -27,7 +29,7 @@ def test_governor(write: Write, machine: Machines, name: str | None, outcome: st
     """Any but the fastest hurts; a virtual machine often shows none."""
     for core in os.sched_getaffinity(0) if name else ():
         write(f"{CPU}/cpu{core}/cpufreq/scaling_governor", f"{name}\n")
-    finding = host.governor(machine())
+    finding = found_by(host.governor, machine())
     assert finding.outcome == outcome
     assert bool(finding.advice) == (outcome == "warning")
 
@@ -52,7 +54,7 @@ def test_turbo(
 ) -> None:
     """The advice names the switch that the machine has."""
     write(f"{CPU}/{file}", text)
-    finding = host.turbo(machine())
+    finding = found_by(host.turbo, machine())
     assert (finding.outcome, finding.advice) == (outcome, advice)
 
 
@@ -97,13 +99,16 @@ def test_load(
     """Work on our cores hurts; who does it is named, but for ourselves."""
     paper = machine()
     kernel(*cores, core=core)
-    found = host.load(paper)
+    found = found_by(host.load, paper)
     assert (found.outcome, found.value) == (outcome, value)
 
 
 def test_a_kernel_that_counts_nothing_is_unknown(machine: Machines) -> None:
     """Some sandboxes show zeros."""
-    assert {host.load(machine()).outcome, host.stolen_time(machine()).outcome} == {"unknown"}
+    assert {
+        found_by(host.load, machine()).outcome,
+        found_by(host.stolen_time, machine()).outcome,
+    } == {"unknown"}
 
 
 @pytest.mark.parametrize(
@@ -115,7 +120,7 @@ def test_stolen_time(
     """Time that the host gave away is a share of that of our cores."""
     paper = machine()
     kernel((0, 0), (10, stolen), (0, 50))
-    found = host.stolen_time(paper)
+    found = found_by(host.stolen_time, paper)
     assert (found.outcome, found.value) == (outcome, value)
 
 
@@ -138,7 +143,7 @@ def test_hyperthreads(
     """Threads of one core hurt each other, ours as well as others' beside ours."""
     for core, text in enumerate(siblings):
         write(f"{CPU}/cpu{core}/topology/thread_siblings_list", f"{text}\n")
-    found = host.hyperthreads(machine())
+    found = found_by(host.hyperthreads, machine())
     assert (found.outcome, found.value) == (outcome, value)
     assert cores in found.advice
 
@@ -155,7 +160,7 @@ def test_cpu_quota(write: Write, machine: Machines, files: dict[str, str], value
     write("proc/self/cgroup", "13:cpuset:/other\n0::/a/b\n")
     for name, text in files.items():
         write(f"sys/fs/cgroup/{name}", f"{text}\n")
-    found = host.cpu_quota(machine())
+    found = found_by(host.cpu_quota, machine())
     assert (found.outcome, found.value) == ("ok" if value == "none" else "warning", value)
 
 
@@ -166,20 +171,7 @@ def test_quota_of_all_usable_cores_suspends_nothing(
     """Two cores have no more than 200 ms in a period of 100 ms."""
     write("proc/self/cgroup", "0::/\n")
     write("sys/fs/cgroup/cpu.max", f"{quota} 100000\n")
-    assert host.cpu_quota(machine()).outcome == outcome
-
-
-def test_no_writable_folder_for_temporary_files_is_a_warning(
-    machine: Machines, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As in a container of which all is read-only; the rest is examined."""
-
-    def fail() -> str:
-        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
-
-    monkeypatch.setattr("tempfile.gettempdir", fail)
-    found = host.disk_temporary(machine(temporary=Machine().temporary))
-    assert (found.outcome, found.value) == ("warning", "no folder is writable")
+    assert found_by(host.cpu_quota, machine()).outcome == outcome
 
 
 @pytest.mark.parametrize(
@@ -191,7 +183,7 @@ def test_swap(
     """Memory on a disk hurts."""
     of_swap = machine()
     monkeypatch.setattr("psutil.swap_memory", lambda: SimpleNamespace(used=used))
-    found = host.swap(of_swap)
+    found = found_by(host.swap, of_swap)
     assert (found.outcome, found.value) == (outcome, value)
 
 
@@ -209,7 +201,7 @@ def test_huge_pages(
     """An allocation that waits for compaction hurts."""
     write("sys/kernel/mm/transparent_hugepage/enabled", enabled)
     write("sys/kernel/mm/transparent_hugepage/defrag", defrag)
-    assert host.huge_pages(machine()).outcome == outcome
+    assert found_by(host.huge_pages, machine()).outcome == outcome
 
 
 @pytest.mark.parametrize(("free", "outcome"), [(2**26, "warning"), (2**31, "ok")])
@@ -217,7 +209,10 @@ def test_space(machine: Machines, monkeypatch: pytest.MonkeyPatch, free: int, ou
     """Shared memory as a container has it by default is too little; so is a full disk."""
     small, usage = machine(), SimpleNamespace(total=2**32, free=free)
     monkeypatch.setattr("shutil.disk_usage", lambda _: usage)
-    found = [check(small) for check in (host.shared_memory, host.disk_results, host.disk_temporary)]
+    found = [
+        found_by(check, small)
+        for check in (host.shared_memory, host.disk_results, host.disk_temporary)
+    ]
     assert [finding.outcome for finding in found] == [outcome] * 3
     assert ["--shm-size" in found[0].advice, "--results-dir" in found[1].advice] == [
         outcome == "warning"
@@ -228,8 +223,8 @@ def test_results_that_cannot_be_written_are_named(machine: Machines, tmp_path: P
     """A file in the place of the folder has no disk to be examined."""
     file = tmp_path / "results"
     file.write_text("")
-    finding = host.disk_results(machine(results=file))
-    assert (finding.outcome, finding.value) == ("warning", f"{file} is no folder")
+    finding = found_by(host.disk_results, machine(results=file))
+    assert (finding.outcome, finding.value) == ("warning", f"{file} is no folder to write in")
 
 
 @pytest.mark.slow
@@ -251,7 +246,7 @@ def test_a_machine_that_tells_nothing_is_unknown(
         *("swap", "huge_pages"),
     }
     assert all(f.value for f in findings)
-    assert by_name["swap"].value == "/proc/stat: No such file or directory"
+    assert "No such file or directory: '/proc/stat'" in by_name["swap"].value
     assert len(by_name) == len(findings)
 
 

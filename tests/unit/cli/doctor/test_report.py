@@ -107,16 +107,6 @@ def test_a_torch_that_cannot_be_imported_leaves_the_rest(
     assert "  disk_results     ok " in out
 
 
-@pytest.mark.parametrize("argument", ["--format=jsn", "--formt=json"])
-def test_bad_arguments_are_usage(argument: str) -> None:
-    """As with every command."""
-    try:
-        code = main.main(["doctor", argument])
-    except SystemExit as end:  # argparse's own
-        code = int(end.code or 0)
-    assert code == ExitCode.USAGE
-
-
 def test_facts_of_torch_are_those_of_this_one() -> None:
     """The process knows the default device and its precisions."""
     facts = torch_facts.facts()

@@ -12,9 +12,9 @@ from gpubench_plugin.cli.explain.judged import limit_origin
     [
         ("", "", "", "the default"),
         ("2%", "2%", "", "from --limit"),
-        ("", "2%", " 2%", "stated by the benchmark, on both sides"),
-        ("", "2%", "60%", "stated on the base; the head states 60%"),
-        ("", "", "2%", "stated on the head; the base states none"),
+        ("", "2%", " 2%", "the base states 2%; the head states 2%"),
+        ("", "2%", "60%", "the base states 2%; the head states 60%"),
+        ("", "", "2%", "the base states none; the head states 2%"),
         ("", "", "60%", "the default; the base states none; the head states 60%"),
     ],
 )
@@ -37,7 +37,7 @@ def test_a_limit_on_one_step_time_is_the_other_ones_and_may_be_the_rates() -> No
     for metric in ("step_time_s", "step_time_min_s", "samples_per_s"):
         assert (
             limit_origin(metric, "10%", base=stated, head=stated)
-            == "stated by the benchmark, on both sides"
+            == "the base states 10%; the head states 10%"
         )
-    assert limit_origin("samples_per_s", "5%", base=stated, head=stated) == "the default"
-    assert limit_origin("peak_memory_bytes", "10%", base=stated, head={}) == "the default"
+    for metric, limit in (("samples_per_s", "5%"), ("peak_memory_bytes", "10%")):
+        assert limit_origin(metric, limit, base=stated, head=stated) == "the default"
