@@ -17,8 +17,8 @@ from gpubench_plugin.core.quantities import quantity
 from gpubench_plugin.core.records import Comparison, Run, Verdict
 from gpubench_plugin.core.words import counted
 
+# Of a benchmark with an alarm: the fewest with which the median outvotes a single slow launch.
 RELAUNCHES: Final = 2
-"""Of a benchmark with an alarm: the fewest with which the median outvotes a single slow launch."""
 
 
 def alarms(comparison: Comparison) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from gpubench_plugin.core.quality_flags import doubtful_flags, other_flags
 from gpubench_plugin.core.words import counted
 from gpubench_plugin.reports.markup import (
     BOLD,
-    DOUBTFUL,
+    CAUTION,
     GOOD,
     PLAIN,
     Line,
@@ -77,11 +77,11 @@ def dot_lines(
         for flag in (*doubtful_flags(all_flags), *other_flags(sorted(all_flags))):
             cells = [any(flag in dot.flags for dot in column) for column in columns]
             if any(cells):
-                marks = [(_RAISED if cell else " ", DOUBTFUL) for cell in cells]
+                marks = [(_RAISED if cell else " ", CAUTION) for cell in cells]
                 yield frame.line(printable(flag), marks)
         yield frame.ends(noun, first, first + sum(map(len, columns)) - 1, len(columns))
     for text in scale.outside(dots, noun, unit, glyphs):
-        yield from marked(wrapped(text, total), DOUBTFUL)
+        yield from marked(wrapped(text, total), CAUTION)
 
 
 @dataclass(frozen=True, kw_only=True)

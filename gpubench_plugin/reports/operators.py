@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Json, Measurement
     from gpubench_plugin.reports.markup import Line
 
-_SHOWN: Final = 10
-"""Operators on the terminal; the record has more."""
+_SHOWN: Final = 10  # operators on the terminal; the record has more
 
 
 def operator_lines(

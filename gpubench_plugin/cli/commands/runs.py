@@ -23,9 +23,14 @@ from gpubench_plugin.cli.commands._places import (
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError, invalid_choice
 from gpubench_plugin.environment.fingerprints import informative_facts, machine_facts
-from gpubench_plugin.reports.curves import curve_lines, curves_as_json
 from gpubench_plugin.reports.markup import plain
-from gpubench_plugin.reports.run_list import run_as_json, run_in_full, run_table
+from gpubench_plugin.reports.run_list import (
+    curve_lines,
+    curves_as_json,
+    run_as_json,
+    run_in_full,
+    run_table,
+)
 from gpubench_plugin.reports.table import column, lines
 from gpubench_plugin.reports.terminal import closing_lines
 from gpubench_plugin.reports.text import printable

@@ -229,12 +229,6 @@ def test_nothing_gives_nothing():
     assert judge_pairs([]) == []
 
 
-def test_sides_of_different_length_are_a_mistake_of_the_caller():
-    """They cannot be pairs."""
-    with pytest.raises(ValueError, match="2 values on the base but 1 on the head"):
-        judge_pairs([series([1.0, 1.0], [1.0])])
-
-
 @pytest.mark.parametrize(
     ("base", "head", "limit"),
     [([0.0] * 5, [0.0] * 5, "2%"), ([], [0.0] * 5, "<=0"), ([1.0] * 3, [1.0] * 5, "<=3")],
