@@ -61,18 +61,22 @@ def loss_history(events: list[Any], **changes: Any) -> LossHistory:
 def test_every_n_steps_and_the_last_are_logged() -> None:
     """A line has the step's own loss, the state, whose tensors are read, and the rate since."""
     events: list[dict[str, Any]] = []
-    state = {"learning_rate": 0.5, "skipped": torch.tensor(3), "norm": torch.tensor(0.25)}
+    state = {
+        "learning_rate": 0.5,
+        "skipped_steps": torch.tensor(3),
+        "gradient_norm": torch.tensor(0.25),
+    }
     history = loss_history(events, state=lambda: state)
     for loss in (5.0, 4.0, 3.0):
         history.add(torch.tensor(loss))
     assert history.close() == [5.0, 4.0, 3.0]
-    read = {"learning_rate": 0.5, "skipped": 3, "norm": 0.25}
+    read = {"learning_rate": 0.5, "skipped_steps": 3, "gradient_norm": 0.25}
     line = {"event": "training_step", **read}
     assert events == [
         {**line, "step": 2, "loss": 4.0, "samples_per_s": 16.0},
         {**line, "step": 3, "loss": 3.0, "samples_per_s": 8.0},
     ]
-    assert isinstance(events[0]["skipped"], int)
+    assert isinstance(events[0]["skipped_steps"], int)
 
 
 def test_the_step_whose_loss_is_not_finite_is_named() -> None:

@@ -33,7 +33,7 @@ def test_only_its_own_version_is_read(version, tmp_path):
     manifest.write(path)
     assert Manifest.read(path) == manifest
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": version}))
-    with pytest.raises(UsageProblem, match="reads only 2"):
+    with pytest.raises(UsageProblem, match="this gpubench reads 2 only"):
         Manifest.read(path)
 
 
