@@ -215,7 +215,7 @@ def resume_ab(scene: Scene) -> None:
 
 def read_manifest(scene: Scene) -> None:
     """What a training reads of a checkpoint first."""
-    from gpubench_plugin.training.manifest import Manifest
+    from gpubench_plugin.training.checkpoint import Manifest
 
     Manifest.read(scene.root / "latest.json")
 

@@ -14,7 +14,7 @@ def sizes(gpubench_config):
 @pytest.fixture
 def dtype(precision):
     """Storage dtype of tensors, by the precision's compute dtype."""
-    from gpubench_plugin.workloads._micro.checks import DTYPES
+    from gpubench_plugin.workloads.base import DTYPES
 
     if precision.compute_dtype not in DTYPES:
         raise Unsupported(f"micro benchmarks do not support {precision.compute_dtype}")

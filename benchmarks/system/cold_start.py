@@ -52,7 +52,7 @@ def main(started_ns, device_name):
     from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.core import catalog
     from gpubench_plugin.environment.devices import synchronize
-    from gpubench_plugin.training.compile_scope import loss_function
+    from gpubench_plugin.training.compile import loss_function
     from gpubench_plugin.training.optimization import Optimization
 
     data = json.load(sys.stdin)

@@ -59,10 +59,14 @@ def test_llama_compile(compare_with_eager, backend):
 def compare_with_eager(gpubench, gpubench_config, workload, data, precision, torch_device, backend):
     """Measures the compiled step of the configured model against the eager one."""
     from gpubench_plugin.measure.clocks.select import clock_for
-    from gpubench_plugin.measure.step_ratio import time_ratio
+    from gpubench_plugin.measure.paired_turns import time_ratio
     from gpubench_plugin.training.compile import EAGER, INDUCTOR, make_compiler
-    from gpubench_plugin.training.compile_study import CompiledStep
-    from gpubench_plugin.training.compiled_accuracy import batch_in, exact_results, wider_dtype
+    from gpubench_plugin.training.compile_study import (
+        CompiledStep,
+        batch_in,
+        exact_results,
+        wider_dtype,
+    )
     from gpubench_plugin.training.model import build_model, run_fake_step
     from gpubench_plugin.workloads._micro.checks import TOLERANCES
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import UsageProblem, suggest
-from gpubench_plugin.core.words import counted, listed
+from gpubench_plugin.core.format import counted, listed
 
 if TYPE_CHECKING:
     from gpubench_plugin.core.records import Outcome, Result

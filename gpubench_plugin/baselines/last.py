@@ -12,8 +12,8 @@ from gpubench_plugin.baselines.model import Reference
 from gpubench_plugin.compare.comparability import Comparability, machine_differences
 from gpubench_plugin.compare.matching import restricted_to
 from gpubench_plugin.core.errors import GpubenchError
+from gpubench_plugin.core.format import counted, listed, short_commit
 from gpubench_plugin.core.records import LAST, Result, Run, RunStatus
-from gpubench_plugin.core.words import counted, listed, short_commit
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.run_directory import runs_in
 

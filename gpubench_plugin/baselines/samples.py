@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.matching import WINDOW
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import CONTENDED, SUSPENDED, THROTTLED, UNSTEADY
-from gpubench_plugin.core.words import counted
 from gpubench_plugin.environment.fingerprints import fingerprint_of
 
 if TYPE_CHECKING:

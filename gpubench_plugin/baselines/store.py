@@ -21,7 +21,7 @@ from gpubench_plugin.baselines.model import (
 )
 from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem, suggest
 from gpubench_plugin.environment import files, json_files
-from gpubench_plugin.environment.locks import locked
+from gpubench_plugin.environment.files import locked
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.run_directory import is_path_component, path_component
 

@@ -9,12 +9,16 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.bench.shadowed_fixtures import is_shadowed
-from gpubench_plugin.bench.subjects import case_of, subjects_of
-from gpubench_plugin.bench.training_checks import reference_of
-from gpubench_plugin.bench.training_setup import TrainingSetup
+from gpubench_plugin.bench.subjects import case_of, is_shadowed, subjects_of
+from gpubench_plugin.bench.training_setup import TrainingSetup, reference_of
 from gpubench_plugin.core.errors import Unsupported, error_text
 from gpubench_plugin.environment.device_errors import failed_allocation, is_out_of_memory
+from gpubench_plugin.measure.probes.operations import census_of
+from gpubench_plugin.measure.state import release_memory, state_restored
+from gpubench_plugin.training.bands import has_batch_norm
+from gpubench_plugin.training.batch_fit import RESERVE_BYTES, fit_batch
+from gpubench_plugin.training.seeding import nondeterminism_errors
+from gpubench_plugin.training.timed_collective import free_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -43,7 +47,12 @@ def fitted_configuration(request: pytest.FixtureRequest) -> Configuration[Any]:
         Unsupported: the benchmark has several ranks, or a fixture that the trials do not build.
         DoesNotFit: not even the smallest batch fits.
     """
-    _refuse_own_fixtures(request)
+    for name in ("trainer", "model", "data"):
+        if is_shadowed(request, name):
+            raise Unsupported(
+                "training.batch_size=auto: fitted to what the configuration builds, but the "
+                f"fixture {name!r} is this project's own; state a number, training.batch_size=N"
+            )
     samples = fitted_samples(request, partial(_setup, request))
     return _with_samples(case_of(request).configuration, samples)
 
@@ -57,35 +66,20 @@ def fitted_samples(request: pytest.FixtureRequest, setup_with: SetupOf) -> int:
         Unsupported: the benchmark has several ranks.
         DoesNotFit: not even the smallest batch fits.
     """
-    from gpubench_plugin.measure.state import state_restored
-    from gpubench_plugin.training.batch_fit import fit_batch
-
-    _refuse_several_ranks(request)
-    device = request.getfixturevalue("torch_device")
-    with state_restored(device):
-        smallest, epoch = _smallest(setup_with(1)), _samples_per_epoch(setup_with(1))
-    attempt = partial(_attempt, setup_with, device)
-    fit = fit_batch(attempt, smallest=smallest, epoch=epoch)
-    subjects_of(request).add_fit(fit)
-    return fit.samples
-
-
-def _refuse_several_ranks(request: pytest.FixtureRequest) -> None:
     if (ranks := case_of(request).world_size) > 1:
         raise Unsupported(
             "training.batch_size=auto: a rank out of memory would leave the others waiting; "
             f"allowed on {ranks} ranks: a number, or data.global_batch_size"
         )
-
-
-def _refuse_own_fixtures(request: pytest.FixtureRequest) -> None:
-    """Refuse a model, data or trainer of the project: the trials build the configuration's."""
-    for name in ("trainer", "model", "data"):
-        if is_shadowed(request, name):
-            raise Unsupported(
-                "training.batch_size=auto: fitted to what the configuration builds, but the "
-                f"fixture {name!r} is this project's own; state a number, training.batch_size=N"
-            )
+    device = request.getfixturevalue("torch_device")
+    with state_restored(device):
+        smallest = _smallest(setup_with(1))
+        with closing(setup_with(1).source()) as source:
+            epoch = source.steps_per_epoch  # of a sample each; None: endless
+    attempt = partial(_attempt, setup_with, device)
+    fit = fit_batch(attempt, smallest=smallest, epoch=epoch)
+    subjects_of(request).add_fit(fit)
+    return fit.samples
 
 
 def _setup(request: pytest.FixtureRequest, samples: int) -> TrainingSetup:
@@ -115,16 +109,8 @@ def _smallest(setup: TrainingSetup) -> int:
     """The smallest batch worth trying: batch normalization may have nothing to normalize in one."""
     from torch._subclasses import FakeTensorMode
 
-    from gpubench_plugin.training.bands import has_batch_norm
-
     with FakeTensorMode():
         return 2 if has_batch_norm(setup.workload.for_fake_tensors().build()) else 1
-
-
-def _samples_per_epoch(setup: TrainingSetup) -> int | None:
-    """Samples of an epoch, which are its steps with a `setup` of one each; None: endless."""
-    with closing(setup.source()) as source:
-        return source.steps_per_epoch
 
 
 def _attempt(setup_with: SetupOf, device: torch.device, samples: int) -> str | None:
@@ -133,9 +119,6 @@ def _attempt(setup_with: SetupOf, device: torch.device, samples: int) -> str | N
     Raises:
         Exception: any error of the training but one of a failed allocation.
     """
-    from gpubench_plugin.measure.state import release_memory, state_restored
-    from gpubench_plugin.training.timed_collective import free_bytes
-
     with state_restored(device):
         release_memory(device)
         free = free_bytes(device, local_ranks=1) if device.type == "cpu" else None
@@ -146,7 +129,7 @@ def _attempt(setup_with: SetupOf, device: torch.device, samples: int) -> str | N
 
 
 def _failure(setup_with: SetupOf, samples: int) -> str | None:
-    """What does not fit into memory; None if everything does."""
+    """What does not fit into memory; None if everything does. No error outlives it."""
     try:
         return None if _fits_with_reference(setup_with(samples)) else _NO_REFERENCE
     except Exception as error:
@@ -164,9 +147,6 @@ def _fits_with_reference(setup: TrainingSetup) -> bool:
     """
     import torch
 
-    from gpubench_plugin.training.batch_fit import RESERVE_BYTES
-    from gpubench_plugin.training.seeding import nondeterminism_errors
-
     _reserve = torch.empty(RESERVE_BYTES, dtype=torch.uint8, device=setup.device)
     module = setup.module()
     with nondeterminism_errors(), closing(setup.source()) as source:
@@ -174,23 +154,12 @@ def _fits_with_reference(setup: TrainingSetup) -> bool:
         trainer = setup.trainer(module, source, reference=reference)
         if not trainer.rehearse():
             return False
-        _inspect(trainer.step)
+        try:
+            census_of(trainer.step)  # as the bench does, which keeps tensors for longer
+        except Exception as error:  # any other would leave the census out, as of the bench
+            if is_out_of_memory(error):
+                raise
         return True
-
-
-def _inspect(step: Callable[[], None]) -> None:
-    """Run `step` as the bench inspects it, which keeps tensors longer than an ordinary call.
-
-    Raises:
-        Exception: an allocation failed; another error would leave the census out, as of the bench.
-    """
-    from gpubench_plugin.measure.probes.operations import census_of
-
-    try:
-        census_of(step)
-    except Exception as error:
-        if is_out_of_memory(error):
-            raise
 
 
 @contextmanager

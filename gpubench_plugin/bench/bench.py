@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from gpubench_plugin.bench.agreement import ResultCheck
     from gpubench_plugin.bench.measuring import Measuring
     from gpubench_plugin.bench.own_models import OwnModels
+    from gpubench_plugin.bench.variants import ResultCheck
     from gpubench_plugin.core.records import Better, Measurement, Work
     from gpubench_plugin.launchers.report_payload import Notes
     from gpubench_plugin.measure.clocks.base import Step
@@ -35,7 +35,11 @@ class Bench:
     """
 
     def __init__(
-        self, measuring: Measuring, *, notes: Notes, own_models: OwnModels | None = None
+        self,
+        measuring: Measuring,
+        *,
+        notes: Notes,
+        own_models: Callable[[], OwnModels] | None = None,
     ) -> None:
         self._measuring = measuring
         self._notes = notes
@@ -113,7 +117,7 @@ class Bench:
             CorrectnessError: the model does not learn, or differs from fp32.
         """
         with self._noting():
-            models = self._claim_models("train")
+            models = self._models()
             trainer = models.trainer(model, batch, loss, optimizer=optimizer, samples=samples)
         return self(trainer, tokens=tokens, flops=flops)
 
@@ -135,20 +139,17 @@ class Bench:
             CorrectnessError: an output is not finite.
         """
         with self._noting():
-            models = self._claim_models("infer")
+            models = self._models()
             inference = models.inference(model, batch, samples=samples)
         return self(inference, tokens=tokens, flops=flops)
 
-    def _claim_models(self, method: str) -> OwnModels:
+    def _models(self) -> OwnModels:
         """What builds own models, in the benchmark's precision: without the fixture, fp32."""
         assert self._own_models is not None
-        if self._measured_once:
-            raise Misuse(
-                f"gpubench.{method} was called after a measurement, or in its step; it measures "
-                "itself, once per test"
-            )
-        self._measuring.precision = self._own_models.precision
-        return self._own_models
+        self._refuse_second()
+        models = self._own_models()
+        self._measuring.precision = models.precision
+        return models
 
     def compare(
         self,
@@ -232,7 +233,10 @@ class Bench:
 
     def _claim_measurement(self, amounts: Mapping[str, object]) -> Work:
         """Claim the benchmark's single measurement; return the stated `amounts`."""
-        if self._measured_once:
-            raise Misuse("gpubench was called twice; one step per test")
+        self._refuse_second()
         self._measured_once = True
         return stated_work(amounts)
+
+    def _refuse_second(self) -> None:
+        if self._measured_once:
+            raise Misuse("gpubench was called twice, or in its own step; one step per test")

@@ -5,11 +5,10 @@ from __future__ import annotations
 import math
 import re
 from contextlib import contextmanager
-from operator import index
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.bench.misuse import as_number, short_repr
+from gpubench_plugin.bench.step import as_number, short_repr
 from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.core.events import LogEvent, PhaseEvent, ProgressEvent
 
@@ -85,11 +84,13 @@ class MetricLog:
                 "called within the step that is measured, which would be timed with it; log "
                 "before or after gpubench(…), or in its setup= or teardown="
             )
-        number = self._step(step)
+        number = _number(step)
+        if number is None or number < 0 or not number.is_integer():
+            raise self._problem(f"step={short_repr(step)}; allowed: an integer from 0")
         if not metrics:
             raise self._problem("no metric given; write gpubench.log(step=…, loss=…)")
         values = {name: self._value(name, value) for name, value in metrics.items()}
-        self._write(LogEvent(step=number, metrics=values).line())
+        self._write(LogEvent(step=int(number), metrics=values).line())
 
     @contextmanager
     def refused(self) -> Iterator[None]:
@@ -114,31 +115,25 @@ class MetricLog:
 
         return untimed
 
-    def _step(self, step: object) -> int:
-        if not isinstance(step, bool):
-            try:
-                number = index(step)  # type: ignore[arg-type] # tells what is no integer
-            except TypeError:
-                number = -1
-            if number >= 0:
-                return number
-        raise self._problem(f"step={short_repr(step)}; allowed: an integer from 0")
-
     def _value(self, name: str, value: object) -> float:
         if problem := name_problem(name):
             raise self._problem(problem)
-        read: Any = getattr(value, "item", None)
-        has_no_dimension = getattr(value, "ndim", None) == 0  # of torch or numpy
-        number = as_number(read() if read is not None and has_no_dimension else value)
-        if number is not None:
-            return number
-        raise self._problem(
-            f"{name}={short_repr(value)}; allowed: a number, or a tensor with one number and no "
-            "dimension"
-        )
+        number = _number(value)
+        if number is None:
+            raise self._problem(
+                f"{name}={short_repr(value)}; allowed: a number, or a tensor with one number and "
+                "no dimension"
+            )
+        return number
 
     def _problem(self, text: str) -> Misuse:
         return Misuse(f"gpubench.log: {text}")
+
+
+def _number(value: Any) -> float | None:
+    """`value`, which may be a tensor of torch or numpy, as a float; None if it is no number."""
+    has_no_dimension = getattr(value, "ndim", None) == 0
+    return as_number(value.item() if has_no_dimension and hasattr(value, "item") else value)
 
 
 def name_problem(name: object) -> str:

@@ -8,13 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.shadowed_fixtures import require_kinds, require_value
 from gpubench_plugin.bench.subjects import (
+    Subjects,
     case_of,
     reconfigured,
+    require_kinds,
+    require_value,
     running_state,
     subjects_of,
 )
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import Misuse, Unsupported
+from gpubench_plugin.launchers.context import context_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.bench.bench import Bench
-    from gpubench_plugin.bench.subjects import Subjects
+    from gpubench_plugin.bench.own_models import OwnModels
     from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
@@ -61,7 +66,6 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     """
     import torch
 
-    from gpubench_plugin.launchers.context import context_of
     from gpubench_plugin.measure.state import state_restored
     from gpubench_plugin.ranks.world import threads_per_rank
 
@@ -105,8 +109,6 @@ def _autotune_convolutions(configuration: Configuration[Any]) -> None:
 @pytest.fixture
 def process_group(request: pytest.FixtureRequest, torch_device: torch.device) -> ProcessGroup:
     """The process group: torchrun's, else a group of one; lives for the session."""
-    from gpubench_plugin.launchers.context import context_of
-
     case = case_of(request)
     return context_of(request.config).ranks.process_group(
         case.configuration.distributed.backend, torch_device, shares_device=case.shares_device
@@ -120,9 +122,6 @@ def precision(request: pytest.FixtureRequest, torch_device: torch.device) -> Ite
     Its global switches are restored after the test. One that the device lacks makes the benchmark
     ``unsupported``.
     """
-    from gpubench_plugin.core import catalog
-    from gpubench_plugin.core.errors import Unsupported
-
     name = case_of(request).precision
     selected: Precision = catalog.load("precision", name)()
     if reason := selected.unsupported(torch_device):
@@ -134,8 +133,6 @@ def precision(request: pytest.FixtureRequest, torch_device: torch.device) -> Ite
 @pytest.fixture
 def _gpubench_subjects() -> Iterator[Subjects]:
     """Subjects of the benchmark, which hold models, and so live no longer than the test."""
-    from gpubench_plugin.bench.subjects import Subjects
-
     subjects = Subjects()
     yield subjects
     subjects.stop_tracking()
@@ -176,7 +173,6 @@ def _gpubench_carrier(
 ) -> BenchmarkFixture:
     """pytest-benchmark's fixture, created early so that it exists if a later fixture skips."""
     from gpubench_plugin.bench.refusals import measurement_refusal
-    from gpubench_plugin.core.errors import Misuse
     from gpubench_plugin.results import pytest_benchmark
 
     if reason := measurement_refusal(request.node):  # of a test that asks for gpubench by name only
@@ -198,9 +194,7 @@ def gpubench(
     """Measure a step: ``gpubench(step, samples=…)``; see :meth:`Bench.__call__`."""
     from gpubench_plugin.bench.bench import Bench
     from gpubench_plugin.bench.measuring import Measuring
-    from gpubench_plugin.bench.own_models import OwnModels
     from gpubench_plugin.config.parametrization import PRECISION
-    from gpubench_plugin.launchers.context import context_of
     from gpubench_plugin.results import pytest_benchmark
 
     state = running_state(request)
@@ -220,7 +214,12 @@ def gpubench(
         group=process_group,
         subjects=subjects_of(request),
     )
-    own_models = OwnModels(request, torch_device, process_group)
+
+    def own_models() -> OwnModels:
+        from gpubench_plugin.bench.own_models import OwnModels
+
+        return OwnModels(request, torch_device, process_group)
+
     bench = Bench(measuring, notes=state.notes, own_models=own_models)
     yield bench
     bench.release()

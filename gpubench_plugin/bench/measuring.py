@@ -18,15 +18,23 @@ from gpubench_plugin.bench.step import (
     refuse_unfinished,
 )
 from gpubench_plugin.bench.throttling import ThrottlePolicy
-from gpubench_plugin.bench.variants import turns_event, with_variants
+from gpubench_plugin.bench.variants import with_variants
 from gpubench_plugin.config.parametrization import fixture_names
 from gpubench_plugin.core.errors import Misuse, error_text
-from gpubench_plugin.core.events import FlopsEvent, TrafficEvent
+from gpubench_plugin.core.events import FlopsEvent, TrafficEvent, TurnsEvent
 from gpubench_plugin.core.quality_flags import UNCHECKED
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
-from gpubench_plugin.measure.loop import Variant, measure_in_turns
+from gpubench_plugin.measure.clocks.base import Task
+from gpubench_plugin.measure.clocks.select import clock_for
+from gpubench_plugin.measure.loop import Variant, measure
+from gpubench_plugin.measure.paired_turns import turns_s
+from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.measure.record_builder import CustomMetric, build_measurement
 from gpubench_plugin.measure.tracers import Tracers
+from gpubench_plugin.ranks.reduction import Reduction
+from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.results.recorder import append
+from gpubench_plugin.training.seeding import nondeterminism_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,20 +42,17 @@ if TYPE_CHECKING:
 
     import torch
 
-    from gpubench_plugin.bench.agreement import ResultCheck
     from gpubench_plugin.bench.probing import Probes
     from gpubench_plugin.bench.step import TimedStep
     from gpubench_plugin.bench.subjects import Subjects
-    from gpubench_plugin.bench.variants import Variants
+    from gpubench_plugin.bench.variants import ResultCheck, Variants
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.launchers.context import BenchmarkState, RunContext
     from gpubench_plugin.measure.clocks.base import Clock, Step
     from gpubench_plugin.measure.protocols import Subject
     from gpubench_plugin.measure.stopping import Progress
     from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.ranks.control_plane import Traffic
     from gpubench_plugin.ranks.process_group import ProcessGroup
-    from gpubench_plugin.ranks.reduction import Reduction
 
 T = TypeVar("T")
 
@@ -98,15 +103,12 @@ class Measuring:
         self, steps: Variants, stated: Work, result_check: ResultCheck = None
     ) -> Measurement:
         """Measure `steps` with the `stated` amounts; the results of several must agree."""
-        from gpubench_plugin.results import pytest_benchmark
-        from gpubench_plugin.training.seeding import nondeterminism_errors
-
         subject = steps.candidate.subject
         if subject is not None:
             self.subjects.include(subject)
         if pytest_benchmark.measuring_disabled(self._carrier):
             return self._run_once(steps, result_check)
-        traffic_before = self._group.control.traffic
+        traffic_before = dict(self._group.control.traffic)
         was_used = self.subjects.stop_tracking() or steps.have_been_used
         with nondeterminism_errors():
             check = self._prepare(subject)
@@ -151,18 +153,11 @@ class Measuring:
 
     @property
     def _reduction(self) -> Reduction:
-        from gpubench_plugin.ranks.reduction import Reduction
-
         grace_s = self._case.configuration.distributed.failure_grace_s
         return Reduction(self._group, self._case.id, grace_s=grace_s)
 
-    @property
-    def _throttling(self) -> ThrottlePolicy:
-        return ThrottlePolicy(case=self._case, notes=self._notes, context=self._context)
-
     def _run_once(self, steps: Variants, check: ResultCheck) -> Measurement:
         """Run each step once, since measuring is disabled."""
-        from gpubench_plugin.results import pytest_benchmark
 
         def run(timed: TimedStep) -> object:
             if timed is not steps.candidate:
@@ -244,7 +239,8 @@ class Measuring:
             samples = self._timed_calls(variants, probes, tracers, stated)
         self.result, self.has_result = variants[-1].clock.result, True
         refuse_unfinished(self.result, steps.candidate.call)
-        self._notes.log(turns_event(dict(zip(steps.names, samples, strict=True))))
+        step_s = {name: tuple(turns_s(s)) for name, s in zip(steps.names, samples, strict=True)}
+        self._notes.log(TurnsEvent(step_s=step_s).line())  # of each turn of this rank
         self._run_traced(steps.together, tracers)
         pass_calls = [sum(calls) for calls in zip(*(s.block_calls for s in samples), strict=True)]
         flags = (*probes.flags(pass_calls, samples[-1].calls_per_duration), *tracers.flags)
@@ -255,9 +251,6 @@ class Measuring:
         )
 
     def _variant(self, name: str, timed: TimedStep) -> Variant:
-        from gpubench_plugin.measure.clocks.base import Task
-        from gpubench_plugin.measure.clocks.select import clock_for
-
         cache = self._case.configuration.measure.cache
         return Variant(
             name=name,
@@ -280,8 +273,6 @@ class Measuring:
         on_timed: Step | None = None,
     ) -> list[Samples]:
         """Samples of `variants`, without tracers; `work` is that of a call, for the journal."""
-        from gpubench_plugin.measure.probes.interference import Contention
-
         progress_log = ProgressLog(self._notes.log, work, self._group.world.size)
 
         def begin() -> None:
@@ -295,7 +286,7 @@ class Measuring:
             progress_log.block_ended(progress)
 
         measured = partial(
-            measure_in_turns,
+            measure,
             variants,
             section=self._case.configuration.measure,
             agreement=self._group.agreement,
@@ -343,7 +334,10 @@ class Measuring:
             sharing_ranks=self._group.world.local_size if self._case.shares_device else 1,
             tensors=self.subjects.tensor_memory,
             guard=partial(
-                self._throttling.guard, agreement=self._group.agreement, reduction=self._reduction
+                ThrottlePolicy(self._case, self._notes).guard,
+                context=self._context,
+                agreement=self._group.agreement,
+                reduction=self._reduction,
             ),
             log=self._notes.log,
         )
@@ -426,22 +420,20 @@ class Measuring:
                 self._item, self._case, reduced, check, custom_metrics=self.custom_metrics.values()
             )
             if self._group.world.is_root:  # whose flags are those of all ranks
-                self._throttling.refuse(measurement)
+                ThrottlePolicy(self._case, self._notes).refuse(measurement)
         except Exception as error:
             failure = error
         self._reduction.raise_conclusion(failure)
         return measurement
 
     def _publish(
-        self, measurement: Measurement, samples: Samples, traffic_before: Traffic
+        self, measurement: Measurement, samples: Samples, traffic_before: Mapping[str, int]
     ) -> Measurement:
         """Hand the `measurement` on, with this rank's own `samples`, and return it."""
-        from gpubench_plugin.results import pytest_benchmark
-        from gpubench_plugin.results.recorder import append
-
         if self._group.world.size > 1:
-            traffic = self._group.control.traffic - traffic_before
-            self._notes.log(TrafficEvent(**vars(traffic)).line())
+            traffic = self._group.control.traffic
+            added = {name: count - traffic_before[name] for name, count in traffic.items()}
+            self._notes.log(TrafficEvent(**added).line())
             if self._context.ranks_folder is not None:
                 append(self._context.ranks_folder, self._group.world.rank, self._case.id, samples)
         # Paused here, since pytest-benchmark's own pause makes coverage lose the rest of the test:

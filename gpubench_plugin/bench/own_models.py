@@ -9,11 +9,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.bench.batch_fitting import fitted_samples, with_unit_scale
-from gpubench_plugin.bench.shadowed_fixtures import require_kinds
-from gpubench_plugin.bench.subjects import case_of, reconfigured, subjects_of
-from gpubench_plugin.bench.training import checked_inference, checked_trainer
-from gpubench_plugin.bench.training_setup import TrainingSetup, drawn_section
-from gpubench_plugin.core.errors import Misuse, UsageProblem
+from gpubench_plugin.bench.subjects import case_of, reconfigured, require_kinds, subjects_of
+from gpubench_plugin.bench.training import drawn_section
+from gpubench_plugin.bench.training_setup import TrainingSetup, checked_inference, checked_trainer
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import Misuse, UsageProblem, invalid_choice
+from gpubench_plugin.training import seeding
+from gpubench_plugin.training.check import RecordFacts
+from gpubench_plugin.workloads._own.batch import StatedBatch
+from gpubench_plugin.workloads._own.loss import StatedLoss
+from gpubench_plugin.workloads._own.model import StatedModel
+from gpubench_plugin.workloads._own.workload import OwnWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -27,8 +33,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.ranks.process_group import ProcessGroup
     from gpubench_plugin.training.inference import Inference
     from gpubench_plugin.training.trainer import Trainer
-    from gpubench_plugin.workloads._own.batch import StatedBatch
-    from gpubench_plugin.workloads._own.loss import StatedLoss
 
 _OPTIMIZER_KEYS: Final = ("optimizer", "learning_rate", "momentum", "weight_decay", "fused")
 _LOSS_DROP: Final = 1.0
@@ -67,9 +71,6 @@ class OwnModels:
         Raises:
             UsageProblem: the parts do not fit together, or contradict the configuration.
         """
-        from gpubench_plugin.workloads._own.batch import StatedBatch
-        from gpubench_plugin.workloads._own.loss import StatedLoss
-
         training = _with_optimizer(self._configuration.training, optimizer)
         _refuse_data_keys(training)
         stated_loss = StatedLoss(loss, device=self.device, weights=_weights_dtype(self.precision))
@@ -88,7 +89,11 @@ class OwnModels:
             return setup_of(with_unit_scale(configuration), batch_of(configuration.training))
 
         if training.batch_size == "auto":
-            _require_function_of_size(batch)
+            if not (callable(batch) and _takes_size(batch)):
+                raise UsageProblem(
+                    "training.batch_size=auto: the batch has a fixed size; leave the key out, or "
+                    "pass as batch a function of the number of samples"
+                )
             training = training.with_samples(fitted_samples(self.request, trial))
         stated_batch = batch_of(training)
         self._require_equal_batches(stated_batch.samples)
@@ -110,9 +115,6 @@ class OwnModels:
         Raises:
             UsageProblem: the parts do not fit together, or contradict the configuration.
         """
-        from gpubench_plugin.workloads._own.batch import StatedBatch
-        from gpubench_plugin.workloads._own.loss import StatedLoss
-
         configuration = self._configuration
         size = configuration.inference.samples(configuration.training)
         drawn = self._batch_of_rank(batch, configuration.training.with_samples(size))
@@ -130,8 +132,6 @@ class OwnModels:
 
     def _built(self, setup: TrainingSetup, loss: StatedLoss) -> nn.Module:
         """The model, whose number of parameters is recorded: others are not comparable."""
-        from gpubench_plugin.training.check import RecordFacts
-
         facts = RecordFacts(own_model={"model": setup.workload.section.name, "loss": loss.name})
         subjects_of(self.request).add_check(facts)
         module = setup.module()
@@ -148,8 +148,6 @@ class OwnModels:
 
         A function with a parameter gets the number of samples.
         """
-        from gpubench_plugin.training import seeding
-
         if not callable(batch):
             return batch
         world, seed = self.group.world, self._configuration.experiment.seed
@@ -179,9 +177,6 @@ class OwnModels:
         batch: StatedBatch,
     ) -> TrainingSetup:
         """Set-up of the stated parts in a `configuration`."""
-        from gpubench_plugin.workloads._own.model import StatedModel
-        from gpubench_plugin.workloads._own.workload import OwnWorkload
-
         if configuration.data.source != "synthetic":
             raise UsageProblem(
                 f"data.source={configuration.data.source}: gpubench.train and gpubench.infer take "
@@ -218,9 +213,6 @@ def _with_optimizer(training: TrainingSection, optimizer: object) -> TrainingSec
         UsageProblem: the configuration states another one, or keys that an own one does not read.
     """
     import torch
-
-    from gpubench_plugin.core import catalog
-    from gpubench_plugin.core.errors import invalid_choice
 
     if optimizer is None:
         return training
@@ -294,14 +286,6 @@ def _size_contradiction(key: str, stated: object, samples: int) -> UsageProblem:
         f"{key}={stated}, but the batch has {samples} samples; leave the key out, or pass as batch "
         "a function of the number of samples"
     )
-
-
-def _require_function_of_size(batch: object) -> None:
-    if not (callable(batch) and _takes_size(batch)):
-        raise UsageProblem(
-            "training.batch_size=auto: the batch has a fixed size; leave the key out, or pass as "
-            "batch a function of the number of samples"
-        )
 
 
 def _takes_size(function: Callable[..., object]) -> bool:

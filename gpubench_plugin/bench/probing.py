@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.core.quality_flags import PRECISION_UNUSED
+from gpubench_plugin.measure.probes.interference import Suspension
+from gpubench_plugin.measure.probes.memory import MemoryGrowth, PeakMemory
+from gpubench_plugin.measure.probes.nvml import DeviceState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -19,9 +22,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Samples
     from gpubench_plugin.launchers.context import RunContext
     from gpubench_plugin.measure.clocks.base import Clock
-    from gpubench_plugin.measure.probes.interference import Suspension
-    from gpubench_plugin.measure.probes.memory import MemoryGrowth, PeakMemory
-    from gpubench_plugin.measure.probes.nvml import DeviceState
     from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
     from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.measure.tracers import Tracers
@@ -75,10 +75,6 @@ def probed(
     The memory of the clocks is allocated first, and counts not. The `guard` is called with the
     device's state before anything is measured, and the `log` with its event afterwards.
     """
-    from gpubench_plugin.measure.probes.interference import Suspension
-    from gpubench_plugin.measure.probes.memory import MemoryGrowth, PeakMemory
-    from gpubench_plugin.measure.probes.nvml import DeviceState
-
     growth = MemoryGrowth(device)
     with ExitStack() as stack:
         own_bytes = sum(clock.prepare() for clock in clocks)
@@ -146,9 +142,9 @@ def profile_steps(
 
     Returns the operators of the steps for the record, on rank zero.
     """
-    run = context.run
     from gpubench_plugin.measure.probes.profiler import profile
 
+    run = context.run
     operators = profile(
         timed.run,
         section=case.configuration.profiling,

@@ -6,6 +6,7 @@ backend, the compiler. Here stands only which fixtures ask for which of them.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.config.parametrization import (
@@ -15,15 +16,20 @@ from gpubench_plugin.config.parametrization import (
     overriding_fixture,
 )
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.errors import UsageProblem, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     import pytest
 
     from gpubench_plugin.config.case import Case
-    from gpubench_plugin.training.generation import Decode, Prefill
+    from gpubench_plugin.config.sections import Configuration, TrainingSection
+
+NO_WORKLOAD: Final = (
+    "the configuration names no workload; give the gpubench mark a config= that sets model.name"
+)
 
 
 def refusal(item: pytest.Item, case: Case) -> str:
@@ -42,8 +48,6 @@ def refusal(item: pytest.Item, case: Case) -> str:
         return str(error)
     if "trainer" not in fixtures:
         return ""
-    from gpubench_plugin.bench.training_checks import checkpoint_refusal
-
     return checkpoint_refusal(item.config.rootpath, case.configuration.training)
 
 
@@ -82,45 +86,26 @@ def _backend(case: Case) -> str:
 
 
 def _parallelism(case: Case) -> str:
-    name = case.configuration.distributed.parallelism
-    if name == "auto":  # ddp or none, which refuse nothing
-        return ""
-    parallelism = catalog.load("parallelism", name)
     section, training = case.configuration.distributed, case.configuration.training
+    if section.parallelism == "auto":  # ddp or none, which refuse nothing
+        return ""
+    parallelism = catalog.load("parallelism", section.parallelism)
     return str(parallelism.refusal(section, training, ranks=case.world_size))
 
 
 def _workload(case: Case) -> str:
-    from gpubench_plugin.bench.training import NO_WORKLOAD
-
     section = case.configuration.model
     return NO_WORKLOAD if section.name is None else str(_workload_class(case).refusal(section))
 
 
 def _compilation(case: Case) -> str:
-    from gpubench_plugin.training.compile_scope import compilation_refusal
+    from gpubench_plugin.training.compile import compilation_refusal
 
     return compilation_refusal(case.configuration.model)
 
 
-def _data(case: Case) -> str:
-    return str(_source(case).refusal(case.configuration.data))
-
-
-def _batches(case: Case) -> str:
-    from gpubench_plugin.bench.training import batch_refusal
-
-    return batch_refusal(case.configuration)
-
-
 def _training_data(case: Case) -> str:
     return str(_source(case).training_refusal(case.configuration.training))
-
-
-def _training(case: Case) -> str:
-    from gpubench_plugin.bench.training_checks import check_refusal, schedule_refusal
-
-    return check_refusal(case.configuration) or schedule_refusal(case.configuration.training)
 
 
 def _optimization(case: Case) -> str:
@@ -131,34 +116,16 @@ def _optimization(case: Case) -> str:
 
 
 def _convergence(case: Case) -> str:
-    from gpubench_plugin.bench.training_checks import convergence_refusal
     from gpubench_plugin.training.convergence import Target
 
     section, training = case.configuration.model, case.configuration.training
+    if training.resume is not None:
+        return (
+            f"training.resume={training.resume}: time to target is measured from the first step; "
+            "allowed: null"
+        )
     workload = None if section.name is None else _workload_class(case)
-    return convergence_refusal(training) or Target.refusal(training, section.name, workload)
-
-
-def _prefill(case: Case) -> str:
-    from gpubench_plugin.training.generation import Prefill
-
-    return _generation(case, Prefill)
-
-
-def _decode(case: Case) -> str:
-    from gpubench_plugin.training.generation import Decode
-
-    return _generation(case, Decode)
-
-
-def _generation(case: Case, kind: type[Prefill] | type[Decode]) -> str:
-    from gpubench_plugin.workloads._language import CausalLanguageModel
-
-    inference, section = case.configuration.inference, case.configuration.model
-    if not issubclass(_workload_class(case), CausalLanguageModel):  # unsupported
-        return ""
-    prompt_tokens, new_tokens = inference.prompt_tokens, inference.new_tokens
-    return kind.refusal(prompt_tokens, new_tokens, positions=section.sequence_length)
+    return Target.refusal(training, section.name, workload)
 
 
 def _convergence_data(case: Case) -> str:
@@ -166,6 +133,18 @@ def _convergence_data(case: Case) -> str:
 
     source = case.configuration.data.source
     return f"data.source={source}: {NOTHING_HELD_OUT}" if _source(case).is_endless else ""
+
+
+def _generation(name: str, case: Case) -> str:
+    from gpubench_plugin.training import generation
+    from gpubench_plugin.workloads._language import CausalLanguageModel
+
+    if not issubclass(_workload_class(case), CausalLanguageModel):  # unsupported
+        return ""
+    inference, positions = case.configuration.inference, case.configuration.model.sequence_length
+    kind: type[generation.Prefill] | type[generation.Decode]
+    kind = generation.Prefill if name == "prefill" else generation.Decode
+    return kind.refusal(inference.prompt_tokens, inference.new_tokens, positions=positions)
 
 
 def _workload_class(case: Case) -> Any:
@@ -176,20 +155,76 @@ def _source(case: Case) -> Any:
     return catalog.load("data", case.configuration.data.source, key="data.source")
 
 
+def schedule_refusal(training: TrainingSection) -> str:
+    """Reason why the length of the schedule is not known; empty if it is."""
+    is_stated = training.epochs is None or training.schedule_steps is not None
+    if is_stated or training.resume is None or training.scheduler == "constant":
+        return ""
+    return (
+        f"training.schedule_steps=null beside training.resume: where training.scheduler="
+        f"{training.scheduler} ends depends on the steps before the checkpoint, too; allowed: "
+        "the steps of the whole training, or training.scheduler=constant"
+    )
+
+
+def checkpoint_refusal(rootdir: Path, training: TrainingSection) -> str:
+    """Reason why there is nothing to resume from; empty if there is, or if nothing is resumed."""
+    if training.resume is None:
+        return ""
+    from gpubench_plugin.training.checkpoint import LATEST
+
+    path = rootdir / training.resume
+    if (path / LATEST if path.is_dir() else path).exists():
+        return ""
+    problem = f"this folder has no {LATEST}"
+    if not path.exists():
+        siblings = [sibling.name for sibling in path.parent.glob("*")]
+        problem = f"no such file or folder{suggest(path.name, siblings)}"
+    return (
+        f"training.resume={training.resume}: {problem}; allowed: a checkpoint of an earlier "
+        f"session, as its manifest or the folder of its {LATEST}"
+    )
+
+
+def check_refusal(configuration: Configuration[Any]) -> str:
+    """Reason why the check against fp32 cannot be as configured; empty if it can."""
+    if configuration.measure.check and configuration.training.resume is not None:
+        return (
+            "measure.check=true beside training.resume: the reference starts from the seed's "
+            "weights, not from a checkpoint's; allowed: false, null"
+        )
+    return ""
+
+
+def _batches(case: Case) -> str:
+    """Reason why trainer and inference cannot share batches; empty if they can."""
+    configuration = case.configuration
+    training_size = configuration.training.batch_size
+    batch_size = configuration.inference.samples(configuration.training)
+    if batch_size == training_size:
+        return ""
+    return (
+        f"inference.batch_size={batch_size} conflicts with training.batch_size={training_size} of "
+        f"the trainer, since both read the same batches; allowed: {training_size}, or separate "
+        "tests"
+    )
+
+
 _REASONS: Final[tuple[tuple[frozenset[str], Callable[[Case], str]], ...]] = (
     (frozenset({"process_group"}), _backend),
     (frozenset({"workload"}), _workload),
     (frozenset({"model"}), _compilation),
-    (frozenset({"data"}), _data),
+    (frozenset({"data"}), lambda case: str(_source(case).refusal(case.configuration.data))),
     (frozenset({"data", "inference", "trainer"}), _batches),
     (frozenset({"data", "trainer"}), _training_data),
-    (frozenset({"trainer"}), _training),
+    (frozenset({"trainer"}), lambda case: check_refusal(case.configuration)),
+    (frozenset({"trainer"}), lambda case: schedule_refusal(case.configuration.training)),
     (frozenset({"trainer"}), _optimization),
     (frozenset({"convergence"}), _optimization),
     (frozenset({"convergence"}), _convergence),
     (frozenset({"data", "convergence"}), _convergence_data),
     (frozenset({"_gpubench_setup"}), _parallelism),
-    (frozenset({"workload", "prefill"}), _prefill),
-    (frozenset({"workload", "decode"}), _decode),
+    (frozenset({"workload", "prefill"}), partial(_generation, "prefill")),
+    (frozenset({"workload", "decode"}), partial(_generation, "decode")),
 )
 """By the fixtures that a test must have for it to apply."""

@@ -1,32 +1,237 @@
-"""Timed step: its subject and amounts, and validation of its first call."""
+"""Timed step: its subject and amounts, and the mistakes that can be in them.
+
+What a call of the step returned is judged by its type. A future may be finished, and a function or
+a model may be a result: they are refused where the step cannot have computed them.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
-from typing import TYPE_CHECKING, Final
-
-from gpubench_plugin.bench.misuse import (
-    argument_reason,
-    as_number,
-    as_subject,
-    calls_nothing,
-    close_coroutines,
-    is_function,
-    referenced_subjects,
-    result_reason,
-    short_repr,
-    unfinished_reason,
+from dis import get_instructions
+from functools import partial
+from inspect import (
+    Parameter,
+    getclosurevars,
+    isasyncgenfunction,
+    iscoroutinefunction,
+    isgeneratorfunction,
+    signature,
 )
+from itertools import islice
+from numbers import Number, Real
+from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType
+from typing import TYPE_CHECKING, Any, Final
+
 from gpubench_plugin.core.errors import CorrectnessError, Misuse
 from gpubench_plugin.core.records import Work, is_same_amount
+from gpubench_plugin.measure.protocols import Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from gpubench_plugin.measure.clocks.base import Step
-    from gpubench_plugin.measure.protocols import Subject
+
+
+# Enough characters of a value to recognize it in one line.
+_MAX_REPR: Final = 60
+
+_ITERATOR_MODULES: Final = ("builtins", "itertools", "multiprocessing.pool")
+_CONTAINERS: Final = (tuple, list, set, frozenset, dict)
+# Values of a container are alike, and there may be millions.
+_MAX_INSPECTED: Final = 100
+# Methods of the futures of Python, torch and multiprocessing.
+_DONE: Final = ("done", "ready", "is_completed")
+_WAIT: Final = ("get", "wait", "result")
+
+_METHODS: Final = (MethodType, BuiltinFunctionType, MethodWrapperType)
+# Beginnings of CPython's instructions that call, compute or make something.
+_WORK: Final = ("CALL", "BINARY", "UNARY", "COMPARE", "CONTAINS", "FOR", "IMPORT", "MAKE", "YIELD")
+
+
+def as_subject(value: object) -> Subject | None:
+    """Return `value` if it is a subject, no class of subjects; else None."""
+    # The class first: attributes of arbitrary objects may compute.
+    if hasattr(type(value), "flops_step") and isinstance(value, Subject):
+        return value
+    return None
+
+
+def result_reason(value: object, subjects: Sequence[Subject]) -> str:
+    """Explain that `value` is no step, but maybe the result of one of the `subjects`."""
+    kind = short_repr(value) if value is None else f"a {type(value).__name__}"
+    if shape := getattr(value, "shape", None):
+        kind += f" of shape {tuple(shape)}"
+    elif isinstance(value, Number | str):
+        kind += f", {short_repr(value)}"
+    if name := next((type(s).__name__.lower() for s in subjects if s.calls), ""):
+        return (
+            f"you passed the result of {name}.step() ({kind}) instead of the step; write "
+            f"gpubench({name}) or gpubench({name}.step)"
+        )
+    return (
+        f"you passed {kind}, which is not callable; pass the step itself, not the result "
+        "of calling it: gpubench(lambda: a @ b), gpubench(trainer)"
+    )
+
+
+def argument_reason(function: Any, name: str) -> str:
+    """Explain that `function`, the step, setup or teardown called `name`, needs an argument.
+
+    Empty if it needs none, or if that cannot be known.
+    """
+    is_module = hasattr(function, "forward")  # of torch, whose call takes anything
+    required = _required_argument(function.forward if is_module else function)
+    if not required:
+        return ""
+    target = "model" if is_module else str(getattr(function, "__name__", ""))
+    call = f"lambda: {target if target.isidentifier() else 'function'}"
+    call += "(batch)" if is_module else "(…)"
+    remedy = f"gpubench({call})" if name == "step" else f"{name}={call}"
+    return f"the {name} is called without arguments, but it needs {required!r}; write {remedy}"
+
+
+def unfinished_reason(result: object, step: Callable[..., object], measure: str) -> str | None:
+    """Explain why the `result` of a call of `step` is unfinished; None if it may be computed.
+
+    `measure` is the name of the fixture that measures the step.
+    """
+    returned = "a call of the step returned"
+    if remedy := _remedy(result):
+        return f"{returned} a {type(result).__name__}, whose work was never done; {remedy}"
+    is_idle = calls_nothing(step)
+    for value in (result, *_contained_values(result)):
+        where = "" if value is result else f"a {type(result).__name__} containing "
+        if (remedy := _remedy(value)) and not _is_done(value):
+            kind = type(value).__name__
+            return f"{returned} {where}a {kind}, whose work was never done; {remedy}"
+        # A model or function is no result of a step that calls nothing, nor is a method that the
+        # step returns alone; in a container it may belong to a result.
+        is_alone = value is result and isinstance(value, _METHODS)
+        if (callable(value) and (is_idle or is_alone)) or _is_own_step(value):
+            name = _name_of(value)
+            return (
+                f"{returned} {where}{name} instead of calling it; write {measure}({name}), not "
+                f"{measure}(lambda: {name}), or call it with its arguments"
+            )
+    return None
+
+
+def is_function(value: object) -> bool:
+    """Whether `value` is a function, a method or a partial."""
+    return isinstance(value, (FunctionType, partial, *_METHODS))
+
+
+def calls_nothing(step: Callable[..., object]) -> bool:
+    """Whether `step` is a Python function whose code calls, computes and makes nothing."""
+    function = _unwrap_partial(step)
+    code = getattr(getattr(function, "__func__", function), "__code__", None)
+    return code is not None and not any(
+        instruction.opname.startswith(_WORK) for instruction in get_instructions(code)
+    )
+
+
+def close_coroutines(result: object) -> None:
+    """Close coroutines in a refused `result`, which would otherwise warn "never awaited"."""
+    for value in (result, *_contained_values(result)):
+        if isinstance(value, Coroutine):
+            value.close()
+
+
+def referenced_subjects(step: Callable[..., object]) -> tuple[Subject, ...]:
+    """Subjects that the function `step` references through closures or globals."""
+    if not isinstance(step, FunctionType):
+        return ()
+    with suppress(ValueError):  # a name was deleted
+        closure = getclosurevars(step)
+        values = (*closure.globals.values(), *closure.nonlocals.values())
+        return tuple(subject for subject in map(as_subject, values) if subject is not None)
+    return ()
+
+
+def as_number(value: object) -> float | None:
+    """`value` as a float; None if it is no real number, or above all floats."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return None
+    with suppress(OverflowError):
+        return float(value)
+    return None
+
+
+def short_repr(value: object) -> str:
+    """`value` as Python shows it, on one line, cut after as much as tells what it is."""
+    text = " ".join(ascii(value).split())
+    return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]}…"
+
+
+def _remedy(value: object) -> str:
+    """What to do with a `value` that does its work later if ever; empty for any other."""
+    kind = type(value)
+    if isinstance(value, AsyncIterator):
+        return "iterate it in a coroutine and run that in the step: asyncio.run(…)"
+    if isinstance(value, Awaitable):
+        return "await it in the step: asyncio.run(…)"
+    if isinstance(value, Iterator) and kind.__module__ in _ITERATOR_MODULES:
+        return "exhaust it in the step: list(…), or a loop over it"
+    waits = [name for name in _WAIT if callable(getattr(kind, name, None))]
+    if waits and any(callable(getattr(kind, name, None)) for name in _DONE):
+        return f"wait for it in the step: its {waits[0]}()"
+    return ""
+
+
+def _is_done(value: object) -> bool:
+    """Whether it is a completed future of any library."""
+    methods = (getattr(value, name, None) for name in _DONE)
+    return any(callable(is_done) and bool(is_done()) for is_done in methods)
+
+
+def _contained_values(result: object) -> Iterator[object]:
+    """Leading values of a Python container; empty for anything else."""
+    if not isinstance(result, _CONTAINERS):
+        return iter(())
+    return islice(result.values() if isinstance(result, dict) else result, _MAX_INSPECTED)
+
+
+def _is_own_step(value: object) -> bool:
+    """Whether it is a subject, its step or a partial of that, hence never a result."""
+    method = _unwrap_partial(value)
+    owner = getattr(method, "__self__", None) if isinstance(method, MethodType) else value
+    is_step = owner is value or getattr(method, "__name__", "") == "step"
+    return is_step and as_subject(owner) is not None
+
+
+def _name_of(value: object) -> str:
+    """Name of an uncalled subject, method, function or model, as a test is likely to have it."""
+    function = _unwrap_partial(value)
+    if as_subject(function) is not None:
+        return f"{type(function).__name__.lower()}.step"
+    owner = getattr(function, "__self__", None)
+    name = str(getattr(function, "__name__", type(function).__name__.lower()))
+    # Functions of a module that is written in C have the module as owner.
+    has_owner = owner is not None and not hasattr(owner, "__spec__")
+    return f"{type(owner).__name__.lower()}.{name}" if has_owner else name
+
+
+def _unwrap_partial(value: object) -> Any:
+    while isinstance(value, partial):
+        value = value.func
+    return value
+
+
+def _required_argument(function: Any) -> str:
+    if function is None or hasattr(function, "__signature__"):
+        return ""
+    try:
+        # A decorator may provide the arguments of the function that it wraps.
+        parameters = signature(function, follow_wrapped=False).parameters.values()
+    except (TypeError, ValueError):  # written in C
+        return ""
+    optional = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
+    required = (p.name for p in parameters if p.default is p.empty and p.kind not in optional)
+    return next(required, "")
+
 
 _LAZY_FUNCTIONS: Final = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
 

@@ -1,13 +1,22 @@
-"""The running benchmark, as fixtures find it: its case, and its subjects, checks and models."""
+"""The running benchmark, as fixtures find it: its case, and its subjects, checks and models.
+
+A fixture of the project with the name of one of gpubench's that returns what ours would is an
+override. Anything else is the project's, and is refused where a fixture of gpubench would read it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin.config.parametrization import overriding_fixture
+from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.core.records import Check
+from gpubench_plugin.launchers.context import state_of
 
 if TYPE_CHECKING:
     import torch
@@ -16,13 +25,23 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.protocols import Checkable, Log, Subject
 
     Facts = Callable[[], Mapping[str, float]]
-    from collections.abc import Iterator, Mapping
-
     import pytest
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.launchers.context import BenchmarkState
+
+
+_KINDS: Final = {
+    "data": "gpubench_plugin.training.data.base.DataSource",
+    "model": "torch.nn.Module",
+    "precision": "gpubench_plugin.precision.Precision",
+    "process_group": "gpubench_plugin.ranks.process_group.ProcessGroup",
+    "torch_device": "torch.device",
+    "trainer": "gpubench_plugin.training.trainer.Trainer",
+    "workload": "gpubench_plugin.workloads.Workload",
+}
+"""Class of the values by fixture name."""
 
 
 @dataclass(eq=False)
@@ -123,11 +142,8 @@ class Subjects:
             if entry is not timed_entry
             for checkable in entry.parts
         ]
-        timed_checks = [
-            checkable.prepare(log)
-            for checkable in (() if timed_entry is None else timed_entry.parts)
-        ]
-        checks = [*independent, *timed_checks]
+        timed_parts = () if timed_entry is None else timed_entry.parts
+        checks = [*independent, *(checkable.prepare(log) for checkable in timed_parts)]
         return Check(
             correctness=_merge((*other_correctness, *(check.correctness for check in checks))),
             facts=_merge(check.facts for check in checks),
@@ -180,9 +196,6 @@ def running_state(request: pytest.FixtureRequest) -> BenchmarkState:
     Raises:
         Misuse: the test is not a benchmark.
     """
-    from gpubench_plugin.core.errors import Misuse
-    from gpubench_plugin.launchers.context import state_of
-
     state = state_of(request.node)
     if state is None:
         raise Misuse(
@@ -196,3 +209,53 @@ def subjects_of(request: pytest.FixtureRequest) -> Subjects:
     """Subjects of the benchmark, which are checked before anything is timed."""
     subjects: Subjects = request.getfixturevalue("_gpubench_subjects")
     return subjects
+
+
+def require_kinds(request: pytest.FixtureRequest, **values: object) -> None:
+    """Refuse `values` of fixtures, by name, that are not of the class that gpubench reads.
+
+    Raises:
+        Misuse: naming the fixture, its value's type and the file it is defined in.
+    """
+    for name, value in values.items():
+        module, _, kind = _KINDS[name].rpartition(".")
+        if not isinstance(value, getattr(import_module(module), kind)):
+            raise _refusal(
+                request, name, f"a value of type {type(value).__name__}", f"a {_KINDS[name]}"
+            )
+
+
+def require_value(request: pytest.FixtureRequest, name: str, value: object, own: object) -> None:
+    """Refuse a `value` of the fixture `name` other than gpubench's `own`, which ids are named by.
+
+    Raises:
+        Misuse: naming the fixture, its value and the file it is defined in.
+    """
+    if value != own:
+        raise _refusal(request, name, repr(value), repr(own))
+
+
+def is_shadowed(request: pytest.FixtureRequest, name: str) -> bool:
+    """Whether the benchmark's fixture `name` is the project's rather than gpubench's."""
+    return overriding_fixture(request.node, name) is not None
+
+
+def _refusal(request: pytest.FixtureRequest, name: str, value: str, own: str) -> Exception:
+    remedy = "rename the project's"
+    if name == "precision":
+        remedy += ', or select precisions with @pytest.mark.precision("bf16")'
+    reader = request.fixturename or request.node.name
+    return Misuse(
+        f"{_origin(request, name)} has {value}, but gpubench's fixture "
+        f"{reader.removeprefix('_gpubench_')!r} reads {own} by that name; {remedy}"
+    )
+
+
+def _origin(request: pytest.FixtureRequest, name: str) -> str:
+    """What of the project has the `name`: a fixture with its file and line, or a parameter."""
+    function = overriding_fixture(request.node, name)
+    code = getattr(function, "__code__", None)
+    if code is None or function is None or function.__module__.startswith("_pytest"):
+        return f"the parameter {name!r}"
+    file = code.co_filename.removeprefix(f"{request.config.rootpath}{os.sep}")
+    return f"the project's fixture {name!r} ({file}:{code.co_firstlineno})"

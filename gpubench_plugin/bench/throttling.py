@@ -32,16 +32,20 @@ _TIMEOUT_SHARE: Final = 0.25
 _POLL_S: Final = 0.5
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class ThrottlePolicy:
     """``measure.throttle`` of a `case`, applied on all its ranks; its `notes` go to the journal."""
 
     case: Case
     notes: Notes
-    context: RunContext
 
     def guard(
-        self, device_state: DeviceState, *, agreement: RankAgreement, reduction: Reduction
+        self,
+        device_state: DeviceState,
+        *,
+        context: RunContext,
+        agreement: RankAgreement,
+        reduction: Reduction,
     ) -> None:
         """Before the first call: with ``wait`` wait until no GPU is throttled.
 
@@ -60,16 +64,10 @@ class ThrottlePolicy:
             )
         reduction.raise_check_failures(failure)
         if throttle == "wait":
-            self._wait(device_state, agreement)
-
-    def _wait(self, device_state: DeviceState, agreement: RankAgreement) -> None:
-        """Wait on all ranks until no GPU is throttled; journal the wait."""
-        timeout_s = self.case.timeout_s(self.context.settings.timeout_s)
-        wait = wait_while_throttled(
-            device_state.slowing_reasons, agreement, limit_s=longest_wait_s(timeout_s)
-        )
-        if wait is not None:
-            self.notes.log(wait.line())
+            limit_s = longest_wait_s(self.case.timeout_s(context.settings.timeout_s))
+            wait = wait_while_throttled(device_state.slowing_reasons, agreement, limit_s=limit_s)
+            if wait is not None:
+                self.notes.log(wait.line())
 
     def refuse(self, measurement: Measurement) -> None:
         """After the timed calls: fail as ``fail`` asks for; the journal keeps the numbers.

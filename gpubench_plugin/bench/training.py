@@ -2,59 +2,52 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import replace
-from functools import cache, partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.shadowed_fixtures import is_shadowed, require_kinds
-from gpubench_plugin.bench.subjects import case_of, subjects_of
-from gpubench_plugin.bench.training_checks import (
-    checkpointing_of,
-    observe_with_checkpoints,
-    reference_of,
-    resumption_of,
-    scheduled,
-    seeds_of,
+from gpubench_plugin.bench.refusals import NO_WORKLOAD
+from gpubench_plugin.bench.subjects import (
+    FirstForward,
+    case_of,
+    is_shadowed,
+    require_kinds,
+    subjects_of,
 )
-from gpubench_plugin.bench.training_setup import TrainingSetup, drawn_section
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     import torch
 
-    from gpubench_plugin.config.sections import Configuration, TrainingSection
-    from gpubench_plugin.measure.protocols import Checkable
+    from gpubench_plugin.bench.training_setup import TrainingSetup
+    from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
-    from gpubench_plugin.training.convergence import ReproducibleTraining, TimeToTarget
+    from gpubench_plugin.training.convergence import TimeToTarget
     from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.inference import Inference
-    from gpubench_plugin.training.parallelism.base import Parallelism
     from gpubench_plugin.training.trainer import ExposedCommunication, Trainer
     from gpubench_plugin.workloads.base import Workload
-
-
-NO_WORKLOAD: Final = (
-    "the configuration names no workload; give the gpubench mark a config= that sets model.name"
-)
 
 
 @pytest.fixture
 def workload(request: pytest.FixtureRequest) -> Workload[Any]:
     """Workload named by ``model.name``."""
-    from gpubench_plugin.core import catalog
-    from gpubench_plugin.core.errors import UsageProblem
-
-    configuration = case_of(request).configuration
-    section = drawn_section(configuration)
+    section = drawn_section(case_of(request).configuration)
     if section.name is None:
         raise UsageProblem(NO_WORKLOAD)
     loaded: Workload[Any] = catalog.load("workloads", section.name)(section)
     return loaded
+
+
+def drawn_section(configuration: Configuration[Any]) -> Any:
+    """Section ``model`` with the device that draws the weights."""
+    draws_on_cpu = {"init_device": "cpu"} if configuration.init_device_type == "cpu" else {}
+    return configuration.model.model_copy(update=draws_on_cpu)
 
 
 @pytest.fixture
@@ -67,6 +60,8 @@ def _gpubench_setup(
     process_group: ProcessGroup,
 ) -> TrainingSetup:
     """Set-up, with the parallelism of ``distributed.parallelism``."""
+    from gpubench_plugin.bench.training_setup import TrainingSetup
+
     require_kinds(request, workload=workload, precision=precision)
     return TrainingSetup.of(
         gpubench_config,
@@ -80,24 +75,9 @@ def _gpubench_setup(
 @pytest.fixture
 def model(request: pytest.FixtureRequest, _gpubench_setup: TrainingSetup) -> torch.nn.Module:
     """The workload's model: seeded, on the device, in its memory format, wrapped and compiled."""
-    from gpubench_plugin.bench.subjects import FirstForward
-
     module = _gpubench_setup.module()
     subjects_of(request).track(FirstForward(module))
     return module
-
-
-def batch_refusal(configuration: Configuration[Any]) -> str:
-    """Reason why trainer and inference cannot share batches; empty if they can."""
-    training_size = configuration.training.batch_size
-    batch_size = configuration.inference.samples(configuration.training)
-    if batch_size == training_size:
-        return ""
-    return (
-        f"inference.batch_size={batch_size} conflicts with training.batch_size={training_size} of "
-        f"the trainer, since both read the same batches; allowed: {training_size}, or separate "
-        "tests"
-    )
 
 
 @pytest.fixture
@@ -134,39 +114,10 @@ def trainer(
     Some untimed steps check first that the loss is a finite scalar and falls, and that gradients
     are complete and finite.
     """
+    from gpubench_plugin.bench.training_setup import checked_trainer
+
     require_kinds(request, model=model, data=data)
     return checked_trainer(request, _gpubench_setup, model, data)
-
-
-def checked_trainer(
-    request: pytest.FixtureRequest,
-    setup: TrainingSetup,
-    module: torch.nn.Module,
-    source: DataSource,
-) -> Trainer:
-    """Trainer of `module` on `source`, registered with all untimed checks of the benchmark."""
-    setup, parallelism = scheduled(setup, source), setup.parallelism
-    is_evaluated = setup.configuration.training.evaluate
-    evaluator = setup.evaluator(module, source) if is_evaluated else None
-    trainer = setup.trainer(
-        module,
-        source,
-        differs_from_one_process=parallelism.differs_from_one_process(module.train()),
-        passes=parallelism.passes(module, setup.precision),
-        reference=reference_of(setup, shared=case_of(request).shares_device),
-        evaluate=None if evaluator is None else evaluator.evaluate,
-    )
-    resumption = resumption_of(request, trainer, setup)
-    after: list[Checkable] = [seeds_of(setup)]
-    evaluate = None
-    if evaluator is not None:
-        from gpubench_plugin.training.evaluation import EvaluationCheck
-
-        evaluate = cache(evaluator.evaluate)  # since the record and the checkpoint need it
-        after.append(EvaluationCheck(evaluate))
-    after.extend(checkpointing_of(request, trainer, setup, evaluate))
-    subjects_of(request).add(trainer, before=resumption, after=after)
-    return trainer
 
 
 @pytest.fixture
@@ -177,40 +128,10 @@ def inference(
     _gpubench_setup: TrainingSetup,
 ) -> Inference:
     """Forward pass alone: ``gpubench(inference)``."""
+    from gpubench_plugin.bench.training_setup import checked_inference
+
     require_kinds(request, model=model, data=data)
     return checked_inference(request, _gpubench_setup, model, data)
-
-
-def checked_inference(
-    request: pytest.FixtureRequest,
-    setup: TrainingSetup,
-    module: torch.nn.Module,
-    source: DataSource,
-) -> Inference:
-    """Inference of `module` on `source`, registered with the benchmark."""
-    from gpubench_plugin.training.inference import Inference
-
-    inference = Inference(
-        module=module,
-        workload=setup.workload,
-        data=source,
-        precision=setup.precision,
-        device=setup.device,
-        ranks_per_batch=setup.ranks_per_batch,
-    )
-    subjects_of(request).add(inference)
-    return inference
-
-
-def in_fp32(
-    parallelism: Parallelism, workload: Workload[Any], training: TrainingSection
-) -> Parallelism:
-    """Copy `parallelism` without its 16-bit gather and reduce dtypes."""
-    types = {"fsdp_param_dtype": None, "fsdp_reduce_dtype": None}
-    section = parallelism.section.model_copy(update=types)
-    copy = type(parallelism)(parallelism.group, section)
-    copy.configure(workload, training)
-    return copy
 
 
 @pytest.fixture
@@ -225,6 +146,7 @@ def convergence(
     An untimed training to ``training.target_accuracy`` or ``training.target_loss`` comes first, and
     its precision is compared with fp32.
     """
+    from gpubench_plugin.bench.training_setup import checkpoints_of
     from gpubench_plugin.training.convergence import TimeToTarget
 
     require_kinds(request, model=model, data=data)
@@ -232,56 +154,22 @@ def convergence(
     reduces_in_16_bit = configuration.distributed.fsdp_reduce_dtype not in {None, "fp32"}
     is_fp32 = setup.precision.name == "fp32" and not reduces_in_16_bit
     convergence = TimeToTarget(
-        course=_course(setup, model, data),
+        course=setup.course(model, data),
         workload=setup.workload,
         data=data,
         training=configuration.training,
         agreement=setup.group.agreement,
-        reference=None if is_fp32 else partial(_reference, setup),
+        reference=None if is_fp32 else setup.fp32_course,
     )
-    observe_with_checkpoints(request, convergence, setup)
-    subjects_of(request).add(convergence, after=[seeds_of(setup)])
-    return convergence
-
-
-def _course(
-    setup: TrainingSetup, module: torch.nn.Module, source: DataSource
-) -> ReproducibleTraining:
-    from gpubench_plugin.training.convergence import ReproducibleTraining
-
-    return ReproducibleTraining(
-        module=module,
-        data=source,
-        evaluator=setup.evaluator(module, source),
-        build_trainer=partial(setup.trainer, module, source),
-        seed=setup.configuration.experiment.seed,
-    )
-
-
-@contextmanager
-def _reference(setup: TrainingSetup) -> Iterator[ReproducibleTraining]:
-    """Training in fp32 that is otherwise the same."""
-    from gpubench_plugin.core import catalog
-    from gpubench_plugin.training.compile import EAGER
-    from gpubench_plugin.training.model import build_model
-
-    configuration, workload = setup.configuration, setup.workload
-    fp32 = catalog.load("precision", "fp32")()
-    with fp32.switches():
-        module = build_model(
-            workload,
-            section=workload.section.model_copy(update=EAGER),
-            seed=configuration.experiment.seed,
-            device=setup.device,
-            precision=fp32,
-            wrap=in_fp32(setup.parallelism, workload, configuration.training).wrap,
+    if configuration.training.checkpoint:
+        checkpoints = checkpoints_of(request, "training.checkpoint", setup)
+        convergence.observers.append(
+            lambda milestone: checkpoints.save(
+                milestone.trainer, milestone.evaluation.metrics, is_best=milestone.is_best
+            )
         )
-        plain = replace(setup, precision=fp32)
-        source = plain.source()
-        try:
-            yield _course(plain, module, source)
-        finally:
-            source.close()
+    subjects_of(request).add(convergence, after=[setup.seeds])
+    return convergence
 
 
 @pytest.fixture
@@ -289,7 +177,6 @@ def exposed_communication(
     request: pytest.FixtureRequest, trainer: Trainer, _gpubench_setup: TrainingSetup
 ) -> ExposedCommunication:
     """Adds ``exposed_communication_s`` to a benchmark of `trainer` when requested."""
-    from gpubench_plugin.core.errors import Unsupported
     from gpubench_plugin.training.trainer import ExposedCommunication
 
     require_kinds(request, trainer=trainer)

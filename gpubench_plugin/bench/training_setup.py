@@ -1,23 +1,46 @@
-"""Set-up of a training or inference: what its model, data and trainer are built from."""
+"""What a training or inference is built from: its set-up, its model and data, and its checks.
+
+Only benchmarks with a model import this module.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+from gpubench_plugin.bench.probing import file_name
+from gpubench_plugin.bench.refusals import check_refusal
+from gpubench_plugin.bench.subjects import case_of, subjects_of
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import Unsupported, UsageProblem
+from gpubench_plugin.launchers.context import context_of
+from gpubench_plugin.measure.state import release_memory
+from gpubench_plugin.training import seeding
+from gpubench_plugin.training.check import RecordFacts, steps_of_check
+from gpubench_plugin.training.compile import EAGER
+from gpubench_plugin.training.evaluation import Evaluation, EvaluationCheck, Evaluator
+from gpubench_plugin.training.inference import Inference
+from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.reference import Fp32Reference
+from gpubench_plugin.training.timed_collective import free_bytes
+from gpubench_plugin.training.trainer import Trainer
 
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    import pytest
     import torch
 
-    from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.config.sections import Configuration, TrainingSection
+    from gpubench_plugin.measure.protocols import Checkable
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
+    from gpubench_plugin.training.checkpoint import Checkpoints
+    from gpubench_plugin.training.convergence import ReproducibleTraining
     from gpubench_plugin.training.data.base import DataSource
-    from gpubench_plugin.training.evaluation import Evaluator
     from gpubench_plugin.training.parallelism.base import Parallelism
-    from gpubench_plugin.training.trainer import Trainer
     from gpubench_plugin.workloads.base import Workload
 
 
@@ -37,11 +60,6 @@ class TrainingSetup:
         """Number of ranks that share a batch."""
         return self.group.world.size if self.parallelism.shares_batch else 1
 
-    @property
-    def global_norm(self) -> Callable[[Iterable[torch.nn.Parameter]], float] | None:
-        """Norm of gradients that are spread over the ranks; None for a single rank."""
-        return self.parallelism.gradient_norm if self.group.world.size > 1 else None
-
     @classmethod
     def of(
         cls,
@@ -57,9 +75,6 @@ class TrainingSetup:
         Raises:
             Unsupported: the parallelism cannot do the precision or the training.
         """
-        from gpubench_plugin.core import catalog
-        from gpubench_plugin.core.errors import Unsupported
-
         section = configuration.distributed
         name = section.parallelism
         if name == "auto":
@@ -79,8 +94,6 @@ class TrainingSetup:
 
     def module(self) -> torch.nn.Module:
         """Build the model."""
-        from gpubench_plugin.training.model import build_model
-
         return build_model(
             self.workload,
             section=self.workload.section,
@@ -94,8 +107,6 @@ class TrainingSetup:
 
     def source(self) -> DataSource:
         """Open this rank's data source; the caller closes it."""
-        from gpubench_plugin.core import catalog
-
         configuration, world = self.configuration, self.group.world
         sharing = self.ranks_per_batch
         source: type[DataSource] = catalog.load(
@@ -114,8 +125,7 @@ class TrainingSetup:
 
     def trainer(self, module: torch.nn.Module, source: DataSource, **more: Any) -> Trainer:
         """Trainer of `module` on the batches of `source`, with `more` arguments of its class."""
-        from gpubench_plugin.training.trainer import Trainer
-
+        has_ranks = self.group.world.size > 1  # over which gradients may be spread
         return Trainer(
             module=module,
             workload=self.workload,
@@ -126,16 +136,13 @@ class TrainingSetup:
             device=self.device,
             no_sync=partial(self.parallelism.no_sync, module),
             agreement=self.group.agreement,
-            global_norm=self.global_norm,
+            global_norm=self.parallelism.gradient_norm if has_ranks else None,
             ranks_per_batch=self.ranks_per_batch,
             **more,
         )
 
     def evaluator(self, module: torch.nn.Module, source: DataSource) -> Evaluator:
         """Evaluator of `module` on held-out samples of `source`."""
-        from gpubench_plugin.core.errors import Unsupported
-        from gpubench_plugin.training.evaluation import Evaluator
-
         if self.parallelism.passes(module, self.precision) is not None:
             raise Unsupported(
                 f"{self.parallelism.name}: no rank holds the whole model, which evaluation "
@@ -150,8 +157,214 @@ class TrainingSetup:
             agreement=self.group.agreement,
         )
 
+    def course(self, module: torch.nn.Module, source: DataSource) -> ReproducibleTraining:
+        """Training of `module` to a target, which can start again."""
+        from gpubench_plugin.training.convergence import ReproducibleTraining
 
-def drawn_section(configuration: Configuration[Any]) -> Any:
-    """Section ``model`` with the device that draws the weights."""
-    draws_on_cpu = {"init_device": "cpu"} if configuration.init_device_type == "cpu" else {}
-    return configuration.model.model_copy(update=draws_on_cpu)
+        return ReproducibleTraining(
+            module=module,
+            data=source,
+            evaluator=self.evaluator(module, source),
+            build_trainer=partial(self.trainer, module, source),
+            seed=self.configuration.experiment.seed,
+        )
+
+    @contextmanager
+    def fp32_course(self) -> Iterator[ReproducibleTraining]:
+        """Training in fp32 that is otherwise the same."""
+        fp32 = catalog.load("precision", "fp32")()
+        parallelism = in_fp32(self.parallelism, self.workload, self.configuration.training)
+        with fp32.switches():
+            module = build_model(
+                self.workload,
+                section=self.workload.section.model_copy(update=EAGER),
+                seed=self.configuration.experiment.seed,
+                device=self.device,
+                precision=fp32,
+                wrap=parallelism.wrap,
+            )
+            plain = replace(self, precision=fp32)
+            source = plain.source()
+            try:
+                yield plain.course(module, source)
+            finally:
+                source.close()
+
+    @property
+    def seeds(self) -> RecordFacts:
+        """Record of the seeds."""
+        seed, world_size = self.configuration.experiment.seed, self.group.world.size
+        return RecordFacts(seeds=seeding.seeds_of(seed, world_size=world_size))
+
+
+def in_fp32(
+    parallelism: Parallelism, workload: Workload[Any], training: TrainingSection
+) -> Parallelism:
+    """Copy `parallelism` without its 16-bit gather and reduce dtypes."""
+    types = {"fsdp_param_dtype": None, "fsdp_reduce_dtype": None}
+    section = parallelism.section.model_copy(update=types)
+    copy = type(parallelism)(parallelism.group, section)
+    copy.configure(workload, training)
+    return copy
+
+
+def checked_trainer(
+    request: pytest.FixtureRequest,
+    setup: TrainingSetup,
+    module: torch.nn.Module,
+    source: DataSource,
+) -> Trainer:
+    """Trainer of `module` on `source`, registered with all untimed checks of the benchmark."""
+    setup, parallelism = scheduled(setup, source), setup.parallelism
+    training = setup.configuration.training
+    evaluator = setup.evaluator(module, source) if training.evaluate else None
+    trainer = setup.trainer(
+        module,
+        source,
+        differs_from_one_process=parallelism.differs_from_one_process(module.train()),
+        passes=parallelism.passes(module, setup.precision),
+        reference=reference_of(setup, shared=case_of(request).shares_device),
+        evaluate=None if evaluator is None else evaluator.evaluate,
+    )
+    path = training.resume
+    resumption = () if path is None else (_resumption(request, trainer, setup, path),)
+    after: list[Checkable] = [setup.seeds]
+    evaluate = None
+    if evaluator is not None:
+        evaluate = cache(evaluator.evaluate)  # since the record and the checkpoint need it
+        after.append(EvaluationCheck(evaluate))
+    if training.checkpoint:
+        after.append(_checkpointing(request, trainer, setup, evaluate))
+    subjects_of(request).add(trainer, before=resumption, after=after)
+    return trainer
+
+
+def checked_inference(
+    request: pytest.FixtureRequest,
+    setup: TrainingSetup,
+    module: torch.nn.Module,
+    source: DataSource,
+) -> Inference:
+    """Inference of `module` on `source`, registered with the benchmark."""
+    inference = Inference(
+        module=module,
+        workload=setup.workload,
+        data=source,
+        precision=setup.precision,
+        device=setup.device,
+        ranks_per_batch=setup.ranks_per_batch,
+    )
+    subjects_of(request).add(inference)
+    return inference
+
+
+def scheduled(setup: TrainingSetup, source: DataSource) -> TrainingSetup:
+    """Set-up whose schedule, unless its length is configured, ends with the epochs of `source`."""
+    training = setup.configuration.training
+    if training.epochs is None or training.schedule_steps is not None:
+        return setup
+    training = training.with_steps_of_epochs(steps_of_check(training, source))
+    update = {"training": training}
+    return replace(setup, configuration=setup.configuration.model_copy(update=update))
+
+
+def reference_of(setup: TrainingSetup, *, shared: bool) -> Fp32Reference | None:
+    """Reference for the first training steps, if any; ranks with a `shared` device split memory."""
+    configuration, precision = setup.configuration, setup.precision
+    training, measure = configuration.training, configuration.measure
+    if reason := check_refusal(configuration):  # of gpubench.train, which nothing refuses before
+        raise UsageProblem(reason)
+    if training.resume is not None or measure.check is False:
+        return None
+    is_full = configuration.experiment.preset == "full"
+    reduced_in = configuration.distributed.fsdp_reduce_dtype
+
+    def free() -> int | None:
+        """Memory this rank may allocate after torch has released its unused cache."""
+        release_memory(setup.device)
+        local_ranks = setup.group.world.local_size
+        return free_bytes(setup.device, local_ranks=local_ranks, shared=shared)
+
+    return Fp32Reference(
+        workload=setup.workload,
+        training=training,
+        measure=measure,
+        precision=precision.name,
+        compute_dtypes=[precision.compute_dtype, *([reduced_in] if reduced_in else [])],
+        seed=configuration.experiment.seed,
+        device=setup.device,
+        agreement=setup.group.agreement,
+        averaging=setup.parallelism.name != "none",
+        shares_batch=setup.parallelism.shares_batch,
+        # A full preset compares one step by default.
+        steps=1 if is_full and measure.check is None else measure.check_steps,
+        free_bytes=free if is_full else None,
+    )
+
+
+def _resumption(
+    request: pytest.FixtureRequest, trainer: Trainer, setup: TrainingSetup, path: str
+) -> Checkable:
+    """Resumption of `trainer` from the checkpoint at `path`, ``training.resume``."""
+    from gpubench_plugin.training.checkpoint import ResumeFromCheckpoint
+
+    return ResumeFromCheckpoint(
+        checkpoints_of(request, "training.resume", setup),
+        request.config.rootpath / path,
+        trainer,
+        rank=setup.group.world.rank,
+        agreement=setup.group.agreement,
+    )
+
+
+def _checkpointing(
+    request: pytest.FixtureRequest,
+    trainer: Trainer,
+    setup: TrainingSetup,
+    evaluate: Callable[[], Evaluation] | None,
+) -> Checkable:
+    """Check that writes a checkpoint of `trainer`."""
+    from gpubench_plugin.training.checkpoint import WriteCheckpoint
+
+    def metrics() -> Mapping[str, float]:
+        (loss,) = setup.group.agreement.mean([float(trainer.last_loss)])
+        return {"loss": loss, **(evaluate().metrics if evaluate is not None else {})}
+
+    checkpoints = checkpoints_of(request, "training.checkpoint", setup)
+    best_metric = "loss" if evaluate is None else "test_loss"
+    return WriteCheckpoint(checkpoints, trainer, metrics=metrics, best_metric=best_metric)
+
+
+def checkpoints_of(request: pytest.FixtureRequest, key: str, setup: TrainingSetup) -> Checkpoints:
+    """Checkpoint store of this benchmark, in the run directory.
+
+    Raises:
+        Unsupported: the model is sharded over the ranks.
+    """
+    from gpubench_plugin.training.checkpoint import Checkpoints
+
+    name, group = setup.parallelism.name, setup.group
+    if name != "ddp" and group.world.size > 1:
+        raise Unsupported(
+            f"{key}: under distributed.parallelism={name} no rank holds the whole model, but "
+            "a checkpoint is one file; use ddp"
+        )
+    configuration, training = setup.configuration, setup.configuration.training
+    settings = {
+        "model.name": configuration.model.name,
+        "precision.name": configuration.precision.name,
+        "training.optimizer": training.optimizer,
+        "training.scheduler": training.scheduler,
+        # The next batch depends on these.
+        "experiment.seed": configuration.experiment.seed,
+        "data.source": configuration.data.source,
+        "training.batch_size": training.samples,
+    }
+    run = context_of(request.config).run  # rank zero's
+    return Checkpoints(
+        None if run is None else run.checkpoints / file_name(case_of(request)),
+        settings={key: str(value) for key, value in settings.items()},
+        device=group.device,
+        gather=group.control.gather,
+        agreement=group.agreement,
+    )

@@ -1,35 +1,40 @@
-"""Variants of a step that one benchmark compares: their names and steps, and their first calls."""
+"""Variants of a step that one benchmark compares: their names, first calls, and agreement."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from gpubench_plugin.bench.agreement import agreement, copied
-from gpubench_plugin.bench.misuse import short_repr
-from gpubench_plugin.bench.step import TimedStep, has_been_used, refuse_unfinished
-from gpubench_plugin.core.errors import Misuse
-from gpubench_plugin.core.events import TurnsEvent
+from gpubench_plugin.bench.step import TimedStep, has_been_used, refuse_unfinished, short_repr
+from gpubench_plugin.core.errors import CorrectnessError, Misuse, error_text
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import CONFIDENCE
 from gpubench_plugin.measure.loop import naming
-from gpubench_plugin.measure.paired_turns import speed_ups, turns_s, variant_facts
+from gpubench_plugin.measure.paired_turns import speed_ups, variant_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Sequence
 
     import torch
 
-    from gpubench_plugin.bench.agreement import Comparison, ResultCheck
-    from gpubench_plugin.core.records import Check, Json, Observation, Samples
+    from gpubench_plugin.core.records import Check, Json, Observation
     from gpubench_plugin.measure.clocks.base import Step
     from gpubench_plugin.measure.protocols import Subject
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_MAX_NAME_CHARS: Final = 40
+ResultCheck: TypeAlias = Callable[[dict[str, Any]], object] | bool | None
+"""``None``: the results are equal or close; ``False``: unchecked; else a function of the results by
+name, which raises or returns False where they disagree, and else returns None or True."""
+
+Comparison: TypeAlias = Literal["check", "close", "unchecked"]
+"""How results that agree were compared: by a ``check``, as ``close``, or not at all."""
+
+# numpy's kinds of types that torch has: bool, integers, floating and complex numbers.
+_NUMERIC: Final = "biufc"
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 _SEEDED: Final = ("cuda", "xpu")
 """Device types whose generators torch saves by device; MPS has a single one."""
 _RESERVED: Final = re.compile(r"(?:^|_)ci_(?:low|high)$")
@@ -50,15 +55,11 @@ class Variants:
             Misuse: it is no mapping of two or more names to callables, or one of them is a
                 subject.
         """
-        if not isinstance(variants, Mapping):
+        if not isinstance(variants, Mapping) or len(variants) < 2:
             raise Misuse(
-                f"gpubench.compare({short_repr(variants)}): allowed: a dict of two or "
-                'more variants by name: {"eager": step, "compiled": other_step}'
-            )
-        if len(variants) < 2:
-            raise Misuse(
-                f"gpubench.compare was given {len(variants)} of at least 2 variants; "
-                "a single step is measured by gpubench(step)"
+                f"gpubench.compare({short_repr(variants)}): allowed: a dict of two or more "
+                'variants by name: {"eager": step, "compiled": other_step}; a single step is '
+                "measured by gpubench(step)"
             )
         steps = {}
         for name, step in variants.items():
@@ -174,23 +175,13 @@ def with_variants(
     )
 
 
-def turns_event(samples: Mapping[str, Samples]) -> Json:
-    """Journal event with the mean seconds per call of each turn of this rank, by variant."""
-    turns = {name: tuple(turns_s(s)) for name, s in samples.items()}
-    return TurnsEvent(step_s=turns).line()
-
-
 def _refuse_name(name: object) -> None:
     """Refuse a name that cannot be part of a metric's."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _MAX_NAME_CHARS:
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or _RESERVED.search(name):
         raise Misuse(
-            f"gpubench.compare: variant {short_repr(name)}: allowed: a name of "
-            f"letters, digits and underscores, at most {_MAX_NAME_CHARS}, that starts with no digit"
-        )
-    if _RESERVED.search(name):
-        raise Misuse(
-            f"gpubench.compare: variant {name!r}: names of metrics of intervals end "
-            "like this; choose another name"
+            f"gpubench.compare: variant {short_repr(name)}: allowed: a name of at most 40 letters, "
+            "digits and underscores that starts with no digit, and does not end as the metrics of "
+            "an interval, ci_low and ci_high"
         )
 
 
@@ -211,3 +202,183 @@ def _random_state_kept(device: torch.device) -> Iterator[None]:
     devices = [device] if device.type in _SEEDED else []
     with torch.random.fork_rng(devices=devices, device_type=device.type if devices else "cuda"):
         yield
+
+
+def agreement(results: Mapping[str, object], check: ResultCheck) -> Comparison:
+    """Compare copies of the `results`, see :func:`copied`, with the first one.
+
+    Numbers and tensors are compared by :func:`torch.testing.assert_close`, with the tolerances of
+    their types, of two types the wider ones; all other values must be equal. Where there are none,
+    as the variants return None or tensors without elements, nothing is compared.
+
+    Raises:
+        CorrectnessError: a variant disagrees, and where and by how much; or no number is finite.
+        Misuse: `check` is or returns something else, or there is no telling whether values are
+            equal.
+    """
+    if check is False:
+        return "unchecked"
+    if callable(check):
+        _call(check, dict(results))
+        return "check"
+    if check is not None:
+        raise Misuse(
+            f"gpubench.compare(…, check={short_repr(check)}); allowed: None, False, "
+            "or a function of the results by name"
+        )
+    leaves = {name: dict(_leaves(result)) for name, result in results.items()}
+    (reference, expected), *others = leaves.items()
+    for name, actual in others:
+        _compare(name, actual, reference, expected)
+    values = [value for of_variant in leaves.values() for value in of_variant.values()]
+    values = [v for v in values if v is not None and (not _is_tensor(v) or v.numel())]
+    if not values:
+        return "unchecked"
+    if not any(_tells(value) for value in values):
+        raise CorrectnessError(
+            f"the results of {_listed(results)} are NaN or infinite everywhere, which does not "
+            "show that they agree; check=False leaves them unchecked"
+        )
+    return "close"
+
+
+def copied(result: object) -> object:
+    """Copy of a nested `result`: numbers and arrays become tensors, containers dicts and lists."""
+    import numpy as np
+    import torch
+
+    if is_dataclass(result) and not isinstance(result, type):
+        result = {field.name: getattr(result, field.name) for field in fields(result)}
+    match result:
+        case torch.Tensor():
+            copy: object = result.detach().clone()
+        case np.ndarray() if result.dtype.kind in _NUMERIC:
+            copy = torch.tensor(result)
+        case np.ndarray() | np.generic():
+            copy = copied(result.tolist())
+        case int() | float() | complex():  # in Python's precision
+            wide = {float: torch.float64, complex: torch.complex128}
+            copy = torch.tensor(result, dtype=wide.get(type(result)))
+        case Mapping():
+            copy = {key: copied(value) for key, value in result.items()}
+        case list() | tuple():
+            copy = [copied(value) for value in result]
+        case _:
+            copy = result
+    return copy
+
+
+def _call(check: Callable[[dict[str, Any]], object], results: dict[str, Any]) -> None:
+    try:
+        verdict = check(results)
+    except AssertionError as error:
+        reason = " ".join(error_text(error).split())
+        raise CorrectnessError(
+            f"the results of {_listed(results)} disagree: {reason or 'check raised'}"
+        ) from error
+    if verdict is not None and not _truth(verdict):
+        raise CorrectnessError(f"the results of {_listed(results)} disagree: check returned False")
+
+
+def _truth(verdict: object) -> bool:
+    """Value of a bool of Python, numpy or torch.
+
+    Raises:
+        Misuse: it is another value, whose truth says nothing, as that of a difference.
+    """
+    import torch
+
+    value = copied(verdict)
+    if isinstance(value, torch.Tensor) and value.dtype == torch.bool and not value.ndim:
+        return bool(value)
+    raise Misuse(
+        f"gpubench.compare: check returned {short_repr(verdict)}; allowed: True, False, or None"
+    )
+
+
+def _listed(names: Mapping[str, object]) -> str:
+    return ", ".join(map(repr, names))
+
+
+def _leaves(value: object, place: str = "") -> Iterator[tuple[str, Any]]:
+    """Values of a copied result that are no containers, with their places."""
+    match value:
+        case dict() | list():
+            parts = value.items() if isinstance(value, dict) else enumerate(value)
+            for key, part in parts:
+                yield from _leaves(part, f"{place}[{key!r}]")
+        case _:
+            yield place, value
+
+
+def _compare(
+    variant: str, actual: Mapping[str, Any], reference: str, expected: Mapping[str, Any]
+) -> None:
+    """Compare the values of two results by their places."""
+    reasons = {place: "is missing" for place in expected if place not in actual}
+    reasons |= {place: "is not in the other" for place in actual if place not in expected}
+    for place, value in () if reasons else expected.items():
+        if reason := _difference(actual[place], value, f"variant {variant!r}, result{place}"):
+            reasons[place] = reason
+            break
+    for place, reason in reasons.items():
+        at = f" at result{place}" if place else ""
+        raise CorrectnessError(f"variant {variant!r} disagrees with {reference!r}{at}: {reason}")
+
+
+def _difference(actual: Any, expected: Any, where: str) -> str:
+    """How two values differ, in one line; empty if they agree.
+
+    Raises:
+        Misuse: there is no telling.
+    """
+    from torch.testing import assert_close
+
+    kinds = type(actual).__name__, type(expected).__name__
+    if _is_tensor(actual) and _is_tensor(expected):
+        try:
+            assert_close(
+                actual,
+                expected,
+                equal_nan=True,
+                check_device=False,
+                check_dtype=False,
+                check_layout=False,
+            )
+        except AssertionError as error:
+            lines = (line.strip().rstrip(".!") for line in error_text(error).splitlines())
+            return "; ".join(filter(None, lines))
+        except RuntimeError as error:  # types that torch cannot compare, as of 8 bits with 32
+            raise _cannot_compare(where, f"{actual.dtype} with {expected.dtype}") from error
+        return ""
+    if type(actual) is not type(expected):
+        return f"{kinds[0]} instead of {kinds[1]}"
+    if actual is expected:
+        return ""
+    if vars(object)["__eq__"] is type(actual).__eq__:
+        raise _cannot_compare(where, f"two objects of {kinds[0]}")
+    return "" if actual == expected else "the values differ"
+
+
+def _cannot_compare(where: str, what: str) -> Misuse:
+    return Misuse(
+        f"{where}: cannot compare {what}; return tensors or numbers of equal types, or pass "
+        "gpubench.compare(…, check=…) a function of the results by name"
+    )
+
+
+def _is_tensor(value: object) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def _tells(value: Any) -> bool:
+    """Whether a value is, or has, anything but numbers that are NaN or infinite."""
+    import torch
+
+    if not _is_tensor(value):
+        return True
+    dense = value.to_dense()
+    # torch.isfinite has no types of 8 bits.
+    return bool(torch.isfinite(dense.float() if dense.itemsize == 1 else dense).any())

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.bench.shadowed_fixtures import require_kinds
-from gpubench_plugin.bench.subjects import running_state, subjects_of
+from gpubench_plugin.bench.subjects import require_kinds, running_state, subjects_of
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.launchers.context import context_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -74,19 +75,12 @@ def diffusion(
 
     Its outputs are compared bitwise with those of one process before it is measured.
     """
-    from gpubench_plugin.core.errors import Unsupported
-    from gpubench_plugin.launchers.context import context_of
     from gpubench_plugin.results.recorder import append_events
     from gpubench_plugin.training.model import build_model
     from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline
 
     require_kinds(request, workload=workload, precision=precision)
-    parallelism = gpubench_config.distributed.parallelism
-    if parallelism not in {"auto", "none"}:
-        raise Unsupported(
-            f"distributed.parallelism={parallelism}: every rank of a denoising pipeline holds "
-            "the whole network; allowed: auto, none"
-        )
+    _refuse_parallelism(gpubench_config, "every rank of a denoising pipeline has the whole network")
     module = build_model(
         workload,
         section=gpubench_config.model,
@@ -118,6 +112,12 @@ def diffusion(
     )
     subjects_of(request).add(pipeline)
     return pipeline
+
+
+def _refuse_parallelism(configuration: Configuration[Any], reason: str) -> None:
+    parallelism = configuration.distributed.parallelism
+    if parallelism not in {"auto", "none"}:
+        raise Unsupported(f"distributed.parallelism={parallelism}: {reason}; allowed: auto, none")
 
 
 @pytest.fixture
@@ -157,9 +157,7 @@ def _gpubench_generation(
     Raises:
         Unsupported: the workload generates no text, or a parallelism is configured.
     """
-    from gpubench_plugin.core.errors import Unsupported
-    from gpubench_plugin.training.compile import EAGER
-    from gpubench_plugin.training.compile_scope import call_compiler
+    from gpubench_plugin.training.compile import EAGER, call_compiler
     from gpubench_plugin.training.model import build_model
     from gpubench_plugin.workloads._language import CausalLanguageModel
 
@@ -169,12 +167,7 @@ def _gpubench_generation(
         raise Unsupported(
             f"{section.name}: this model does not generate text; allowed: causal language models"
         )
-    parallelism = gpubench_config.distributed.parallelism
-    if parallelism not in {"auto", "none"}:
-        raise Unsupported(
-            f"distributed.parallelism={parallelism}: text generation runs on one rank; "
-            "allowed: auto, none"
-        )
+    _refuse_parallelism(gpubench_config, "text generation runs on one rank")
     sequences = inference.samples(gpubench_config.training)
     compile = call_compiler(section)
     seed = gpubench_config.experiment.seed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.core.words import counted, short_commit
+from gpubench_plugin.core.format import counted, short_commit
 from gpubench_plugin.environment.spreadsheet import Cell, csv_text
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import Glyphs, printable, sparkline
@@ -16,38 +16,29 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.baselines.trend import BenchmarkHistory, TrendSegment
 
-_CSV = (
-    *("benchmark", "metric", "fingerprint", "run_id", "started", "branch", "commit"),
-    *("value", "unit", "change", "work"),
-)
+_POINT = ("run_id", "started", "branch", "commit", "value")
+_CSV = ("benchmark", "metric", "fingerprint", *_POINT, "unit", "change", "work")
 
 
 def history_lines(
     histories: Sequence[BenchmarkHistory], total: int, glyphs: Glyphs
 ) -> Iterator[str]:
     """Lines for all series of the `histories`, at most `total` columns wide."""
-    for position, history in enumerate(histories):
-        if position:
+    for place, history in enumerate(histories):
+        if place:
             yield ""
-        yield from _benchmark_lines(history, total, glyphs)
-
-
-def _benchmark_lines(history: BenchmarkHistory, total: int, glyphs: Glyphs) -> Iterator[str]:
-    segments = history.segments
-    yield printable(history.benchmark)
-    for position, segment in enumerate(segments, start=1):
-        heading = f"{history.metric}: {counted(len(segment.points), 'run')}"
-        if len(segments) > 1:
-            heading += f", series {position} of {len(segments)} ({_series_label(segment)})"
-        yield from wrapped(heading, total)
-        yield ""
-        yield from _plot(segment, total, glyphs)
-        yield ""
-        yield from _table(segment, total, glyphs)
-        yield ""
-        yield from _changes(segment, total, glyphs)
-        if position < len(segments):
-            yield ""
+        yield printable(history.benchmark)
+        segments = history.segments
+        for position, segment in enumerate(segments, start=1):
+            if position > 1:
+                yield ""
+            heading = f"{history.metric}: {counted(len(segment.points), 'run')}"
+            if len(segments) > 1:
+                heading += f", series {position} of {len(segments)} ({_series_label(segment)})"
+            yield from wrapped(heading, total)
+            for part in (_plot, _table, _changes):
+                yield ""
+                yield from part(segment, total, glyphs)
 
 
 def history_json(histories: Sequence[BenchmarkHistory]) -> dict[str, Any]:
@@ -63,7 +54,7 @@ def history_json(histories: Sequence[BenchmarkHistory]) -> dict[str, Any]:
 def history_csv(histories: Sequence[BenchmarkHistory]) -> str:
     """One row per run; `change` is set where a new level starts, `work` is per series."""
     rows = (
-        [printable(history.benchmark), printable(history.metric), *row]
+        [_cell(cell) for cell in (history.benchmark, history.metric, *row)]
         for history in histories
         for segment in history.segments
         for row in _rows(segment)
@@ -71,17 +62,15 @@ def history_csv(histories: Sequence[BenchmarkHistory]) -> str:
     return csv_text([_CSV, *rows])
 
 
-def _rows(segment: TrendSegment) -> Iterator[list[Cell]]:
+def _cell(cell: Cell) -> Cell:
+    return printable(cell) if isinstance(cell, str) else cell
+
+
+def _rows(segment: TrendSegment) -> Iterator[tuple[Cell, ...]]:
     changes = {change.index: change.change for change in segment.changes or ()}
     for index, point in enumerate(segment.points):
-        origin = (segment.fingerprint, point.run_id, point.started, point.branch, point.commit)
-        yield [
-            *(printable(text or "") for text in origin),
-            point.value,
-            printable(point.unit),
-            changes.get(index),
-            printable(_work_text(segment)),
-        ]
+        values = (getattr(point, name) for name in _POINT)
+        yield segment.fingerprint, *values, point.unit, changes.get(index), _work_text(segment)
 
 
 def _series_label(segment: TrendSegment) -> str:

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from gpubench_plugin.compare.matched_metrics import is_device_timed
 from gpubench_plugin.config.case import comparable_part
+from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.quality_flags import INSTRUMENTED
 from gpubench_plugin.core.records import FactDifference, Result, Run, is_same_amount
-from gpubench_plugin.core.words import listed
 from gpubench_plugin.environment.fingerprints import ABSENT, differences, tolerates_unknown
 
 _WALL_CLOCKS: Final = frozenset({"perf_counter", "monotonic", "time", "default_timer"})
@@ -36,29 +36,22 @@ def _kind(timer: str) -> str:
 
 
 _TO_TARGET: Final = "steps_to_target"
-_METHOD: Final = "gpubench.measuring_method"
 
-_LONGEST: Final = 40
+# To fit into a few lines of a table.
+_LONGEST_VALUE: Final = 40
 _MOST_NAMED: Final = 4
-"""Characters of a value and differences in a reason, to fit into a few lines of a table."""
 
 
 def machine_differences(base: Run, head: Run) -> tuple[FactDifference, ...]:
-    """Machine facts that differ.
-
-    A fact absent on one side differs, unless one of the runs is foreign.
-    """
-    is_partial = base.foreign or head.foreign
-    return _differences(base.machine, head.machine, is_partial=is_partial)
+    """Machine facts that differ; one that a foreign run lacks does not."""
+    return _differences(base.machine, head.machine, is_partial=base.foreign or head.foreign)
 
 
 def reported_differences(base: Run, head: Run) -> tuple[FactDifference, ...]:
     """All facts that differ between the runs, including merely informative ones."""
     is_partial = base.foreign or head.foreign
-    return (
-        *machine_differences(base, head),
-        *_differences(base.environment, head.environment, is_partial=is_partial),
-    )
+    informative = _differences(base.environment, head.environment, is_partial=is_partial)
+    return machine_differences(base, head) + informative
 
 
 def settings_differences(
@@ -70,26 +63,27 @@ def settings_differences(
     default that changed between two versions differs, too. `is_partial`: a missing setting does
     not differ.
     """
-    timers: tuple[FactDifference, ...] = ()
+    differences: tuple[FactDifference, ...] = ()
     if not _same_clock(base.timer, head.timer, is_partial):
-        timers = (FactDifference(key="timer", base=base.timer, head=head.timer),)
-    if base.settings == head.settings and base.configuration == head.configuration:
-        return timers
-    settings = _comparable_settings(base, head), _comparable_settings(head, base)
-    return timers + _differences(*settings, is_partial=is_partial)
+        differences = (FactDifference(key="timer", base=base.timer, head=head.timer),)
+    if (base.settings, base.configuration) != (head.settings, head.configuration):
+        settings = _comparable_settings(base, head), _comparable_settings(head, base)
+        differences += _differences(*settings, is_partial=is_partial)
+    return differences
 
 
 def work_differences(base: Result, head: Result) -> tuple[FactDifference, ...]:
     """Differences in the amounts of work per call, which make times incomparable.
 
-    None where a side recorded no amounts, as earlier versions did, or trained to a target, where
-    the amounts are part of the result.
+    None where a side has no amounts, as foreign files, or both trained to a target: then the
+    amounts are part of the result.
     """
+    if base.work is None or head.work is None:
+        return ()
     if _TO_TARGET in base.metrics and _TO_TARGET in head.metrics:
         return ()
-    base_work, head_work = base.work or {}, head.work or {}
     return tuple(
-        FactDifference(key=f"work.{name}", base=base_work.get(name), head=head_work.get(name))
+        FactDifference(key=f"work.{name}", base=base.work.get(name), head=head.work.get(name))
         for name in differing_amounts(base.work, head.work)
     )
 
@@ -120,7 +114,7 @@ class Comparability:
         self._exempt_prefixes = tuple(exempt)
         self._allow = allow
         self._machines: dict[tuple[int, int], tuple[FactDifference, ...]] = {}
-        self._notes: dict[str, list[str]] = {}
+        self._notes: dict[str, dict[str, None]] = {}
 
     def differences(self, base_run: Run, base: Result, head_run: Run, head: Result) -> str:
         """Describe what makes the two incomparable; empty if nothing, or if allowed."""
@@ -136,20 +130,16 @@ class Comparability:
         )
         prefixes = self._exempt_prefixes
         text = differences_text(d for d in all_differences if not d.key.startswith(prefixes))
-        if not text:
+        if text and self._allow:
+            self._notes.setdefault(text, {})[head.id] = None
             return ""
-        if not self._allow:
-            return text
-        names = self._notes.setdefault(text, [])
-        if head.id not in names:
-            names.append(head.id)
-        return ""
+        return text
 
     @property
     def notes(self) -> tuple[str, ...]:
         """One line per kind of allowed difference."""
         return tuple(
-            f"compared although incomparable ({names_or_count(names)}): {text}"
+            f"compared although incomparable ({names_or_count([*names])}): {text}"
             for text, names in self._notes.items()
         )
 
@@ -164,7 +154,7 @@ def differences_text(all_differences: Iterable[FactDifference]) -> str:
 
 
 def _instrumentation_differences(base: Result, head: Result) -> Iterator[FactDifference]:
-    """Instrumentation of one side only, which machine facts recorded earlier do not show."""
+    """Instrumentation of one side only, which may begin after the machine facts are recorded."""
     sides = [INSTRUMENTED in r.flags or None for r in (base, head)]
     if sides[0] != sides[1]:
         yield FactDifference(key=INSTRUMENTED, base=sides[0], head=sides[1])
@@ -202,7 +192,7 @@ def _short(value: object) -> str:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     text = "absent" if value is None else " ".join(str(value).split())
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"
 
 
 def names_or_count(names: Sequence[str]) -> str:

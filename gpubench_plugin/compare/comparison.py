@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict, Unpack
 
-from gpubench_plugin.compare.doubt import unchanged_in_doubt, with_doubts
+from gpubench_plugin.compare.caveats import unchanged_in_doubt, with_caveats
 from gpubench_plugin.compare.effective_limits import Side
 from gpubench_plugin.compare.history import judge_history
-from gpubench_plugin.compare.interleaving import Interleaving
+from gpubench_plugin.compare.interleaving import intruder_text, judge_unpaired, order_notes
 from gpubench_plugin.compare.looks import UNCHANGED_FROM
 from gpubench_plugin.compare.matching import MatchResult, match
 from gpubench_plugin.compare.pairs import judge_pairs
@@ -70,12 +70,11 @@ def compare_paired(
     """
     matched = match(bases, heads, paired=True, **options)
     _require_common(matched, bases, heads)
-    turns = Interleaving.of(bases, heads)
-    if turns.violation:
-        verdicts = turns.judge_unpaired(matched.series)
+    if intruder := intruder_text(bases, heads):
+        verdicts = judge_unpaired(matched.series, intruder)
     else:
         verdicts = judge_pairs(matched.series, unchanged_from=unchanged_from)
-    return _comparison(bases, heads, matched, verdicts, turns.notes)
+    return _comparison(bases, heads, matched, verdicts, tuple(order_notes(bases, heads)))
 
 
 def compare_history(
@@ -111,7 +110,7 @@ def _comparison(
     on_series = merge_parts(matched.series, series_verdicts).values()
     names = dict.fromkeys(name for run in heads for name in run.results)
     order = {name: position for position, name in enumerate(names)}
-    verdicts = [with_doubts(item, bases, heads) for item in (*on_series, *matched.verdicts)]
+    verdicts = [with_caveats(item, bases, heads) for item in (*on_series, *matched.verdicts)]
     verdicts.sort(key=lambda verdict: order.get(verdict.id, len(order)))
     return Comparison(
         base=_label(bases),

@@ -20,29 +20,27 @@ from gpubench_plugin.compare.statistics import Floats, Spread
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+# Added share, over the number of series less one, by which a suite's variances differ more than
+# observed: few series do not show how equal their noise is.
 _CAUTION: Final = 1.25
-"""Added share, over the number of series less one, by which a suite's variances differ more than
-observed: few series do not show how equal their noise is. Not measured by itself."""
 
-_FEWEST: Final = 3
-"""Series needed for a prior: two may be alike by chance."""
+_FEWEST: Final = 3  # series needed for a prior: two may be alike by chance
 
+# P value of a variance from which on a series belongs to the suite; noisier ones do in proportion.
+# One series with three times the noise of 59 others gives false alarms in 2.9% of suites without
+# that, in 0.8% with it (B. Phipson et al., "Robust hyperparameter estimation protects against
+# hypervariable genes", 2016).
 _OUTLIER: Final = 0.25
-"""P value of a variance from which on a series belongs to the suite; noisier ones do in proportion.
 
-One series with three times the noise of 59 others gives false alarms in 2.9% of suites without
-that, in 0.8% with it (B. Phipson et al., "Robust hyperparameter estimation protects against
-hypervariable genes", 2016)."""
-
+# Share of the variance that three of four series of a suite do not exceed: the least by which an
+# effect is called at five pairs; √(5/n) of that at n. Launches in one of two modes give five
+# differences of one sign and size once in 2¹⁰, which would be 2% of false alarms in suites of 20
+# such series. From ten pairs on a series may be called by itself, see `statistics._MODES`.
 _LOUD: Final = 0.75
 _LOUD_SHARE: Final = 0.75
-"""Share of the variance that three of four series of a suite do not exceed: the least by which an
-effect is called at five pairs; √(5/n) of that at n. Launches in one of two modes give five
-differences of one sign and size once in 2¹⁰, which would be 2% of false alarms in suites of 20
-such series. From ten pairs on a series may be called by itself, see :data:`.statistics._MODES`."""
 
+# Least variance in shares of the median, so that zeros have a logarithm.
 _TINY: Final = 1e-5
-"""Least variance in shares of the median, so that zeros have a logarithm; not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,8 +16,8 @@ from gpubench_plugin.compare.threshold import (
     trivial_verdict,
     unusable,
 )
+from gpubench_plugin.core.format import change_percentage, counted
 from gpubench_plugin.core.records import Verdict
-from gpubench_plugin.core.words import change_percentage, counted
 
 if TYPE_CHECKING:
     from gpubench_plugin.compare.t_tests import TTestResult
@@ -52,53 +52,34 @@ def _trivial_verdict(series: LaunchValues) -> Verdict | None:
     samples = HistorySamples.of(series)
     if len(series.base) >= FEWEST and (has_no_variance(series) or not samples.level):
         return exact_verdict(series, launches=len(series.base))
-    if not (samples.level_estimates_noise or samples.steps_estimate_noise):
-        return _bounded(series, samples) or _too_few(series, samples)
+    if samples.missing:
+        return _too_few(series, samples)
     problems = (unusable(series, median(samples.level), head) for head in series.head)
     return next(filter(None, problems), None)
 
 
-def _bounded(series: LaunchValues, samples: HistorySamples) -> Verdict | None:
-    """Verdict from launches within a few runs; None if every run has one launch."""
-    if all(len(launches) < 2 for launches in (*series.base_launches, *series.head_launches)):
-        return None
-    from gpubench_plugin.compare.prediction import bound_sample
-    from gpubench_plugin.compare.t_tests import run_tests
-
-    sample = bound_sample(series, samples) if min(series.head) > 0 else None
-    if sample is None or not sample.spread:
-        return None
-    (tested,) = run_tests([sample], 1)
-    cause = f"{tested.effect_text}: a bound from {_noise_source(series, samples)}, not a history"
-    cause += f", limit {series.limit.text}; {_missing_samples_text(samples)}; {ADVICE}"
-    verdict = replace(tested, kind="inconclusive").verdict("history", cause)
-    return replace(verdict, runs_needed=samples.missing)
-
-
-def _noise_source(series: LaunchValues, samples: HistorySamples) -> str:
-    """Name the launches that give the noise: ``its own 3 launches and the head's 2``."""
-    base, head = (
-        sum(len(launches) for launches in side if len(launches) > 1)
-        for side in (samples.launches, series.head_launches)
-    )
-    sides = [f"its own {counted(base, 'launch')}" * bool(base), f"the head's {head}" * bool(head)]
-    return " and ".join(filter(None, sides))
-
-
 def _too_few(series: LaunchValues, samples: HistorySamples) -> Verdict:
+    """Inconclusive verdict; with a bound from the noise within runs of several launches."""
     unused = len(series.base) - samples.count
     note = f" ({unused} more without a positive value)" if unused else ""
-    cause = f"{_missing_samples_text(samples, note)}; {ADVICE}"
-    return inconclusive_verdict(
-        series, "history", cause, launches=samples.count, runs_needed=samples.missing
-    )
-
-
-def _missing_samples_text(samples: HistorySamples, note: str = "") -> str:
     requirement = f"at least {FEWEST} are needed"
     if samples.later:
         requirement = f"{FEWEST} pinned runs are needed, or {FEWEST - 1} later ones"
-    return f"{samples.description}{note}: {requirement}"
+    cause = f"{samples.description}{note}: {requirement}; {ADVICE}"
+    launches = (*series.base_launches, *series.head_launches)
+    if any(len(of_run) > 1 for of_run in launches) and min(series.head) > 0:
+        from gpubench_plugin.compare.prediction import bound_sample
+        from gpubench_plugin.compare.t_tests import run_tests
+
+        sample = bound_sample(series, samples)
+        for tested in run_tests([sample], 1) if sample else ():
+            bound = f"{tested.effect_text}: a bound from launches within runs, not a history"
+            reason = f"{bound}, limit {series.limit.text}; {cause}"
+            verdict = replace(tested, kind="inconclusive").verdict("history", reason)
+            return replace(verdict, runs_needed=samples.missing)
+    return inconclusive_verdict(
+        series, "history", cause, launches=samples.count, runs_needed=samples.missing
+    )
 
 
 def _verdict_of(tested: TTestResult) -> Verdict:
@@ -106,7 +87,7 @@ def _verdict_of(tested: TTestResult) -> Verdict:
     samples = HistorySamples.of(series)
     details = f"{tested.effect_text}, {samples.description}, limit {series.limit.text}"
     details += _fewer_launches_note(series, samples)
-    hint = "" if samples.level_estimates_noise else ", with ten pinned runs also smaller ones"
+    hint = "" if len(samples.level) >= FEWEST else ", with ten pinned runs also smaller ones"
     power = (
         f"a history detects effects from {change_percentage(tested.detectable)} on{hint}; {ADVICE}"
     )

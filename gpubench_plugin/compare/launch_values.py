@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gpubench_plugin.config.limits import Limit
+from gpubench_plugin.core.format import change_percentage, counted
 from gpubench_plugin.core.records import Better
-from gpubench_plugin.core.words import change_percentage, counted
 
 Part = Literal["floor", "median", "rate"]
 
@@ -85,7 +85,7 @@ def variation_text(
     low, high = interval
     lowest, highest = (-1, 0.5) if series.better == "higher" else (-0.5, 1)
     sides = [[*filter(has_logarithm, side)] for side in (series.base, series.head)]
-    if (lowest <= low and high <= highest) or not low < 0 < high or not any(sides):
+    if not low < 0 < high or (lowest <= low and high <= highest) or not any(sides):
         return ""
     factor = max(max(values) / min(values) for values in sides if values)
     return f"{noun} vary by a factor of {factor:.1f}"
@@ -102,8 +102,8 @@ def join_names(names: Sequence[str]) -> str:
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
+# Values needed for a verdict: the 99% interval of the spread of ten reaches a factor of 2.3.
 FEWEST: Final = 10
-"""Values needed for a verdict: the 99% interval of the spread of ten reaches a factor of 2.3."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,23 +138,13 @@ class HistorySamples:
         return (*self.level[-1:], *self.later)
 
     @property
-    def level_estimates_noise(self) -> bool:
-        """Whether the level itself estimates the noise."""
-        return len(self.level) >= FEWEST
-
-    @property
-    def steps_estimate_noise(self) -> bool:
-        """Whether later runs estimate the noise."""
-        return len(self.steps) >= FEWEST
-
-    @property
     def count(self) -> int:
         """Number of samples."""
         return len(self.level) + len(self.later)
 
     @property
     def missing(self) -> int:
-        """Minimum number of further runs needed to estimate the noise."""
+        """Further runs needed before level or steps estimate the noise, at least."""
         return max(0, FEWEST - max(len(self.level), len(self.steps)))
 
     @property

@@ -1,33 +1,31 @@
-"""Sequential testing: when pairs are judged, and the false alarm budget of each look."""
+"""Looks: interim analyses of sequential pairs, and the false alarm budget of each."""
 
 from __future__ import annotations
 
 import math
 from typing import Final
 
+# Pairs between two looks: the fewest whose signed ranks can reach p = 0.03 (1/2⁵).
 LOOK: Final = 5
-"""Pairs between two looks: the fewest whose signed ranks can reach p = 0.03 (1/2⁵)."""
 
+# Pairs by default: up to 18% slow launches may be missed then, see `undetected_share`.
 PAIRS: Final = 15
-"""Pairs by default: up to 18% slow launches may be missed then, see :func:`undetected_share`."""
 
+# Pairs required for "unchanged" by default: up to 26% slow launches may be missed then. The choices
+# of the user: a head that is 50% slower in a fifth of its launches is called unchanged in about 33,
+# 11 or 4% of comparisons (simulated, docs/reference/gate.md).
 UNCHANGED_FROM: Final = 10
-"""Pairs required for "unchanged" by default: up to 26% slow launches may be missed then."""
-
 UNCHANGED_FROM_CHOICES: Final = (5, 10, 15)
-"""Choices of the user: a head that is 50% slower in a fifth of its launches is called unchanged in
-about 33, 11 or 4% of comparisons (simulated, ``docs/reference/gate.md``)."""
 
+# Pairs of `--until-decided`, at most: about 13 times the default cost.
 MOST_PAIRS: Final = 200
-"""Pairs of ``--until-decided``, at most: about 13 times the default cost; not measured."""
 
+# Share of suites without any effect in which something is called regressed, over all looks.
 FALSE_ALARMS: Final = 0.01
-"""Share of suites without any effect in which something is called regressed, over all looks."""
 
+# Shares of the false alarms that the first three looks may spend; later ones share the rest. The
+# first look saves launches, and by default the third is the last.
 _SHARES: Final = (0.30, 0.26, 0.28)
-"""Shares of the false alarms that the first three looks may spend; later ones share the rest.
-
-The first look saves launches, and by default the third is the last."""
 
 
 def false_discovery_rate(number: int) -> float:

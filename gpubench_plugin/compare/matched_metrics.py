@@ -12,9 +12,8 @@ from gpubench_plugin.compare.launch_values import LaunchValues, Part
 from gpubench_plugin.compare.scaling import SCALING, THROUGHPUT
 from gpubench_plugin.config.limits import DEFAULT, Limit
 from gpubench_plugin.core.errors import UsageProblem, suggest
-from gpubench_plugin.core.quantities import quantity
+from gpubench_plugin.core.format import quantity
 from gpubench_plugin.core.records import (
-    Better,
     Metric,
     Result,
     Verdict,
@@ -31,12 +30,12 @@ _STEP_TIMES: Final = (MINIMUM, STEP_TIME)
 MEMORY: Final = "peak_memory_bytes"
 _ROUNDS: Final = "rounds"
 
+# Of the rate on a host clock, the noisiest step time (docs/evidence/paired_gate.md).
 HOST_RATE_LIMIT: Final = "5%"
-"""Of the rate on a host clock, the noisiest step time (``docs/evidence/paired_gate.md``)."""
 
+# Ratio of rounds from which on minima are not compared: a tenth more lowers the minimum of normal
+# values by a twentieth of their standard deviation.
 _MORE_ROUNDS: Final = 1.1
-"""Ratio of rounds from which on minima are not compared: a tenth more lowers the minimum of normal
-values by a twentieth of their standard deviation."""
 
 _DEVICE_TIMERS: Final = ("cuda_events", "cuda_kernel")
 
@@ -56,9 +55,8 @@ def judged_metrics(*launches: Result, limits: Mapping[str, str] = {}) -> dict[st
     metric is the rate.
     """
     stated_limits: dict[str, str] = {}
-    for launch in launches:
-        stated_limits |= launch.limits
-    stated_limits |= limits
+    for each in (*(launch.limits for launch in launches), limits):
+        stated_limits |= each
     bounded_metrics = {
         name for name, text in stated_limits.items() if text.strip().startswith(("<", ">"))
     }
@@ -80,10 +78,16 @@ def judged_metrics(*launches: Result, limits: Mapping[str, str] = {}) -> dict[st
 
 def _allowed_fraction(text: str) -> float:
     """Allowed fraction of a percentage limit; 0 for invalid text, which is reported elsewhere."""
+    limit = parsed_limit(text)
+    return limit.bound if limit else 0.0
+
+
+def parsed_limit(text: str) -> Limit | None:
+    """The limit; None for invalid text."""
     try:
-        return Limit.parse(text, "").bound
+        return Limit.parse(text, "limit")
     except UsageProblem:
-        return 0.0
+        return None
 
 
 def _by_default(result: Result, bounded_metrics: Collection[str]) -> dict[str, str]:
@@ -126,9 +130,6 @@ def launches_of(result: Result, metric: str) -> tuple[float, ...]:
     return values
 
 
-_PREFERRED: Mapping[Better, str] = {"lower": "less", "higher": "more", "none": "neither"}
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sides:
     """Results of one benchmark on both sides.
@@ -151,8 +152,9 @@ class Sides:
     @property
     def limit_sources(self) -> Sequence[Result]:
         """Base results whose limits apply: all paired launches, or one of a history."""
-        own_results = [r for r in self.bases if not r.foreign]
-        return own_results if self.paired else limit_source_of(own_results)
+        if self.paired:
+            return [r for r in self.bases if not r.foreign]
+        return limit_source_of(self.bases)
 
 
 def limit_source_of(earlier_results: Sequence[Result]) -> Sequence[Result]:
@@ -263,20 +265,20 @@ def _series(
     sides: Sides, metric: Metric, limit: Limit, part: Part | None
 ) -> LaunchValues | Verdict:
     name, relative = metric.name, limit.kind == "relative"
-    if relative and (cause := _unit_mismatch(sides, metric)):
+    if relative and (cause := _mismatch(sides, metric)):
         return _metric_verdict(sides.id, metric, "incomparable", cause, limit)
-    base_values = [value_of(r, name) for r in sides.bases]
+    launches = [(r, launches_of(r, name)) for r in sides.bases]
+    base_values = [median(values) if values else None for _, values in launches]
     # An absolute bound needs no base: it holds for all launches of the head.
     head_values = [value_of(r, name) for r in (sides.heads if relative else sides.measured)]
     if sides.paired and relative:
         pairs = [pair for pair in zip(base_values, head_values, strict=True) if None not in pair]
-        if not pairs and _latest(name, sides.bases):
-            cause = f"no pair has {name} on both sides"
-            return _metric_verdict(sides.id, metric, "no_baseline", cause, limit)
         base_values, head_values = [pair[0] for pair in pairs], [pair[1] for pair in pairs]
     base = tuple(value for value in base_values if value is not None)
     if relative and not base:
         cause = f"the base did not measure {name}"
+        if _latest(name, sides.bases):
+            cause = f"no pair has {name} on both sides"
         return _metric_verdict(sides.id, metric, "no_baseline", cause, limit)
     return LaunchValues(
         id=sides.id,
@@ -286,11 +288,11 @@ def _series(
         limit=limit,
         base=base,
         head=tuple(value for value in head_values if value is not None),
-        pinned=None if sides.paired else _pinned(sides.bases, base_values),
+        pinned=None if sides.paired else sum(r.pinned and bool(values) for r, values in launches),
         part=part,
         is_lenient=part == "rate" and not is_device_timed(sides.measured[-1].timer),
         remark="" if relative else _bound_remark(sides.measured, name, limit),
-        base_launches=tuple(filter(None, (launches_of(r, name) for r in sides.bases))),
+        base_launches=tuple(values for _, values in launches if values),
         head_launches=tuple(filter(None, (launches_of(r, name) for r in sides.measured))),
     )
 
@@ -305,46 +307,32 @@ def _bound_remark(heads: Sequence[Result], name: str, limit: Limit) -> str:
     return f"its confidence interval, {low} .. {high}, includes the bound"
 
 
-def _pinned(bases: Sequence[Result], values: Sequence[float | None]) -> int:
-    return sum(base.pinned and value is not None for base, value in zip(bases, values, strict=True))
-
-
-def _unit_mismatch(sides: Sides, metric: Metric) -> str:
+def _mismatch(sides: Sides, metric: Metric) -> str:
     """Describe a launch with another unit or direction; empty if all agree."""
-    name = metric.name
-    launches = [("base", r) for r in sides.bases]
-    launches += [("an earlier head", r) for r in sides.measured]
-    for origin, r in launches:
-        other = r.metrics.get(name, metric)
-        if other.unit != metric.unit:
-            unit = metric.unit or "1"
-            return f"unit of {name} is {other.unit or '1'} in {origin} but {unit} in head"
-        if other.better != metric.better:
-            preferred = f"{_PREFERRED[other.better]} is better in {origin}"
-            return f"{name} of {preferred}, but {_PREFERRED[metric.better]} in head"
+    for origin, results in (("base", sides.bases), ("an earlier head", sides.measured)):
+        for r in results:
+            other = r.metrics.get(metric.name, metric)
+            if (other.unit, other.better) != (metric.unit, metric.better):
+                theirs, ours = (f"{m.unit or '1'}, better: {m.better}" for m in (other, metric))
+                return f"{metric.name} ({theirs}) in {origin} but ({ours}) in head"
     return ""
 
 
 def _not_measured(sides: Sides, name: str, limit: Limit) -> Verdict:
-    reason = f"limit {limit.text} on {name}, which this benchmark does not measure"
+    names = {metric for r in sides.measured for metric in r.metrics}
+    variants = [match[1] for match in map(_VARIANT_ROUNDS.fullmatch, names) if match]
     if requirement := _REQUIREMENTS.get(name):
-        reason += f": requires {requirement}"
-    elif any(name in _speed_ups(r) for r in sides.measured):
-        reason += ": no conclusion, since slow calls disturbed the turns of the variants; repeat"
+        hint = f": requires {requirement}"
+    elif name in {speed_up_metric(variant, len(variants)) for variant in variants}:
+        hint = ": no conclusion, since slow calls disturbed the turns of the variants; repeat"
     else:
-        reason += suggest(name, {metric for r in sides.measured for metric in r.metrics})
+        hint = suggest(name, names)
+    reason = f"limit {limit.text} on {name}, which this benchmark does not measure{hint}"
     return Verdict(id=sides.id, metric=name, kind="not_measured", limit=limit.text, reason=reason)
 
 
-def _speed_ups(result: Result) -> set[str]:
-    """Metrics of the speed-ups of the variants that a `result` compares; absent if inconclusive."""
-    matches = [_VARIANT_ROUNDS.fullmatch(metric) for metric in result.metrics]
-    variants = [match[1] for match in matches if match]
-    return {speed_up_metric(variant, len(variants)) for variant in variants}
-
-
 _VARIANT_ROUNDS: Final = re.compile(variant_rounds("(.+)"))
-
+# Of metrics that not every benchmark has.
 _REQUIREMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         SCALING,
@@ -353,7 +341,6 @@ _REQUIREMENTS: Final[Mapping[str, str]] = {
     "step_time_p95_s": "20 durations; raise measure.min_rounds or measure.min_time_s",
     "step_time_p99_s": "100 durations; raise measure.min_rounds or measure.min_time_s",
 }
-"""Requirements of metrics that not every benchmark meets."""
 
 
 def _metric_verdict(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final, TypeAlias
@@ -17,22 +17,19 @@ from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, Sides, metrics_of, removed_metrics
 from gpubench_plugin.compare.renames import likely_renames
 from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import UNFINISHED
 from gpubench_plugin.core.records import FactDifference, Outcome, Result, Run, Verdict
-from gpubench_plugin.core.words import counted
 
+# Unpinned earlier runs that are samples, at most, the first ones: twice `launch_values.FEWEST`, as
+# some may be incomparable or lack a value.
 WINDOW: Final = 20
-"""Unpinned earlier runs that are samples, at most: the first ones.
-
-Twice :data:`.launch_values.FEWEST`, as some may be incomparable or lack a value; not measured."""
 
 _BROKEN: Final[frozenset[Outcome]] = frozenset(
     {"failed", "misconfigured", "oom", "hang", "crashed", "mismatched_ranks"}
 )
-_LONGEST: Final = 160
-"""Characters of a failure's first line that fit into a table's reason."""
+_LONGEST: Final = 160  # of a failure's first line, to fit into a table's reason
 _Pair: TypeAlias = tuple[Run, Result, Run, Result]
-_RENAMED: Final = "keep the old name to compare them, or `gpubench accept` the new one's level"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,12 +81,13 @@ def match(
     comparability = Comparability(exempt=exempt, allow=allow_incomparable)
     matching = _Matching(bases, heads, paired, effective_limits, comparability, removed, is_gone)
     items = [item for name in _names(heads) for item in matching.benchmark(name)]
+    renames = {old: f"likely renamed to {new}" for new, old in matching.likely_renames.items()}
     if removed:
-        items.extend(_removed(bases, heads, matching.rename_messages))
+        items.extend(_removed(bases, heads, renames))
     pairs = zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
     differences: list[FactDifference] = []
-    for pair in pairs:
-        differences += [d for d in reported_differences(*pair) if d not in differences]
+    for base, head in pairs:
+        differences += [d for d in reported_differences(base, head) if d not in differences]
     return MatchResult(
         series=tuple(item for item in items if isinstance(item, LaunchValues)),
         verdicts=tuple(item for item in items if isinstance(item, Verdict)),
@@ -100,7 +98,7 @@ def match(
             *matching.excluded_notes,
             *matching.notes,
         ),
-        renames=matching.rename_messages,
+        renames=renames,
     )
 
 
@@ -119,9 +117,8 @@ class _Matching:
     def benchmark(self, name: str) -> Iterator[LaunchValues | Verdict]:
         """Series or verdicts of one benchmark."""
         heads = [run.results[name] for run in self.heads if name in run.results]
-        broken = [r for r in heads if self._is_broken(r)]
         measured = [r for r in heads if r.outcome == "measured"]
-        if broken:
+        if broken := [r for r in heads if self._is_broken(r)]:
             share = f" in {len(broken)} of {len(heads)} launches" if len(heads) > 1 else ""
             yield Verdict(id=name, kind="errored", reason=_failure_text(broken[0]) + share)
             return
@@ -142,7 +139,10 @@ class _Matching:
             paired=self.paired,
         )
         items = list(self._metrics(sides))
-        self._note_missing_metrics(items, len(pairs))
+        for item in items if self.paired else ():
+            if isinstance(item, LaunchValues) and len(item.head) < len(pairs):
+                statement = f"{item.metric} is judged in {len(item.head)} of {len(pairs)} pairs"
+                self.notes.append(f"{name}: {statement}; the other pairs do not have it")
         if self.report_removed:
             own_bases = [base for run, base, head, _ in pairs if not (run.foreign or head.foreign)]
             items.extend(removed_metrics(replace(sides, bases=own_bases), self.limits.overrides))
@@ -152,7 +152,7 @@ class _Matching:
         yield from items
 
     def _metrics(self, sides: Sides) -> Iterator[LaunchValues | Verdict]:
-        return metrics_of(sides, self.limits.resolve(sides), self.limits.explicit_metrics(sides))
+        return metrics_of(sides, *self.limits.resolve(sides))
 
     @property
     def excluded_notes(self) -> tuple[str, ...]:
@@ -170,22 +170,13 @@ class _Matching:
         )
         return head.outcome in _BROKEN or passed_on_base
 
-    def _note_missing_metrics(self, items: Iterable[LaunchValues | Verdict], pairs: int) -> None:
-        """Note metrics that only some of the `pairs` have."""
-        for item in items:
-            if self.paired and isinstance(item, LaunchValues) and len(item.head) < pairs:
-                statement = f"{item.metric} is judged in {len(item.head)} of {pairs} pairs"
-                self.notes.append(f"{item.id}: {statement}; the other pairs do not have it")
-
     def _pairs(self, name: str) -> list[_Pair] | Verdict:
         """Comparable result pairs, or the verdict explaining why there are none."""
         if not self.bases:
             return Verdict(id=name, kind="no_baseline", reason="there is no run to compare with")
         base_results = [run.results[name] for run in self.bases if name in run.results]
         if not base_results:
-            return Verdict(
-                id=name, kind="new", reason=f"the base has no such benchmark{self._origin(name)}"
-            )
+            return self._new(name)
         heads = self.heads if self.paired else [*self.heads[-1:]] * len(self.bases)
         pairs = [
             (base, base.results[name], head, head.results[name])
@@ -209,16 +200,14 @@ class _Matching:
         """Base ids by the head ids that probably replace them."""
         return likely_renames(self.bases, self.heads, self.is_gone)
 
-    @property
-    def rename_messages(self) -> Mapping[str, str]:
-        """Messages about base benchmarks that probably have a new id."""
-        return {old: f"likely renamed to {new}" for new, old in self.likely_renames.items()}
-
-    def _origin(self, name: str) -> str:
-        """Hint if the base has the benchmark under another id."""
+    def _new(self, name: str) -> Verdict:
+        reason = "the base has no such benchmark"
         if old := self.likely_renames.get(name):
-            return f"; likely renamed from {old}: {_RENAMED}"
-        return ""
+            reason += (
+                f"; likely renamed from {old}: keep the old name to compare them, "
+                "or `gpubench accept` the new one's level"
+            )
+        return Verdict(id=name, kind="new", reason=reason)
 
     def _comparable_pairs(self, name: str, pairs: list[_Pair]) -> list[_Pair] | Verdict:
         """The comparable `pairs`; if launches are paired, all must be comparable."""

@@ -25,8 +25,8 @@ from gpubench_plugin.compare.threshold import (
     unusable,
     worse_bar,
 )
+from gpubench_plugin.core.format import change_percentage, counted
 from gpubench_plugin.core.records import Verdict
-from gpubench_plugin.core.words import change_percentage, counted
 
 if TYPE_CHECKING:
     from gpubench_plugin.compare.t_tests import Sample, TTestResult
@@ -72,15 +72,11 @@ def judge_pairs(
 def _trivial_verdict(series: LaunchValues, unchanged_from: int) -> Verdict | None:
     if trivial := trivial_verdict(series):
         return trivial
-    pairs, judged_pairs = len(series.head), used_pairs(len(series.head))
-    if len(series.base) != pairs:
-        raise ValueError(
-            f"{series.id}: {len(series.base)} values on the base but {pairs} on the head"
-        )
+    pairs = len(series.head)
     for base, head in zip(series.base, series.head, strict=True):
         if unusable_verdict := unusable(series, base, head):
             return unusable_verdict
-    if not judged_pairs:
+    if not used_pairs(pairs):
         cause = f"{counted(pairs, 'pair')}: at least {LOOK} are needed"
         return inconclusive_verdict(series, "paired", cause, launches=pairs)
     if has_no_variance(series):
@@ -96,10 +92,10 @@ def _exact_pairs(series: LaunchValues, unchanged_from: int) -> Verdict:
     verdict = exact_verdict(series, launches=pairs)
     if verdict.kind != "unchanged":
         return verdict
+    cause = _undetected_text(pairs, "worse")
     if pairs >= unchanged_from:
-        return replace(verdict, reason=f"{verdict.reason}; {_undetected_text(pairs, 'worse')}")
-    cause = _not_yet_unchanged(_undetected_text(pairs, "worse"), unchanged_from)
-    reason = f"{verdict.reason}; {cause}"
+        return replace(verdict, reason=f"{verdict.reason}; {cause}")
+    reason = f"{verdict.reason}; {_not_yet_unchanged(cause, unchanged_from)}"
     return replace(verdict, kind="inconclusive", reason=reason, pairs_needed=unchanged_from)
 
 
@@ -124,17 +120,15 @@ def _verdict_of_pairs(tested: TTestResult, unchanged_from: int) -> Verdict:
         power = f"effects from {change_percentage(tested.detectable)} on are detected"
         return tested.verdict("paired", f"{details}; {power}")
     needed_pairs = _pairs_needed(tested, unchanged_from)
+    outlook = f"about {needed_pairs} pairs needed" if needed_pairs else ""
     if tested.is_unchanged:
-        cause = _not_yet_unchanged(undetected_text, unchanged_from)
-        return tested.verdict("paired", f"{details}; {cause}", pairs_needed=needed_pairs)
-    if cause := tested.noise_text("launches"):
-        outlook = f"; about {needed_pairs} pairs needed" if needed_pairs else ""
-        return tested.verdict("paired", cause + outlook, pairs_needed=needed_pairs)
-    outlook = f"too close to the limit to be decided within {MOST_PAIRS} pairs"
-    if needed_pairs:
-        outlook = f"about {needed_pairs} pairs needed"
-    power = f"effects from {change_percentage(tested.detectable)} on would be detected"
-    reason = f"{details}; launch noise {_noise_text(sample)}: {power}; {outlook}"
+        reason = f"{details}; {_not_yet_unchanged(undetected_text, unchanged_from)}"
+    elif cause := tested.noise_text("launches"):
+        reason = "; ".join(filter(None, (cause, outlook)))
+    else:
+        power = f"effects from {change_percentage(tested.detectable)} on would be detected"
+        outlook = outlook or f"too close to the limit to be decided within {MOST_PAIRS} pairs"
+        reason = f"{details}; launch noise {_noise_text(sample)}: {power}; {outlook}"
     return tested.verdict("paired", reason, pairs_needed=needed_pairs)
 
 
@@ -150,6 +144,7 @@ def _pairs_needed(tested: TTestResult, unchanged_from: int) -> int | None:
     from gpubench_plugin.compare.statistics import pairs_needed
 
     sample, own_pairs = tested.sample, tested.sample.estimates.own_pairs
+    own_error = float(own_pairs.error) * math.sqrt(sample.launches) if own_pairs else sample.spread
     return pairs_needed(
         float(sample.estimates.mean),
         sample.spread,
@@ -157,9 +152,7 @@ def _pairs_needed(tested: TTestResult, unchanged_from: int) -> int | None:
         worse=worse_bar(sample.series.limit, sample.series.better),
         at=tested.level,
         unchanged_from=unchanged_from,
-        own_error=float(own_pairs.error) * math.sqrt(sample.launches)
-        if own_pairs
-        else sample.spread,
+        own_error=own_error,
         shared=float(sample.estimates.dof) - (sample.launches - 1),
         least=sample.floor,
     )

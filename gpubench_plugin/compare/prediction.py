@@ -14,20 +14,18 @@ from typing import Final
 import numpy as np
 from scipy import stats
 
-from gpubench_plugin.compare.launch_values import HistorySamples, LaunchValues
+from gpubench_plugin.compare.launch_values import FEWEST, HistorySamples, LaunchValues
 from gpubench_plugin.compare.statistics import Bools, Estimates, Floats
 from gpubench_plugin.compare.t_tests import Sample
 
+# Chance that the outlier test rejects one of ten to twenty normal values.
 _OUTLYING: Final = 0.01
-"""Chance that the outlier test rejects one of ten to twenty normal values."""
 
+# Factor of the noise without its outliers; each of them costs two degrees of freedom. Simulated for
+# 10 to 20 normal values, of which one of a hundred samples loses some: the prediction t then
+# exceeds its 0.017% quantile at most 1.4 times as often as it may, without the factor three times
+# (tests/unit/compare/test_prediction.py).
 _WIDER: Final = 1.25
-"""Factor of the noise without its outliers; each of them costs two degrees of freedom.
-
-Simulated for 10 to 20 normal values, of which one of a hundred samples loses some: the prediction t
-then exceeds its 0.017% quantile at most 1.4 times as often as it may, without the factor three
-times (`tests/unit/compare/test_prediction.py`).
-"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,20 +199,16 @@ def prediction_sample(series: LaunchValues, samples: HistorySamples) -> Sample:
     not show the noise between days, and later runs may be few.
     """
     level, steps = _logs(series, samples.level), _logs(series, samples.steps)
-    noises = [noise_about_level(level)] if samples.level_estimates_noise else []
-    noises += [noise_of_steps(steps)] if samples.steps_estimate_noise else []
+    noises = [noise_about_level(level)] if len(level) >= FEWEST else []
+    noises += [noise_of_steps(steps)] if len(steps) >= FEWEST else []
     head, pinned_level = _logs(series, series.head), level_of(level)
-    noise = widened_noise(
-        max(noises, key=lambda candidate: float(candidate.deviation)), pinned_level, head
-    )
-    return _sample(series, samples, pinned_level, head, noise, excess_variance(series, samples))
-
-
-def excess_variance(series: LaunchValues, samples: HistorySamples) -> float:
-    """Extra variance of a head run over an earlier run, due to fewer launches."""
+    largest = max(noises, key=lambda noise: float(noise.deviation))
     runs = [_logs(series, launches) for launches in samples.launches if len(launches) > 1]
-    head = variance_of_median(series.fewest_launches)
-    return max(0.0, head - _mean_share(samples.launches)) * variance_within(runs)
+    # A head run of fewer launches than the earlier ones varies more.
+    excess = variance_of_median(series.fewest_launches) - _mean_share(samples.launches)
+    excess_variance = max(0.0, excess) * variance_within(runs)
+    noise = widened_noise(largest, pinned_level, head)
+    return _sample(series, samples, pinned_level, head, noise, excess_variance)
 
 
 def _mean_share(runs: Sequence[Sequence[float]]) -> float:
@@ -225,11 +219,11 @@ def _mean_share(runs: Sequence[Sequence[float]]) -> float:
 def bound_sample(series: LaunchValues, samples: HistorySamples) -> Sample | None:
     """Sample of the head against too few earlier runs, with between-launch noise only.
 
-    None where no run has several launches.
+    None where no run has several launches, or they do not vary.
     """
     runs = [*samples.launches, *series.head_launches]
     logs = [_logs(series, values) for values in runs if len(values) > 1 and min(values) > 0]
-    if not logs or not samples.level:
+    if not any(values.std() for values in logs) or not samples.level:
         return None
     dof = sum(values.size - 1 for values in logs)
     variance = sum(float(values.var(ddof=1)) * (values.size - 1) for values in logs) / dof

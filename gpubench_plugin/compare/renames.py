@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from gpubench_plugin.compare.comparability import settings_differences, work_differences
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, value_of
 from gpubench_plugin.core.records import Result, Run
 
+# Removed benchmarks of a file, at most: of more several fit each new one, and all pairs take long.
 _MOST: Final = 20
-"""Removed benchmarks of a file, at most: of more several fit each new one, and all pairs take long;
-not measured."""
-
+# Ratio of step times from which on the code is likely another one.
 _MAGNITUDE: Final = 10
-"""Ratio of step times from which on the code is likely another one; not measured."""
 
 
 def likely_renames(
@@ -27,57 +25,42 @@ def likely_renames(
     times of one magnitude, as functions of the same file or of the same name. Ambiguous matches are
     left out. `is_gone` says whether a benchmark that the head did not measure no longer exists.
     """
-    base_ids, head_ids = _ids(bases), _ids(heads)
-    removed_by_key: dict[tuple[str, ...], dict[str, Result]] = {}
-    for name, r in _measured(bases).items():
-        if name not in head_ids and is_gone(name):
-            for key in _match_keys(name):
-                removed_by_key.setdefault(key, {})[name] = r
-    rare_keys = {key: results for key, results in removed_by_key.items() if len(results) <= _MOST}
-    candidates = [
-        (old.id, name)
-        for name, r in _measured(heads).items()
-        if name not in base_ids
-        for old in _union(rare_keys.get(key, {}) for key in _match_keys(name))
-        if _is_match(old, r)
-    ]
-    old_counts, new_counts = (Counter(pair[side] for pair in candidates) for side in (0, 1))
-    return {new: old for old, new in candidates if old_counts[old] == new_counts[new] == 1}
+    removed: dict[tuple[str, str], list[Result]] = {}
+    for old in _only_in(bases, heads):
+        for key in _keys(old.id) if is_gone(old.id) else ():
+            removed.setdefault(key, []).append(old)
+    matches = {
+        (old.id, new.id): None
+        for new in _only_in(heads, bases)
+        for key in _keys(new.id)
+        if len(removed.get(key, ())) <= _MOST
+        for old in removed.get(key, ())
+        if _is_match(old, new)
+    }
+    counts = Counter(name for pair in matches for name in pair)
+    return {new: old for old, new in matches if counts[old] == counts[new] == 1}
 
 
-def _match_keys(node_id: str) -> Iterator[tuple[str, ...]]:
-    """Lookup keys of an id: its file and function, each with its parameters."""
+def _only_in(runs: Sequence[Run], others: Sequence[Run]) -> Iterator[Result]:
+    """Latest result of each benchmark measured in `runs` and not known to `others`."""
+    known = {name for run in others for name in run.results}
+    results = {r.id: r for run in runs for r in run.results.values() if r.outcome == "measured"}
+    return (r for r in results.values() if r.id not in known)
+
+
+def _keys(node_id: str) -> tuple[tuple[str, str], tuple[str, str]]:
+    """An id's file and its function, each with its parameters."""
     test, _, variant = node_id.partition("[")
     file, _, function = test.partition("::")
-    yield "file", file, variant
-    yield "function", function, variant
-
-
-def _union(results: Iterable[Mapping[str, Result]]) -> Iterable[Result]:
-    united: dict[str, Result] = {}
-    for group in results:
-        united.update(group)
-    return united.values()
+    return (file, variant), (function, variant)
 
 
 def _is_match(old: Result, new: Result) -> bool:
-    if not _has_similar_time(old, new):
-        return False
-    mismatches = settings_differences(old, new, is_partial=old.foreign or new.foreign)
-    return not mismatches and not work_differences(old, new)
-
-
-def _has_similar_time(old: Result, new: Result) -> bool:
-    """Whether the step times are of similar magnitude, if both are known."""
     times = [value_of(r, STEP_TIME) for r in (old, new)]
     known_times = [time for time in times if time is not None and time > 0]
-    return len(known_times) < len(times) or max(known_times) < _MAGNITUDE * min(known_times)
-
-
-def _measured(runs: Sequence[Run]) -> dict[str, Result]:
-    """Latest result of each measured benchmark."""
-    return {name: r for run in runs for name, r in run.results.items() if r.outcome == "measured"}
-
-
-def _ids(runs: Sequence[Run]) -> set[str]:
-    return {name for run in runs for name in run.results}
+    if len(known_times) == 2 and max(known_times) >= _MAGNITUDE * min(known_times):
+        return False
+    is_partial = old.foreign or new.foreign
+    return not settings_differences(old, new, is_partial=is_partial) and not work_differences(
+        old, new
+    )

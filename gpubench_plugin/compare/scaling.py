@@ -27,9 +27,8 @@ THROUGHPUT: Final = ("samples_per_s", "tokens_per_s", "bytes_per_s")
 
 Kind = Literal["strong", "weak", ""]
 
+# Relative difference of amounts of work that count as equal: ranks may divide a batch unevenly.
 _TOLERANCE: Final = 0.01
-"""Relative difference of amounts of work that count as equal: ranks may divide a batch unevenly;
-not measured."""
 
 
 class Families:

@@ -20,56 +20,49 @@ from gpubench_plugin.compare.looks import FALSE_ALARMS, LOOK, MOST_PAIRS, false_
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 
+# The false discovery rate where there is one look only, in a history.
 Q: Final = FALSE_ALARMS / 3
-"""The false discovery rate where there is one look only, in a history."""
 
+# P value of signed ranks above which nothing is called, whatever its t; the second at 5 pairs. All
+# of five pairs must be on one side, which is 0.03, and of ten all but one of the three smallest: it
+# takes more than outlying launches. Where 40% of launches are about 30% slower, 0.9% of suites have
+# a false alarm, and 1.07% at 0.05 throughout (docs/evidence/repeats.md).
 _RANK_LEVEL: Final = 0.005
 _RANK_LEVEL_OF_FIVE: Final = 0.05
-"""P value of signed ranks above which nothing is called, whatever its t; the second at 5 pairs.
 
-All of five pairs must be on one side, which is 0.03, and of ten all but one of the three smallest:
-it takes more than outlying launches. Where 40% of launches are about 30% slower, 0.9% of suites
-have a false alarm, and 1.07% at 0.05 throughout (``docs/evidence/repeats.md``)."""
-
+# Factor of the p value by a series' own pairs, a second test beside that with the suite's noise, so
+# that it hardly adds false alarms.
 _OWN_PRICE: Final = 100.0
-"""Factor of the p value by a series' own pairs, a second test beside that with the suite's noise,
-so that it hardly adds false alarms."""
 
+# Floor of a series' own p value, to the power of the pairs: the chance that each pair is a slow
+# launch of the head and a fast one of the base, where half of all launches are slow. A clear effect
+# on a quiet benchmark is called at ten pairs in the noisiest suite (1e-6), not at five (1e-3).
 _MODES: Final = 0.25
-"""Floor of a series' own p value, to the power of the pairs: the chance that each pair is a slow
-launch of the head and a fast one of the base, where half of all launches are slow. A clear effect
-on a quiet benchmark is called at ten pairs in the noisiest suite (1e-6), not at five (1e-3)."""
 
+# One-sided p value up to which a worse rate is not called unchanged; the usual level.
 _SUSPICION: Final = 0.05
-"""One-sided p value up to which a worse rate is not called unchanged; the usual level."""
 
+# Of the one-sided bounds of an effect; both together are a 99% interval.
 CONFIDENCE: Final = 0.995
-"""Of the one-sided bounds of an effect; both together are a 99% interval."""
 
+# Of a detectable effect, as is usual in the planning of experiments.
 _POWER: Final = 0.8
-"""Of a detectable effect, as is usual in the planning of experiments."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SignedRanks:
-    """Signed-rank test results per series, independent of the distribution.
-
-    `median` is that of the effects; `p_above` and `p_below` are the p values of their being above
-    or below zero, which must not exceed `level` where something is called.
-    """
-
-    median: Floats
-    p_above: Floats
-    p_below: Floats
-    level: Floats | float
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnPairs:
-    """Standard error and number of each series' own pairs, before moderation."""
+    """What the `count` pairs of each series say by themselves, before moderation.
 
+    `error` is the standard error of their mean, `median` that of their effects. `p_above` and
+    `p_below` are the p values of Wilcoxon's signed ranks, whatever the distribution, of the effects
+    being above or below zero.
+    """
+
+    count: Floats
     error: Floats
-    pairs: Floats
+    median: Floats
+    p_above: Floats
+    p_below: Floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +70,7 @@ class Estimates:
     """Mean effect, standard error and degrees of freedom per series.
 
     `floor` is the least error by which an effect is called, unless the series' `own_pairs` are
-    clear enough. Only paired estimates have `own_pairs` and `ranks`.
+    clear enough; only paired estimates have those.
     """
 
     mean: Floats
@@ -85,7 +78,6 @@ class Estimates:
     dof: Floats
     floor: Floats | float = 0.0
     own_pairs: OwnPairs | None = None
-    ranks: SignedRanks | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,33 +113,31 @@ def paired_estimates(differences: Floats, spread: Spread | None = None) -> Estim
     Their `spread` is their own standard deviation by default.
     """
     pairs = differences.shape[-1]
-    own_spread = spread_about_mean(differences)
-    used_spread = own_spread if spread is None else spread
+    used_spread = spread_about_mean(differences) if spread is None else spread
     return Estimates(
         mean=differences.mean(axis=-1),
         error=used_spread.deviation / np.sqrt(pairs),
         dof=np.asarray(used_spread.dof),
         floor=np.asarray(used_spread.floor) / np.sqrt(pairs),
-        own_pairs=OwnPairs(
-            error=own_spread.deviation / np.sqrt(pairs),
-            pairs=np.full(own_spread.deviation.shape, pairs),
-        ),
-        ranks=signed_ranks(differences),
+        own_pairs=_own_pairs(differences),
     )
 
 
-def signed_ranks(differences: Floats) -> SignedRanks:
-    """Wilcoxon signed-rank test (1945) over the last axis.
+def _own_pairs(differences: Floats) -> OwnPairs:
+    """Error and Wilcoxon signed-rank test (1945) over the last axis.
 
     Exact without ties; zeros have the lowest ranks and count on no side (J. Pratt, 1959).
     """
+    pairs = differences.shape[-1]
     ranks = np.abs(differences).argsort(axis=-1).argsort(axis=-1) + 1
-    at_least = _rank_sums(differences.shape[-1])
-    return SignedRanks(
+    at_least = _rank_sums(pairs)
+    error = spread_about_mean(differences).deviation / np.sqrt(pairs)
+    return OwnPairs(
+        count=np.full(error.shape, float(pairs)),
+        error=error,
         median=np.median(differences, axis=-1),
         p_above=at_least[(ranks * (differences > 0)).sum(axis=-1)],
         p_below=at_least[(ranks * (differences < 0)).sum(axis=-1)],
-        level=_RANK_LEVEL if differences.shape[-1] > LOOK else _RANK_LEVEL_OF_FIVE,
     )
 
 
@@ -175,7 +165,6 @@ def judge_all_series(
     *,
     m: int,
     q: float = Q,
-    undecided: Bools | None = None,
     loose: Bools | None = None,
 ) -> Decisions:
     """Test every series at one look.
@@ -186,22 +175,19 @@ def judge_all_series(
         better: smallest effect of an improvement, negative.
         m: series of the whole suite; missing ones count as not rejected.
         q: the false discovery rate of this look.
-        undecided: mask of the series still tested; the others count as not rejected.
         loose: mask of the series that are unchanged unless they are likely worse.
     """
     t = _t(estimates)
     p_worse: Floats = np.asarray(stats.t.sf(t, estimates.dof))
     p_better: Floats = np.asarray(stats.t.cdf(t, estimates.dof))
     is_suspect = (p_worse <= _SUSPICION) & (estimates.mean >= worse)
-    if estimates.own_pairs is not None:
-        p_worse = np.minimum(p_worse, _own_p_value(estimates.mean, estimates.own_pairs))
-        p_better = np.minimum(p_better, _own_p_value(-estimates.mean, estimates.own_pairs))
-    if (ranks := estimates.ranks) is not None:
-        is_suspect |= (ranks.p_above <= _SUSPICION) & (ranks.median >= worse)
-        p_worse = np.where(ranks.p_above <= ranks.level, p_worse, 1.0)
-        p_better = np.where(ranks.p_below <= ranks.level, p_better, 1.0)
-    if undecided is not None:
-        p_worse, p_better = np.where(undecided, p_worse, 1.0), np.where(undecided, p_better, 1.0)
+    if (own := estimates.own_pairs) is not None:
+        is_suspect |= (own.p_above <= _SUSPICION) & (own.median >= worse)
+        level = np.where(own.count > LOOK, _RANK_LEVEL, _RANK_LEVEL_OF_FIVE)
+        p_worse = np.minimum(p_worse, _own_p_value(estimates.mean, own))
+        p_worse = np.where(own.p_above <= level, p_worse, 1.0)
+        p_better = np.minimum(p_better, _own_p_value(-estimates.mean, own))
+        p_better = np.where(own.p_below <= level, p_better, 1.0)
     rejected = benjamini_hochberg(p_worse, m, q)
     regressed = rejected & (estimates.mean >= worse)
     improved = benjamini_hochberg(p_better, m, q) & (estimates.mean <= better)
@@ -210,13 +196,10 @@ def judge_all_series(
     not_worse = high < worse
     if loose is not None:
         not_worse = np.where(loose, ~is_suspect, not_worse)
-    unchanged = ~regressed & ~improved & not_worse
-    if undecided is not None:
-        unchanged &= undecided
     return Decisions(
         regressed=regressed,
         improved=improved,
-        unchanged=unchanged,
+        unchanged=~regressed & ~improved & not_worse,
         rejected=rejected,
         low=estimates.mean - half_width,
         high=high,
@@ -246,9 +229,9 @@ def detectable_effect(estimates: Estimates, worse: Floats, levels: Floats) -> Fl
     """
     quantiles = stats.t.isf(levels, estimates.dof) + stats.t.ppf(_POWER, estimates.dof)
     effects = quantiles * np.maximum(estimates.error, estimates.floor)
-    if (own_estimates := estimates.own_pairs) is not None:
-        power = stats.t.ppf(_POWER, own_estimates.pairs - 1)
-        effects = np.minimum(effects, _own_critical_effect(levels, own_estimates, power))
+    if (own := estimates.own_pairs) is not None:
+        power = stats.t.ppf(_POWER, own.count - 1)
+        effects = np.minimum(effects, _own_critical_effect(levels, own.error, own.count, power))
     smallest: Floats = np.maximum(effects, worse)
     return smallest
 
@@ -289,9 +272,9 @@ def pairs_needed(
     levels: Floats = at * rates / current_rate
     error, dof = sd / np.sqrt(n), n - 1 + shared
     called_by = np.maximum(error, least * (pairs / n) ** 0.25 / np.sqrt(n))
-    own_pairs = OwnPairs(error=own_error / np.sqrt(n), pairs=n)
     critical_effect = np.minimum(
-        stats.t.isf(levels, dof) * called_by, _own_critical_effect(levels, own_pairs, 0.0)
+        stats.t.isf(levels, dof) * called_by,
+        _own_critical_effect(levels, own_error / np.sqrt(n), n),
     )
     called_regressed = (abs(mean) >= worse) & (abs(mean) >= critical_effect)
     called_unchanged = (mean + stats.t.ppf(CONFIDENCE, dof) * error < worse) & (n >= unchanged_from)
@@ -304,20 +287,22 @@ def _own_p_value(mean: Floats, own_pairs: OwnPairs) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.nan_to_num(mean / own_pairs.error, nan=0.0)
     p: Floats = np.minimum(
-        _OWN_PRICE * stats.t.sf(t, own_pairs.pairs - 1) + _MODES**own_pairs.pairs, 1.0
+        _OWN_PRICE * stats.t.sf(t, own_pairs.count - 1) + _MODES**own_pairs.count, 1.0
     )
     return p
 
 
-def _own_critical_effect(levels: Floats, own_pairs: OwnPairs, power: Floats | float) -> Floats:
+def _own_critical_effect(
+    levels: Floats, error: Floats, pairs: Floats, power: Floats | float = 0.0
+) -> Floats:
     """Smallest effect significant by a series' own pairs at these levels.
 
     `power` is a quantile of t that is added. Infinite where no effect is enough.
     """
-    remaining_level = np.maximum(levels - _MODES**own_pairs.pairs, 0.0) / _OWN_PRICE
-    quantiles = stats.t.isf(remaining_level, own_pairs.pairs - 1) + power
+    remaining_level = np.maximum(levels - _MODES**pairs, 0.0) / _OWN_PRICE
+    quantiles = stats.t.isf(remaining_level, pairs - 1) + power
     with np.errstate(invalid="ignore"):  # pairs without variance
-        effects: Floats = np.where(remaining_level > 0, quantiles * own_pairs.error, np.inf)
+        effects: Floats = np.where(remaining_level > 0, quantiles * error, np.inf)
     return effects
 
 

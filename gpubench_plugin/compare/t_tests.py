@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
-from gpubench_plugin.compare.empirical_bayes import estimate_prior, membership, posterior_spread
+from gpubench_plugin.compare.empirical_bayes import (
+    Prior,
+    estimate_prior,
+    membership,
+    posterior_spread,
+)
 from gpubench_plugin.compare.launch_values import (
     LaunchValues,
     effect_text,
@@ -24,7 +30,6 @@ from gpubench_plugin.compare.statistics import (
     Floats,
     OwnPairs,
     Q,
-    SignedRanks,
     Spread,
     detectable_effect,
     judge_all_series,
@@ -35,6 +40,8 @@ from gpubench_plugin.compare.statistics import (
 from gpubench_plugin.compare.step_time import Subject, subject_of
 from gpubench_plugin.compare.threshold import better_bar, fraction, log_ratio, verdict, worse_bar
 from gpubench_plugin.core.records import Method, Verdict, VerdictKind
+
+_Rows = TypeVar("_Rows", Estimates, OwnPairs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,22 +117,19 @@ def paired_samples(
     Series of one kind share their noise, also with those `decided` by an earlier look.
     """
     effects = [_effects(item, number) for item, number in zip(series, pairs, strict=True)]
-    spreads = [spread_about_mean(item) for item in effects]
-    decided_spreads = [spread_about_mean(_effects(item, len(item.head))) for item in decided]
+    effects += [_effects(item, len(item.head)) for item in decided]
+    spreads = [spread_about_mean(values) for values in effects]
     suites: dict[str, list[Spread]] = {}
-    for item, spread in zip((*series, *decided), (*spreads, *decided_spreads), strict=True):
+    for item, spread in zip((*series, *decided), spreads, strict=True):
         suites.setdefault(_noise_kind(item), []).append(spread)
-    priors_by_kind = {kind: estimate_prior(_pooled(suite)) for kind, suite in suites.items()}
-    priors = [priors_by_kind[_noise_kind(item)] for item in series]
+    priors = {kind: estimate_prior(_pooled(suite)) for kind, suite in suites.items()}
     members: dict[Subject, Floats] = {}
-    for item, spread, prior in zip(series, spreads, priors, strict=True):
-        degree, subject = membership(spread, prior), subject_of(item)
+    for item, spread in zip(series, spreads, strict=False):
+        degree, subject = membership(spread, priors[_noise_kind(item)]), subject_of(item)
         members[subject] = np.fmin(degree, members.get(subject, degree))
     return [
-        _paired_sample(
-            item, values, posterior_spread(spread, prior, len(values), members[subject_of(item)])
-        )
-        for item, values, spread, prior in zip(series, effects, spreads, priors, strict=True)
+        _paired_sample(item, values, spread, priors[_noise_kind(item)], members[subject_of(item)])
+        for item, values, spread in zip(series, effects, spreads, strict=False)
     ]
 
 
@@ -145,9 +149,14 @@ def _pooled(spreads: Sequence[Spread]) -> Spread:
     )
 
 
-def _paired_sample(series: LaunchValues, effects: Floats, spread: Spread) -> Sample:
+def _paired_sample(
+    series: LaunchValues, effects: Floats, own: Spread, prior: Prior, members: Floats
+) -> Sample:
+    pairs = len(effects)
+    posterior = posterior_spread(own, prior, pairs, members)
     deviation, dof, floor = (
-        np.asarray(array).reshape(()) for array in (spread.deviation, spread.dof, spread.floor)
+        np.asarray(array).reshape(())
+        for array in (posterior.deviation, posterior.dof, posterior.floor)
     )
     return Sample(
         series=series,
@@ -155,9 +164,9 @@ def _paired_sample(series: LaunchValues, effects: Floats, spread: Spread) -> Sam
         spread=float(deviation),
         floor=float(floor),
         noise=float(deviation) / math.sqrt(2),  # a difference has the noise of two launches
-        base=_geometric_mean(series.base[: len(effects)]),
-        head=_geometric_mean(series.head[: len(effects)]),
-        launches=len(effects),
+        base=_geometric_mean(series.base[:pairs]),
+        head=_geometric_mean(series.head[:pairs]),
+        launches=pairs,
     )
 
 
@@ -196,26 +205,16 @@ def run_tests(
     return [result(number, sample) for number, sample in enumerate(samples)]
 
 
-def _stacked(estimates: Sequence[Estimates]) -> Estimates:
-    """Stack estimates of single series into arrays."""
-    pairs = [estimate.own_pairs for estimate in estimates if estimate.own_pairs is not None]
-    ranks = [estimate.ranks for estimate in estimates if estimate.ranks is not None]
-    return Estimates(
-        mean=_column(estimates, "mean"),
-        error=_column(estimates, "error"),
-        dof=_column(estimates, "dof"),
-        floor=_column(estimates, "floor"),
-        own_pairs=OwnPairs(**_columns(pairs)) if pairs else None,
-        ranks=SignedRanks(**_columns(ranks)) if ranks else None,
-    )
+def _stacked(rows: Sequence[_Rows]) -> _Rows:
+    """Stack records of single series, and the records in them, into arrays."""
 
+    def stacked(name: str) -> Any:
+        values = [getattr(row, name) for row in rows]
+        if is_dataclass(values[0]):
+            return _stacked(values)
+        return None if values[0] is None else np.array([float(value) for value in values])
 
-def _columns(rows: Sequence[OwnPairs | SignedRanks]) -> dict[str, Floats]:
-    return {field.name: _column(rows, field.name) for field in fields(rows[0])}
-
-
-def _column(rows: Sequence[Estimates | OwnPairs | SignedRanks], name: str) -> Floats:
-    return np.array([float(getattr(row, name)) for row in rows])
+    return replace(rows[0], **{field.name: stacked(field.name) for field in fields(rows[0])})
 
 
 def _kind(decisions: Decisions, number: int, *, unchanged: bool) -> VerdictKind:

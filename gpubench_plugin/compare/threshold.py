@@ -13,15 +13,12 @@ from typing import Any, Final
 
 from gpubench_plugin.compare.launch_values import LaunchValues, effect_text, has_logarithm
 from gpubench_plugin.config.limits import Limit
-from gpubench_plugin.core.quantities import quantity
+from gpubench_plugin.core.format import quantity
 from gpubench_plugin.core.records import Better, Method, Verdict, VerdictKind
 
+# The largest log ratio of an effect: a float's exponential overflows from 709.8 on.
 _MOST: Final = 700.0
-"""The largest log ratio of an effect: a float's exponential overflows from 709.8 on."""
-
-MEDIANS: Final = "medians "
-"""Begin of the clause that has both values, for readers without a table."""
-
+MEDIANS: Final = "medians "  # begin of the clause that has both values, for readers without a table
 _BOUND_HINT: Final = "; use an absolute bound such as '<=0.25'"
 
 
@@ -110,12 +107,13 @@ def inconclusive_verdict(
     runs_needed: int | None = None,
 ) -> Verdict:
     """Inconclusive verdict with the medians, for lack of launches."""
-    base, head = _median(series.base), median(series.head)
-    effect = effect_of(base, head, series.better) if base is not None and head > 0 else None
+    usable = [*filter(has_logarithm, series.base)]
+    base, head, effect = median(usable) if usable else None, median(series.head), None
     if base is not None:
         cause += f"; {MEDIANS}{quantity(base, series.unit)} and {quantity(head, series.unit)}"
-    if effect is not None:
-        cause += f": {effect_text(series, effect)}"
+        if head > 0:
+            effect = effect_of(base, head, series.better)
+            cause += f": {effect_text(series, effect)}"
     return verdict(
         series,
         "inconclusive",
@@ -173,11 +171,6 @@ def unusable(series: LaunchValues, base: float | None, head: float | None) -> Ve
 
 def _finite(value: float | None) -> float | None:
     return None if value is None or not math.isfinite(value) else value
-
-
-def _median(values: Sequence[float]) -> float | None:
-    """Median of the positive finite values; None without any."""
-    return median(usable) if (usable := [*filter(has_logarithm, values)]) else None
 
 
 def _absolute(series: LaunchValues) -> Verdict:

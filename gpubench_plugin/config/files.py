@@ -37,13 +37,13 @@ class ConfigurationFile:
         base = read(path, label)
         presets = base.pop("presets", {})
         if not isinstance(presets, dict):
-            raise _not_a_mapping(label, "presets", presets, "presets by name")
+            raise _refused(label, "", presets, "a mapping of presets by name")
         memory_needs = {}
         for name, preset in presets.items():
             if name not in PRESETS:
                 raise invalid_choice(label, name, PRESETS, noun="preset ")
             if not isinstance(preset, dict):
-                raise _not_a_mapping(label, f"presets.{name}", preset, "sections")
+                raise _refused(label, name, preset, "a mapping of sections")
             if _NEEDS in preset:
                 memory_needs[name] = _memory(label, name, preset.pop(_NEEDS))
         return cls(label=label, base=base, presets=presets, needs_memory_gib=memory_needs)
@@ -63,16 +63,13 @@ class ConfigurationFile:
 
 def _memory(label: str, preset: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        key = f"presets.{preset}.{_NEEDS}"
-        message = f"{label}: {key}: {as_yaml(value)} is not allowed; allowed: a number above 0"
-        raise UsageProblem(message)
+        raise _refused(label, f"{preset}.{_NEEDS}", value, "a number above 0")
     return float(value)
 
 
-def _not_a_mapping(label: str, key: str, value: object, contents: str) -> UsageProblem:
-    return UsageProblem(
-        f"{label}: {key}: {as_yaml(value)} is not allowed; allowed: a mapping of {contents}"
-    )
+def _refused(label: str, key: str, value: object, allowed: str) -> UsageProblem:
+    key = ".".join(filter(None, ("presets", key)))
+    return UsageProblem(f"{label}: {key}: {as_yaml(value)} is not allowed; allowed: {allowed}")
 
 
 def search_path(requested: Sequence[Path], rootdir: Path) -> tuple[Path, ...]:

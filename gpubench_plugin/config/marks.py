@@ -15,6 +15,7 @@ has the cases ``test_llama_train[fp32-ws1]``, ``test_llama_train[compiled-fp32-w
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
@@ -23,7 +24,7 @@ import pytest
 
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem, invalid_choice
-from gpubench_plugin.core.words import counted
+from gpubench_plugin.core.format import counted
 
 Ranks = int | tuple[int, ...] | str
 
@@ -189,18 +190,11 @@ def _is_limits(limits: object) -> bool:
 
 
 def _is_ranks(ranks: object) -> bool:
-    if isinstance(ranks, bool):
-        return False
-    if isinstance(ranks, int):
-        return 1 <= ranks <= _MOST_RANKS
     if isinstance(ranks, tuple):
-        return bool(ranks) and all(_is_ranks(n) and isinstance(n, int) for n in ranks)
-    return ranks == "any" or (
-        isinstance(ranks, str)
-        and ranks.startswith(">=")
-        and ranks[2:].isdecimal()
-        and len(ranks) <= len(f">={_MOST_RANKS}")
-    )
+        return bool(ranks) and all(isinstance(n, int) and _is_ranks(n) for n in ranks)
+    if isinstance(ranks, str):
+        return ranks == "any" or re.fullmatch(r">=\d{1,6}", ranks, re.ASCII) is not None
+    return isinstance(ranks, int) and not isinstance(ranks, bool) and 1 <= ranks <= _MOST_RANKS
 
 
 @dataclass(frozen=True, kw_only=True)

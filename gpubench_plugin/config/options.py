@@ -14,7 +14,7 @@ from gpubench_plugin.config.settings import FLAGS, OPTIONS, option_dest
 from gpubench_plugin.core.errors import alike
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     import pytest
 
@@ -165,18 +165,11 @@ _LEAST_ALIKE: Final = 0.77
 def likely_option(arg: str) -> str:
     """The gpubench option that `arg` probably misspells, with its value; empty if none."""
     name, equals, value = arg.partition("=")
-    word = name[2:].replace("_", "-").casefold()
-    section, dot, key = name[2:].partition(".")
-    is_right = name[2:].removeprefix("gpubench-") in FLAGS or section in SECTIONS
+    word, dot, key = name[2:].partition(".")
+    is_right = word.removeprefix("gpubench-") in FLAGS or word in SECTIONS
     if not name.startswith("--") or is_right:
         return ""
-    if dot:
-        near = _near(section.casefold(), SECTIONS)
-        return f"--{near}.{key}{equals}{value}" if near else ""
-    near = _near(word, [*FLAGS, *(f"gpubench-{flag}" for flag in FLAGS)])
-    return f"--{near}{equals}{value}" if near else ""
-
-
-def _near(word: str, names: Iterable[str]) -> str:
-    likely = [name for name in names if len(name) >= _FEWEST_LETTERS and name[0] == word[:1]]
-    return "".join(alike(word, likely, cutoff=_LEAST_ALIKE))
+    names = SECTIONS if dot else (*FLAGS, *(f"gpubench-{flag}" for flag in FLAGS))
+    likely = [n for n in names if len(n) >= _FEWEST_LETTERS and n[0] == word[:1].casefold()]
+    near = alike(word.replace("_", "-").casefold(), likely, cutoff=_LEAST_ALIKE)
+    return f"--{near[0]}{dot}{key}{equals}{value}" if near else ""

@@ -233,22 +233,12 @@ def _refuse_contradiction(stated: Merged, fixed_values: Mapping[str, object]) ->
 
 
 def _validated(merged: Merged, schema: type[Configuration[Any]]) -> Configuration[Any]:
-    _refuse_invalid_text(merged)
     # Through JSON: in strict mode pydantic accepts a JSON array as a tuple, but not a list.
     data = json.dumps({"model": {}, **merged.values})
     try:
         return schema.model_validate_json(data)
     except ValidationError as error:
         raise schema_errors.to_usage_error(error, merged, schema) from None
-
-
-def _refuse_invalid_text(merged: Merged) -> None:
-    for key in merged.sources:
-        try:
-            json.dumps(merged.get(key), ensure_ascii=False).encode()
-        except UnicodeEncodeError:
-            message = "contains text that is not valid Unicode"
-            raise schema_errors.key_error(merged, key, message) from None
 
 
 def _refuse_two_lengths(configuration: Configuration[Any], merged: Merged) -> None:

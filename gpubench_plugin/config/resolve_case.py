@@ -65,10 +65,10 @@ class CaseFactory:
     def __init__(
         self, settings: Settings, rootdir: Any, *, local_rank: int, checks_free_memory: bool = False
     ):
+        self._checks_free_memory = checks_free_memory and settings.preset == "auto"
         self._settings = settings
         self._rootdir = rootdir
         self._local_rank = local_rank
-        self._checks_free_memory = checks_free_memory
         self._devices: dict[tuple[str, int], devices.Device] = {}
         self._rounds: dict[str, dict[str, FixedRounds]] = {}
         self._configurations: dict[tuple[type, str, str | None], Configuration[Any]] = {}
@@ -122,17 +122,18 @@ class CaseFactory:
         self, config_name: str | None, configuration: Configuration[Any], device: str, ranks: int
     ) -> str:
         """Why the devices of `ranks` ranks are too full for the preset chosen for them, if so."""
-        is_chosen = self._settings.preset == "auto" and configuration.experiment.preset == "full"
-        if not (self._checks_free_memory and is_chosen) or config_name is None:
+        is_chosen = configuration.experiment.preset == "full" and self._checks_free_memory
+        if config_name is None or not is_chosen:
             return ""
-        needed_gib = self._needed_gib(config_name)
-        first = self._device(device, local_rank=0)
-        count = 1 if configuration.distributed.share_device else ranks
-        used = [
-            self._device(device, local_rank=i) for i in range(min(count, first.device_count or 1))
-        ]
+        count = self._device(device, local_rank=0).device_count or 1
+        used = 1 if configuration.distributed.share_device else min(ranks, count)
         reasons = (
-            devices.too_full_reason(d, needed_gib, preset=f"full of {config_name}") for d in used
+            devices.too_full_reason(
+                self._device(device, local_rank=rank),
+                self._needed_gib(config_name),
+                preset=f"full of {config_name}",
+            )
+            for rank in range(used)
         )
         return next(filter(None, reasons), "")
 

@@ -1,7 +1,8 @@
 """Configuration sections and their keys.
 
 Keys are strict: a wrong type is refused, never coerced. A workload extends :class:`ModelSection`
-with keys of its own, which then stand in the ``model`` section.
+with keys of its own, which then stand in the ``model`` section. What a key means is the docstring
+below it, which the reference page shows.
 """
 
 from __future__ import annotations
@@ -46,24 +47,17 @@ SCHEDULERS: Final = {
 class DiffusionSection(Section):
     """A pipeline of denoising steps."""
 
-    denoising_steps: PositiveInt = Field(default=8, description="Number of denoising steps")
-    samples: PositiveInt = Field(default=1, description="Consecutive samples")
-    scheduler: str = Field(
-        default="ddim", description="Noise scheduler, one whose steps can be split"
-    )
-    remainder: Literal["refuse", "first", "last", "spread"] = Field(
-        default="refuse",
-        description=(
-            "Steps that do not divide evenly: refuse, or give them to the first, the last or the "
-            "first few ranks"
-        ),
-    )
-    receive_timeout_s: PositiveFloat | None = Field(
-        default=None,
-        description=(
-            "Timeout for receiving a message from another rank; null: the rest of the benchmark's"
-        ),
-    )
+    denoising_steps: PositiveInt = 8
+    """Number of denoising steps"""
+    samples: PositiveInt = 1
+    """Consecutive samples"""
+    scheduler: str = "ddim"
+    """Noise scheduler, one whose steps can be split"""
+    remainder: Literal["refuse", "first", "last", "spread"] = "refuse"
+    """Steps that do not divide evenly: refuse, or give them to the first, the last or the first few
+    ranks"""
+    receive_timeout_s: PositiveFloat | None = None
+    """Timeout for receiving a message from another rank; null: the rest of the benchmark's"""
 
     @field_validator("scheduler")
     @classmethod
@@ -82,29 +76,21 @@ LimitText = Annotated[str, Field(examples=["3%", "<=0.25"])]
 class GateSection(Section):
     """Settings of ``--gate``; not part of comparability."""
 
-    limits: dict[str, LimitText] = Field(
-        default={}, description="By metric: allowed regression, or an absolute bound"
-    )
+    limits: dict[str, LimitText] = {}
+    """By metric: allowed regression, or an absolute bound"""
 
 
 class InferenceSection(Section):
     """Forward passes and token-by-token text generation."""
 
-    batch_size: PositiveInt | Literal["max"] | None = Field(
-        default=None,
-        description="Samples per call; max: the largest that fits; null: training.batch_size",
-    )
-    largest_batch_size: PositiveInt | None = Field(
-        default=None, description="Meaning of max; null: training.batch_size"
-    )
-    prompt_tokens: PositiveInt | None = Field(
-        default=None,
-        description="Generation: length of the prompt; null: half of model.sequence_length",
-    )
-    new_tokens: PositiveInt | None = Field(
-        default=None,
-        description="Generation: tokens to generate before restarting; null: the other half",
-    )
+    batch_size: PositiveInt | Literal["max"] | None = None
+    """Samples per call; max: the largest that fits; null: training.batch_size"""
+    largest_batch_size: PositiveInt | None = None
+    """Meaning of max; null: training.batch_size"""
+    prompt_tokens: PositiveInt | None = None
+    """Generation: length of the prompt; null: half of model.sequence_length"""
+    new_tokens: PositiveInt | None = None
+    """Generation: tokens to generate before restarting; null: the other half"""
 
     def samples(self, training: TrainingSection) -> int:
         """Samples per call.
@@ -124,21 +110,36 @@ class InferenceSection(Section):
 class MicroSection(Section):
     """Sizes of micro benchmarks."""
 
-    matrix_size: PositiveInt = Field(default=256, description="Matrix rows and columns")
-    batch: PositiveInt = Field(default=4, description="Batch size of convolution and attention")
-    channels: PositiveInt = Field(default=32, description="Channels of a convolution")
-    image_size: PositiveInt = Field(default=32, description="Image height and width")
-    heads: PositiveInt = Field(default=4, description="Attention heads")
-    tokens: PositiveInt = Field(default=128, description="Attention sequence length")
-    head_size: PositiveInt = Field(default=64, description="Features per head")
-    rows: PositiveInt = Field(default=512, description="Rows of softmax, norms, layouts")
-    columns: PositiveInt = Field(default=512, description="Columns of softmax, norms, layouts")
-    tensors: PositiveInt = Field(default=20, description="Number of optimizer parameters")
-    tensor_elements: PositiveInt = Field(default=4096, description="Elements per parameter")
-    copy_bytes: PositiveInt = Field(default=1048576, description="Size of a copy in bytes")
-    graphs: PositiveInt = Field(default=2, description="Independent autograd graphs")
-    layers: PositiveInt = Field(default=16, description="Linear layers per graph")
-    layer_size: PositiveInt = Field(default=128, description="Features per layer")
+    matrix_size: PositiveInt = 256
+    """Matrix rows and columns"""
+    batch: PositiveInt = 4
+    """Batch size of convolution and attention"""
+    channels: PositiveInt = 32
+    """Channels of a convolution"""
+    image_size: PositiveInt = 32
+    """Image height and width"""
+    heads: PositiveInt = 4
+    """Attention heads"""
+    tokens: PositiveInt = 128
+    """Attention sequence length"""
+    head_size: PositiveInt = 64
+    """Features per head"""
+    rows: PositiveInt = 512
+    """Rows of softmax, norms, layouts"""
+    columns: PositiveInt = 512
+    """Columns of softmax, norms, layouts"""
+    tensors: PositiveInt = 20
+    """Number of optimizer parameters"""
+    tensor_elements: PositiveInt = 4096
+    """Elements per parameter"""
+    copy_bytes: PositiveInt = 1048576
+    """Size of a copy in bytes"""
+    graphs: PositiveInt = 2
+    """Independent autograd graphs"""
+    layers: PositiveInt = 16
+    """Linear layers per graph"""
+    layer_size: PositiveInt = 128
+    """Features per layer"""
 
 
 def refuse_second_z_loss(balancing: str, z_loss_weight: float | None) -> None:
@@ -157,48 +158,40 @@ def refuse_second_z_loss(balancing: str, z_loss_weight: float | None) -> None:
 class MoeSection(Section):
     """A mixture-of-experts layer."""
 
-    experts: PositiveInt = Field(default=8, description="Number of experts over all ranks")
-    top_k: PositiveInt = Field(default=2, description="Experts per token")
-    width: PositiveInt = Field(default=64, description="Model width (features per token)")
-    hidden: PositiveInt = Field(default=128, description="Hidden width of an expert")
-    tokens: PositiveInt = Field(default=256, description="Tokens per rank and call")
-    balancing: Literal["none", "aux-loss", "z-loss"] = Field(
-        default="aux-loss", description="Load balancing loss of the router"
-    )
-    balancing_weight: PositiveFloat = Field(
-        default=0.01, description="Weight of the balancing loss"
-    )
-    z_loss_weight: PositiveFloat | None = Field(
-        default=None, description="Weight of a z-loss added to the balancing loss; null: none"
-    )
-    capacity_factor: PositiveFloat | None = Field(
-        default=None,
-        description="Tokens per expert relative to an even share; null: no limit, no dropped token",
-    )
-    dispatcher: Literal["auto", "local", "all-gather", "all-to-all", "flex"] = Field(
-        default="auto",
-        description="Token dispatcher; auto: local, or all-to-all between ranks",
-    )
-    expert_kind: Literal["sequential", "grouped", "te-grouped"] = Field(
-        default="grouped", description="Expert computation on a rank"
-    )
-    expert_parallel: PositiveInt | None = Field(
-        default=None, description="Ranks that share the experts; null: all"
-    )
-    tensor_parallel: PositiveInt = Field(
-        default=1, description="Ranks that share each expert's hidden features"
-    )
-    rank_sorter: str = Field(default="none", description="Assignment order of experts to ranks")
-    device_initialisation: bool = Field(
-        default=False, description="Initialise weights on the device instead of the CPU"
-    )
-    pinned_cache: PositiveInt | None = Field(
-        default=None,
-        description="Experts kept on the device, with the others in pinned memory; null: all",
-    )
-    graph_capture: bool = Field(
-        default=False, description="Replay the router, which has static shapes, as a CUDA graph"
-    )
+    experts: PositiveInt = 8
+    """Number of experts over all ranks"""
+    top_k: PositiveInt = 2
+    """Experts per token"""
+    width: PositiveInt = 64
+    """Model width (features per token)"""
+    hidden: PositiveInt = 128
+    """Hidden width of an expert"""
+    tokens: PositiveInt = 256
+    """Tokens per rank and call"""
+    balancing: Literal["none", "aux-loss", "z-loss"] = "aux-loss"
+    """Load balancing loss of the router"""
+    balancing_weight: PositiveFloat = 0.01
+    """Weight of the balancing loss"""
+    z_loss_weight: PositiveFloat | None = None
+    """Weight of a z-loss added to the balancing loss; null: none"""
+    capacity_factor: PositiveFloat | None = None
+    """Tokens per expert relative to an even share; null: no limit, no dropped token"""
+    dispatcher: Literal["auto", "local", "all-gather", "all-to-all", "flex"] = "auto"
+    """Token dispatcher; auto: local, or all-to-all between ranks"""
+    expert_kind: Literal["sequential", "grouped", "te-grouped"] = "grouped"
+    """Expert computation on a rank"""
+    expert_parallel: PositiveInt | None = None
+    """Ranks that share the experts; null: all"""
+    tensor_parallel: PositiveInt = 1
+    """Ranks that share each expert's hidden features"""
+    rank_sorter: str = "none"
+    """Assignment order of experts to ranks"""
+    device_initialisation: bool = False
+    """Initialise weights on the device instead of the CPU"""
+    pinned_cache: PositiveInt | None = None
+    """Experts kept on the device, with the others in pinned memory; null: all"""
+    graph_capture: bool = False
+    """Replay the router, which has static shapes, as a CUDA graph"""
 
     @model_validator(mode="after")
     def _validate(self) -> Self:
@@ -220,12 +213,14 @@ class MoeSection(Section):
 class ProfilingSection(Section):
     """torch.profiler on extra steps after the measurement, never during it."""
 
-    enabled: bool = Field(default=False, description="Enable; also set by --profile")
-    steps: PositiveInt = Field(
-        default=3, description="Number of profiled steps, after one that is not traced"
-    )
-    record_shapes: bool = Field(default=False, description="Record input shapes")
-    with_stack: bool = Field(default=False, description="Record Python stacks")
+    enabled: bool = False
+    """Enable; also set by --profile"""
+    steps: PositiveInt = 3
+    """Number of profiled steps, after one that is not traced"""
+    record_shapes: bool = False
+    """Record input shapes"""
+    with_stack: bool = False
+    """Record Python stacks"""
 
 
 CompileScope = Literal["model", "blocks", "step"]
@@ -234,10 +229,14 @@ CompileScope = Literal["model", "blocks", "step"]
 class ExperimentSection(Section):
     """Notes and seed of a run; preset and device are set by options."""
 
-    notes: str = Field(default="", description="Free text stored with the results")
-    seed: int = Field(default=0, ge=0, description="Seed of model, data and check")
-    preset: Preset = Field(default="tiny", description="Set by --preset")
-    device: str = Field(default="cpu", description="Device type; set by --device")
+    notes: str = ""
+    """Free text stored with the results"""
+    seed: int = Field(default=0, ge=0)
+    """Seed of model, data and check"""
+    preset: Preset = "tiny"
+    """Set by --preset"""
+    device: str = "cpu"
+    """Device type; set by --device"""
 
 
 class ModelSection(Section):
@@ -247,62 +246,42 @@ class ModelSection(Section):
     """Revision of the workload's computation; not a key. Results of different ones are not
     comparable."""
 
-    name: str | None = Field(default=None, description="Workload")
-    channels_last: bool = Field(
-        default=False, description="Use the NHWC memory format for image models"
-    )
-    compile: Literal["none", "default", "reduce-overhead", "max-autotune"] = Field(
-        default="none", description="torch.compile mode"
-    )
-    compile_backend: str = Field(default="inductor", description="torch.compile backend")
-    compile_scope: CompileScope | None = Field(
-        default=None,
-        description=(
-            "What is one compiled region: the model, each block, or forward pass and loss of a "
-            "step (inference: as model); null: blocks under fsdp2, else model"
-        ),
-    )
-    cudnn_benchmark: bool | None = Field(
-        default=None,
-        description="Enable cuDNN autotuning; null: yes. Preset full tries every algorithm",
-    )
-    activation_checkpointing: bool = Field(
-        default=False, description="Recompute activations in the backward pass"
-    )
-    init_device: Literal["auto", "cpu"] = Field(
-        default="auto",
-        description=(
-            "Device that draws the weights; auto: the measured one, or the CPU for training to a "
-            "target"
-        ),
-    )
+    name: str | None = None
+    """Workload"""
+    channels_last: bool = False
+    """Use the NHWC memory format for image models"""
+    compile: Literal["none", "default", "reduce-overhead", "max-autotune"] = "none"
+    """torch.compile mode"""
+    compile_backend: str = "inductor"
+    """torch.compile backend"""
+    compile_scope: CompileScope | None = None
+    """What is one compiled region: the model, each block, or forward pass and loss of a step
+    (inference: as model); null: blocks under fsdp2, else model"""
+    cudnn_benchmark: bool | None = None
+    """Enable cuDNN autotuning; null: yes. Preset full tries every algorithm"""
+    activation_checkpointing: bool = False
+    """Recompute activations in the backward pass"""
+    init_device: Literal["auto", "cpu"] = "auto"
+    """Device that draws the weights; auto: the measured one, or the CPU for training to a target"""
 
 
 class DataSection(Section):
     """Data source and loading."""
 
-    source: str = Field(
-        default="synthetic",
-        description="synthetic, a bundled data set, or images from a path",
-    )
-    path: str | None = Field(
-        default=None,
-        description="images: CIFAR-10 (binary), MNIST, or a folder with one subfolder per class",
-    )
-    workers: int = Field(default=0, ge=0, description="images: number of loader processes")
-    pin_memory: bool | None = Field(
-        default=None, description="images: load into pinned memory; null: on CUDA"
-    )
-    prefetch_factor: PositiveInt = Field(
-        default=2, description="images: batches prefetched per worker"
-    )
-    persistent_workers: bool = Field(
-        default=True, description="images: keep workers between epochs"
-    )
-    global_batch_size: PositiveInt | None = Field(
-        default=None,
-        description="Samples per step over all ranks (strong scaling), instead of per rank",
-    )
+    source: str = "synthetic"
+    """synthetic, a bundled data set, or images from a path"""
+    path: str | None = None
+    """images: CIFAR-10 (binary), MNIST, or a folder with one subfolder per class"""
+    workers: int = Field(default=0, ge=0)
+    """images: number of loader processes"""
+    pin_memory: bool | None = None
+    """images: load into pinned memory; null: on CUDA"""
+    prefetch_factor: PositiveInt = 2
+    """images: batches prefetched per worker"""
+    persistent_workers: bool = True
+    """images: keep workers between epochs"""
+    global_batch_size: PositiveInt | None = None
+    """Samples per step over all ranks (strong scaling), instead of per rank"""
 
 
 _SCHEDULE_STEPS: Final = 1000
@@ -312,74 +291,53 @@ _SCHEDULE_STEPS: Final = 1000
 class TrainingSection(Section):
     """The training step, and the untimed training that checks it."""
 
-    batch_size: PositiveInt | Literal["auto"] = Field(
-        default=8,
-        description="Samples per batch and rank (weak scaling); auto: the most that fit",
-    )
-    optimizer: str = Field(default="sgd", description="The optimizer")
-    learning_rate: PositiveFloat = Field(
-        default=0.01, description="Base learning rate, before the schedule's factor"
-    )
-    momentum: float = Field(default=0.9, ge=0, lt=1, description="SGD momentum")
-    weight_decay: float = Field(default=0.0, ge=0, description="Optimizer weight decay")
-    fused: bool | None = Field(
-        default=None, description="Use the fused optimizer; null: on accelerators"
-    )
-    scheduler: str = Field(default="constant", description="Learning rate schedule")
-    schedule_steps: PositiveInt | None = Field(
-        default=None,
-        description=(
-            "Length of the schedule in steps; null: the steps of the epochs, max_steps on the way "
-            "to a target, else 1000"
-        ),
-    )
-    gradient_clipping: PositiveFloat | None = Field(
-        default=None, description="Maximum global gradient norm"
-    )
-    accumulation_steps: PositiveInt = Field(default=1, description="Batches per optimizer step")
-    steps: PositiveInt | None = Field(
-        default=None, description="Untimed steps on one fixed batch before measuring; null: 20"
-    )
-    epochs: PositiveInt | None = Field(
-        default=None, description="Untimed epochs before measuring, instead of steps"
-    )
-    log_every: PositiveInt = Field(
-        default=5, description="Record the untimed training in the journal every N steps"
-    )
-    loss_drop: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None,
-        description="Required loss reduction: last three losses relative to the first three",
-    )
-    evaluate: bool = Field(
-        default=False, description="Evaluate on held-out samples after the untimed training"
-    )
-    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = Field(
-        default=None, description="Convergence: train until held-out samples reach this accuracy"
-    )
-    target_loss: PositiveFloat | None = Field(
-        default=None,
-        description="Convergence: train until held-out samples reach this loss; set one target",
-    )
-    evaluate_every: PositiveInt | None = Field(
-        default=None, description="Convergence: steps between evaluations; null: an epoch"
-    )
-    max_steps: PositiveInt = Field(
-        default=1000, description="Convergence: maximum number of steps, an error if exceeded"
-    )
-    parity_band: PositiveFloat = Field(
-        default=0.05, description="Convergence: maximum relative error of the final loss"
-    )
-    deterministic: bool = Field(
-        default=False,
-        description="Use deterministic algorithms only; unsupported ones skip the benchmark",
-    )
-    checkpoint: bool = Field(
-        default=False, description="Write latest and best checkpoints of the untimed training"
-    )
-    resume: str | None = Field(
-        default=None,
-        description="Checkpoint to resume from: a manifest, or a folder with a latest checkpoint",
-    )
+    batch_size: PositiveInt | Literal["auto"] = 8
+    """Samples per batch and rank (weak scaling); auto: the most that fit"""
+    optimizer: str = "sgd"
+    """The optimizer"""
+    learning_rate: PositiveFloat = 0.01
+    """Base learning rate, before the schedule's factor"""
+    momentum: float = Field(default=0.9, ge=0, lt=1)
+    """SGD momentum"""
+    weight_decay: float = Field(default=0.0, ge=0)
+    """Optimizer weight decay"""
+    fused: bool | None = None
+    """Use the fused optimizer; null: on accelerators"""
+    scheduler: str = "constant"
+    """Learning rate schedule"""
+    schedule_steps: PositiveInt | None = None
+    """Length of the schedule in steps; null: the steps of the epochs, max_steps on the way to a
+    target, else 1000"""
+    gradient_clipping: PositiveFloat | None = None
+    """Maximum global gradient norm"""
+    accumulation_steps: PositiveInt = 1
+    """Batches per optimizer step"""
+    steps: PositiveInt | None = None
+    """Untimed steps on one fixed batch before measuring; null: 20"""
+    epochs: PositiveInt | None = None
+    """Untimed epochs before measuring, instead of steps"""
+    log_every: PositiveInt = 5
+    """Record the untimed training in the journal every N steps"""
+    loss_drop: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Required loss reduction: last three losses relative to the first three"""
+    evaluate: bool = False
+    """Evaluate on held-out samples after the untimed training"""
+    target_accuracy: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Convergence: train until held-out samples reach this accuracy"""
+    target_loss: PositiveFloat | None = None
+    """Convergence: train until held-out samples reach this loss; set one target"""
+    evaluate_every: PositiveInt | None = None
+    """Convergence: steps between evaluations; null: an epoch"""
+    max_steps: PositiveInt = 1000
+    """Convergence: maximum number of steps, an error if exceeded"""
+    parity_band: PositiveFloat = 0.05
+    """Convergence: maximum relative error of the final loss"""
+    deterministic: bool = False
+    """Use deterministic algorithms only; unsupported ones skip the benchmark"""
+    checkpoint: bool = False
+    """Write latest and best checkpoints of the untimed training"""
+    resume: str | None = None
+    """Checkpoint to resume from: a manifest, or a folder with a latest checkpoint"""
     _loss_drop_ignored: str | None = PrivateAttr(default=None)
     _steps_of_epochs: int | None = PrivateAttr(default=None)
 
@@ -430,66 +388,51 @@ class TrainingSection(Section):
 class PrecisionSection(Section):
     """Numeric precision; its name is set by --precision."""
 
-    name: str = Field(default="fp32", description="Set by --precision")
-    init_scale: PositiveFloat = Field(
-        default=65536.0, description="Initial scale of the GradScaler"
-    )
-    growth_interval: PositiveInt = Field(default=2000, description="Steps between scale increases")
+    name: str = "fp32"
+    """Set by --precision"""
+    init_scale: PositiveFloat = 65536.0
+    """Initial scale of the GradScaler"""
+    growth_interval: PositiveInt = 2000
+    """Steps between scale increases"""
 
 
 class DistributedSection(Section):
     """Ranks and process group."""
 
-    world_size: PositiveInt = Field(default=1, description="Set by --world-size or torchrun")
-    backend: Literal["auto", "gloo", "nccl", "xccl"] = Field(
-        default="auto", description="Backend of the process group"
-    )
-    parallelism: str = Field(default="auto", description="auto: ddp on several ranks")
-    scaling: Literal["weak", "strong"] = Field(
-        default="weak", description="Set by data.global_batch_size: strong if given"
-    )
-    bucket_cap_mb: PositiveFloat | None = Field(
-        default=None, description="ddp: bucket size in MiB; null: torch's default"
-    )
-    gradient_as_bucket_view: bool = Field(
-        default=True, description="ddp: let gradients be views into the buckets, which saves a copy"
-    )
-    static_graph: bool = Field(
-        default=False, description="ddp: assert that every step uses the same parameters"
-    )
-    reshard_after_forward: bool | None = Field(
-        default=None,
-        description="fsdp2: free gathered parameters after the forward; null: except the root's",
-    )
-    fsdp_param_dtype: Literal["bf16", "fp16"] | None = Field(
-        default=None,
-        description="fsdp2: dtype for gathering and computing; null: the parameters' dtype",
-    )
-    fsdp_reduce_dtype: Literal["fp32", "bf16", "fp16"] | None = Field(
-        default=None, description="fsdp2: dtype for gradient reduction; null: the compute dtype"
-    )
-    pipeline_schedule: Literal["GPipe", "1F1B", "Interleaved1F1B", "ZBVZeroBubble"] = Field(
-        default="1F1B", description="pipeline: schedule of microbatches through the stages"
-    )
-    pipeline_microbatches: PositiveInt | None = Field(
-        default=None,
-        description="pipeline: microbatches per batch; null: at least the number of stages",
-    )
-    threads: PositiveInt | None = Field(
-        default=None, description="CPU threads per rank; null: an equal share of the cores"
-    )
-    largest_message_bytes: PositiveInt | None = Field(
-        default=None, description="Skip collectives on larger messages; null: no limit"
-    )
-    share_device: bool = Field(
-        default=False, description="Run all ranks of a host on one device over gloo, as a simulator"
-    )
-    failure_grace_s: PositiveFloat = Field(
-        default=5.0, description="Timeout for the other ranks once a rank has failed"
-    )
-    divergence_s: PositiveFloat = Field(
-        default=60.0, description="Timeout for the other ranks once a rank has passed"
-    )
+    world_size: PositiveInt = 1
+    """Set by --world-size or torchrun"""
+    backend: Literal["auto", "gloo", "nccl", "xccl"] = "auto"
+    """Backend of the process group"""
+    parallelism: str = "auto"
+    """auto: ddp on several ranks"""
+    scaling: Literal["weak", "strong"] = "weak"
+    """Set by data.global_batch_size: strong if given"""
+    bucket_cap_mb: PositiveFloat | None = None
+    """ddp: bucket size in MiB; null: torch's default"""
+    gradient_as_bucket_view: bool = True
+    """ddp: let gradients be views into the buckets, which saves a copy"""
+    static_graph: bool = False
+    """ddp: assert that every step uses the same parameters"""
+    reshard_after_forward: bool | None = None
+    """fsdp2: free gathered parameters after the forward; null: except the root's"""
+    fsdp_param_dtype: Literal["bf16", "fp16"] | None = None
+    """fsdp2: dtype for gathering and computing; null: the parameters' dtype"""
+    fsdp_reduce_dtype: Literal["fp32", "bf16", "fp16"] | None = None
+    """fsdp2: dtype for gradient reduction; null: the compute dtype"""
+    pipeline_schedule: Literal["GPipe", "1F1B", "Interleaved1F1B", "ZBVZeroBubble"] = "1F1B"
+    """pipeline: schedule of microbatches through the stages"""
+    pipeline_microbatches: PositiveInt | None = None
+    """pipeline: microbatches per batch; null: at least the number of stages"""
+    threads: PositiveInt | None = None
+    """CPU threads per rank; null: an equal share of the cores"""
+    largest_message_bytes: PositiveInt | None = None
+    """Skip collectives on larger messages; null: no limit"""
+    share_device: bool = False
+    """Run all ranks of a host on one device over gloo, as a simulator"""
+    failure_grace_s: PositiveFloat = 5.0
+    """Timeout for the other ranks once a rank has failed"""
+    divergence_s: PositiveFloat = 60.0
+    """Timeout for the other ranks once a rank has passed"""
 
 
 PARALLELISM_OF: Final = {
@@ -508,89 +451,60 @@ PARALLELISM_OF: Final = {
 class MeasureSection(Section):
     """Warm-up, stopping rule, and timing."""
 
-    profile: Literal["quick", "full"] | None = Field(
-        default=None,
-        description="Defaults of this section: quick for every change, full for nightly runs",
-    )
-    by: Literal["ci", "steps", "time"] = Field(default="ci", description="Stopping rule")
-    ci_half_width: PositiveFloat = Field(
-        default=0.01, description="by ci: relative half-width of the median's confidence interval"
-    )
-    confidence: float = Field(
-        default=0.95, gt=0, le=0.9999, description="Confidence level of the interval"
-    )
-    min_time_s: PositiveFloat = Field(default=0.2, description="by ci: minimum measuring time")
-    min_rounds: PositiveInt = Field(default=10, description="by ci: minimum number of rounds")
-    max_rounds: PositiveInt = Field(
-        default=500, description="by ci: maximum number of rounds, once min_time_s has passed"
-    )
-    max_time_s: PositiveFloat = Field(
-        default=3.0,
-        description="by ci: time limit, flagged when reached; ten times as long before min_rounds",
-    )
-    steps: PositiveInt = Field(default=50, description="by steps: calls per rank")
-    time_s: PositiveFloat = Field(default=3.0, description="by time: measuring time")
-    round_s: PositiveFloat = Field(default=0.001, description="Minimum duration of a round")
-    warmup_iterations: PositiveInt = Field(default=3, description="Minimum number of warm-up calls")
-    warmup_s: PositiveFloat | None = Field(
-        default=None, description="Minimum warm-up time; null: 0.5 on an accelerator, 0.1 on a CPU"
-    )
-    warmup_max_rounds: PositiveInt = Field(
-        default=100, description="Maximum warm-up rounds, flagged if not steady by then"
-    )
-    warmup_max_s: PositiveFloat = Field(
-        default=10.0,
-        description="Maximum warm-up time, flagged if not steady by then; up to 1e-6: none",
-    )
-    steady_tolerance: PositiveFloat = Field(
-        default=0.02,
-        description="Steady: first and last third of the rounds differ by less than this, or noise",
-    )
-    timing: Literal["auto", "step", "kernel"] = Field(
-        default="auto",
-        description="kernel: time single CUDA kernels; auto: the mark's on CUDA, else step",
-    )
-    cache: Literal["hot", "cold"] = Field(
-        default="hot", description="kernel: state of the L2 cache"
-    )
-    rounds_file: str | None = Field(
-        default=None,
-        description="JSON file with a fixed number of rounds per benchmark; no stopping rule",
-    )
-    keep_durations: PositiveInt = Field(
-        default=1_000_000,
-        description=(
-            "Maximum number of durations kept; beyond it, keep round medians and a sample, flagged"
-        ),
-    )
-    timeout_s: PositiveFloat | None = Field(
-        default=None,
-        description="Timeout; null: the mark's, else the ini file's",
-    )
-    throttle: Literal["flag", "wait", "fail"] = Field(
-        default="flag",
-        description=(
-            "On a throttled GPU: flag the numbers; wait before measuring, for up to 60 s; or fail"
-        ),
-    )
-    gc: bool = Field(
-        default=False, description="Keep Python's garbage collector enabled while timing"
-    )
-    check: bool | None = Field(
-        default=None,
-        description="Compare the first training steps with fp32; null: yes, 1 step in preset full",
-    )
-    check_steps: PositiveInt = Field(
-        default=5, description="check: steps compared; for preset full one, unless check is true"
-    )
-    check_loss_band: PositiveFloat | None = Field(
-        default=None,
-        description="check: maximum relative error of a loss; null: the precision's default",
-    )
-    check_gradient_band: PositiveFloat | None = Field(
-        default=None,
-        description="check: largest relative error of a gradient norm; null: by precision",
-    )
+    profile: Literal["quick", "full"] | None = None
+    """Defaults of this section: quick for every change, full for nightly runs"""
+    by: Literal["ci", "steps", "time"] = "ci"
+    """Stopping rule"""
+    ci_half_width: PositiveFloat = 0.01
+    """by ci: relative half-width of the median's confidence interval"""
+    confidence: float = Field(default=0.95, gt=0, le=0.9999)
+    """Confidence level of the interval"""
+    min_time_s: PositiveFloat = 0.2
+    """by ci: minimum measuring time"""
+    min_rounds: PositiveInt = 10
+    """by ci: minimum number of rounds"""
+    max_rounds: PositiveInt = 500
+    """by ci: maximum number of rounds, once min_time_s has passed"""
+    max_time_s: PositiveFloat = 3.0
+    """by ci: time limit, flagged when reached; ten times as long before min_rounds"""
+    steps: PositiveInt = 50
+    """by steps: calls per rank"""
+    time_s: PositiveFloat = 3.0
+    """by time: measuring time"""
+    round_s: PositiveFloat = 0.001
+    """Minimum duration of a round"""
+    warmup_iterations: PositiveInt = 3
+    """Minimum number of warm-up calls"""
+    warmup_s: PositiveFloat | None = None
+    """Minimum warm-up time; null: 0.5 on an accelerator, 0.1 on a CPU"""
+    warmup_max_rounds: PositiveInt = 100
+    """Maximum warm-up rounds, flagged if not steady by then"""
+    warmup_max_s: PositiveFloat = 10.0
+    """Maximum warm-up time, flagged if not steady by then; up to 1e-6: none"""
+    steady_tolerance: PositiveFloat = 0.02
+    """Steady: first and last third of the rounds differ by less than this, or noise"""
+    timing: Literal["auto", "step", "kernel"] = "auto"
+    """kernel: time single CUDA kernels; auto: the mark's on CUDA, else step"""
+    cache: Literal["hot", "cold"] = "hot"
+    """kernel: state of the L2 cache"""
+    rounds_file: str | None = None
+    """JSON file with a fixed number of rounds per benchmark; no stopping rule"""
+    keep_durations: PositiveInt = 1_000_000
+    """Maximum number of durations kept; beyond it, keep round medians and a sample, flagged"""
+    timeout_s: PositiveFloat | None = None
+    """Timeout; null: the mark's, else the ini file's"""
+    throttle: Literal["flag", "wait", "fail"] = "flag"
+    """On a throttled GPU: flag the numbers; wait before measuring, for up to 60 s; or fail"""
+    gc: bool = False
+    """Keep Python's garbage collector enabled while timing"""
+    check: bool | None = None
+    """Compare the first training steps with fp32; null: yes, 1 step in preset full"""
+    check_steps: PositiveInt = 5
+    """check: steps compared; for preset full one, unless check is true"""
+    check_loss_band: PositiveFloat | None = None
+    """check: maximum relative error of a loss; null: the precision's default"""
+    check_gradient_band: PositiveFloat | None = None
+    """check: largest relative error of a gradient norm; null: by precision"""
 
     def timing_on(self, device_type: str, *, mark: Timing) -> Timing:
         """Timing on a type of device; `mark` is what the benchmark's mark states."""

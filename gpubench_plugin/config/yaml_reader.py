@@ -1,4 +1,4 @@
-"""The YAML reader: plain values, with file, line and column of what is wrong.
+"""The YAML of configurations: plain values, with file, line and column of what is wrong.
 
 Scalars follow the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-core-schema): only
 ``true`` and ``false`` are booleans, ``1e-3`` is a number, ``010`` is ten, and there are no dates.
@@ -7,14 +7,17 @@ Scalars follow the core schema of YAML 1.2 (https://yaml.org/spec/1.2.2/#103-cor
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import yaml
 
 from gpubench_plugin.core.errors import BrokenFile, ResultsError
 from gpubench_plugin.environment import files
+
+if TYPE_CHECKING:
+    from gpubench_plugin.config.sections import Configuration
 
 _TAG: Final = "tag:yaml.org,2002:"
 RESOLVERS: Final = {
@@ -161,3 +164,44 @@ def parse(text: str, label: str) -> Any:
         position = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         details = ", ".join(part for part in (error.context, error.problem) if part)
         raise BrokenFile(f"{label}{position}: {details}") from None
+
+
+_BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+
+_LIMIT_BYTES: Final = 64 << 20
+"""A thousand different configurations take 3 MB."""
+
+
+class _Dumper(_BaseDumper):  # type: ignore[misc] # one of two classes, known at run time
+    """Quotes text that YAML 1.1 or YAML 1.2 would read as another type."""
+
+
+for _name, _pattern in RESOLVERS.items():
+    _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", _pattern, None)
+
+
+def to_yaml(configurations: Mapping[str, Configuration[Any]]) -> str:
+    """The text of ``config_resolved.yaml``: `configurations` by node id, in their order.
+
+    Thousands of benchmarks share few: each is written once, with an anchor (``&id001``), and stands
+    for the others as an alias (``*id001``).
+    """
+    shared: dict[str, Any] = {}
+    values = {}
+    for node_id, configuration in configurations.items():
+        content = configuration.model_dump_json()
+        if content not in shared:
+            shared[content] = configuration.model_dump(mode="json")
+        # As in the journal, a path that is not UTF-8 is escaped.
+        values[node_id.encode("utf-8", "backslashreplace").decode("utf-8")] = shared[content]
+    text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text
+
+
+def read_resolved(path: Path) -> dict[str, Any]:
+    """Read the configurations by node id of a run.
+
+    Raises:
+        BrokenFile: it cannot be read, or is no mapping of plain values.
+    """
+    return read(path, str(path), limit=_LIMIT_BYTES)

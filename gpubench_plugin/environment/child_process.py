@@ -20,7 +20,7 @@ from gpubench_plugin.environment.timeout_clock import TimeoutClock, poll_interva
 _TIMEOUT_S: Final = 120.0
 # The end of an output in which pytest's short summary fits.
 _LAST_LINES: Final = 15
-_LAST_BYTES: Final = 16_384
+_LINE_BYTES: Final = 1024
 
 Output = int | IO[bytes] | None
 """Where a stream of a child goes, as :class:`subprocess.Popen` takes it."""
@@ -187,9 +187,9 @@ def facts_of(
         raise ChildError(f"it printed no facts but {child.stdout.strip()[-80:]!r}") from error
 
 
-def last_lines(output: Path) -> tuple[str, ...]:
-    """End of the output in a file, without empty lines."""
+def last_lines(output: Path, count: int = _LAST_LINES) -> tuple[str, ...]:
+    """The last `count` lines of the output in a file, without empty lines."""
     with output.open("rb") as file:
-        file.seek(max(0, output.stat().st_size - _LAST_BYTES))
+        file.seek(max(0, output.stat().st_size - count * _LINE_BYTES))
         text = file.read().decode("utf-8", "backslashreplace")
-    return tuple(line for line in text.splitlines() if line.strip())[-_LAST_LINES:]
+    return tuple(line for line in text.splitlines() if line.strip())[-count:]

@@ -87,8 +87,6 @@ def _from_nvml(torch_cuda: str, environ: Mapping[str, str]) -> tuple[CudaDevice,
         if driver_cuda is None or nvml.is_old_driver(driver_cuda, torch_cuda):
             return None
         variable = environ.get(_VISIBLE)
-        if variable is not None and variable.startswith("MIG-"):
-            return _slice(library, variable)
         handles = nvml.handles(library)
         if handles is None or None in handles:
             return None
@@ -116,37 +114,17 @@ def is_in_bus_order(kinds: int, environ: Mapping[str, str]) -> bool:
 def visible_indices(variable: str | None, uuids: Sequence[str]) -> list[int] | None:
     """Indices of the GPUs `uuids` that ``CUDA_VISIBLE_DEVICES`` shows, in its order.
 
-    An entry is an index or the unique beginning of a UUID. The first that is neither ends the list,
-    and a repeated one empties it. None for a form that only CUDA can judge.
+    None for a form that CUDA is to judge: a slice, a wrong or a repeated entry.
     """
     if variable is None:
         return [*range(len(uuids))]
-    indices: list[int] = []
-    for entry in variable.split(","):
-        match = entry.strip()
-        if match.startswith("GPU-"):
-            matches = [index for index, uuid in enumerate(uuids) if uuid.startswith(match)]
-            index = matches[0] if len(matches) == 1 else -1
-        elif match in {"", "-1"}:
-            index = -1
-        elif match.isdecimal():
-            index = int(match)
-        else:
-            return None
-        if not 0 <= index < len(uuids):
-            break
-        if index in indices:
-            return []
-        indices.append(index)
-    return indices
-
-
-def _slice(library: Any, uuid: str) -> tuple[CudaDevice, ...] | None:
-    """The one MIG slice `uuid`; None for several, of which CUDA shows some, or an unknown name."""
-    handle = None if "," in uuid else nvml.answer(library, "nvmlDeviceGetHandleByUUID", uuid)
-    device = None if handle is None else _device(library, handle)
-    # A name without its slice would be taken for the whole GPU.
-    return None if device is None or "MIG" not in device.name else (device,)
+    entries = [entry.strip() for entry in variable.split(",")]
+    if entries in ([""], ["-1"]):
+        return []
+    numbers = {str(number): number for number in range(len(uuids))}
+    names = numbers | {uuid: number for number, uuid in enumerate(uuids)}
+    indices = [names.get(entry, -1) for entry in entries]
+    return None if -1 in indices or len({*indices}) < len(indices) else indices
 
 
 def _device(library: Any, handle: Any) -> CudaDevice | None:

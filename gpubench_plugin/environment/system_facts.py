@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import tracemalloc
 from collections.abc import Callable, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,9 +14,8 @@ from typing import Any, Final
 
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.environment.git import commit_facts
+from gpubench_plugin.environment.code import commit_facts
 from gpubench_plugin.environment.hardware import cpu_facts, gpu_facts
-from gpubench_plugin.environment.instrumentation import interpreter_facts
 from gpubench_plugin.environment.redaction import recorded_variables
 
 SCHEMA_VERSION: Final = 1
@@ -131,3 +131,39 @@ def _or_none(query: Callable[[], Any]) -> Any:
         return query()
     except (AttributeError, ImportError, OSError, RuntimeError):
         return None
+
+
+_USUAL_ALLOCATORS: Final = frozenset({"", "default", "pymalloc"})
+
+
+def interpreter_facts(environ: Mapping[str, str] = os.environ) -> Json:
+    """Unusual interpreter settings by name; empty for a plain interpreter.
+
+    ``optimize``: the level of ``-O``, which leaves assertions out. ``dev_mode``: ``-X dev``.
+    ``malloc``: the allocator of ``PYTHONMALLOC``. ``tracemalloc``: every allocation is traced.
+    ``debug_build``: Python itself was built for debugging.
+    """
+    allocator = "" if sys.flags.ignore_environment else environ.get("PYTHONMALLOC", "")
+    facts = {
+        "optimize": sys.flags.optimize,
+        "dev_mode": sys.flags.dev_mode,
+        "malloc": "" if allocator in _USUAL_ALLOCATORS else allocator,
+        "tracemalloc": tracemalloc.is_tracing(),
+        "debug_build": hasattr(sys, "gettotalrefcount"),
+    }
+    return {name: fact for name, fact in facts.items() if fact}
+
+
+def is_instrumented(environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether a setting requires the flag ``instrumented``: all but a non-checking allocator."""
+    facts = interpreter_facts(environ)
+    return bool(facts.keys() - {"malloc"}) or facts.get("malloc", "").endswith("debug")
+
+
+def interpreter_options() -> list[str]:
+    """Command line options that give another Python the same speed settings."""
+    options = ["-O"] * sys.flags.optimize
+    for name in ("dev", "tracemalloc"):
+        if value := sys._xoptions.get(name):
+            options += ["-X", name if value is True else f"{name}={value}"]
+    return options

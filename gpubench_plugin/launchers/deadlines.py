@@ -32,7 +32,7 @@ class Timeouts:
 
 
 class Deadline:
-    """Deadline of the ranks that have not ended, and the message used on expiry.
+    """Deadline of the ranks that have not ended or joined yet, and the message used on expiry.
 
     Times are those of a :class:`~gpubench_plugin.environment.timeout_clock.TimeoutClock`.
     """
@@ -42,26 +42,26 @@ class Deadline:
         self.at = now + timeouts.timeout_s
         self.message = f"timed out after {timeouts.timeout_s:g} s (measure.timeout_s)"
 
+    @classmethod
+    def to_join(cls, timeouts: Timeouts, now: float) -> Self:
+        """Deadline for ranks to join a gang."""
+        deadline = cls(timeouts, now)
+        deadline.message = f"within {timeouts.timeout_s:g} s (gpubench_timeout_s)"
+        return deadline
+
     def rank_ended(self, now: float, *, passed: bool, skipped: bool = False) -> None:
         """Shorten the deadline after a rank has ended: to a shorter grace if it did not pass."""
         key = "divergence_s" if passed else "failure_grace_s"
         grace_s: float = getattr(self._timeouts, key)
         event = "passed" if passed else "skipped" if skipped else "failed"
-        if now + grace_s < self.at:
-            self.at = now + grace_s
-            self.message = f"timed out {grace_s:g} s after another rank {event} (distributed.{key})"
-
-
-class JoinDeadline:
-    """Deadline for ranks to join a gang, and the message used on expiry."""
-
-    def __init__(self, timeouts: Timeouts, now: float):
-        self._grace_s = timeouts.divergence_s
-        self.at = now + timeouts.timeout_s
-        self.message = f"within {timeouts.timeout_s:g} s (gpubench_timeout_s)"
+        message = f"timed out {grace_s:g} s after another rank {event} (distributed.{key})"
+        self._shorten(now + grace_s, message)
 
     def rank_joined(self, now: float) -> None:
         """Shorten the deadline once a rank has joined."""
-        if now + self._grace_s < self.at:
-            self.at = now + self._grace_s
-            self.message = f"within {self._grace_s:g} s of another (distributed.divergence_s)"
+        grace_s = self._timeouts.divergence_s
+        self._shorten(now + grace_s, f"within {grace_s:g} s of another (distributed.divergence_s)")
+
+    def _shorten(self, at: float, message: str) -> None:
+        if at < self.at:
+            self.at, self.message = at, message

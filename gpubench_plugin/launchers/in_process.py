@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -342,12 +341,12 @@ class GcFreezer:
 
 
 def _held_bytes() -> int:
-    """Memory held by this process: host (Linux only) and GPU."""
+    """Memory held by this process on host and GPU."""
+    import psutil
+
     torch = sys.modules.get("torch")
-    device_bytes = pages = 0
+    device_bytes = 0
     if torch and torch.cuda.is_initialized():
         with suppress(RuntimeError):  # no test is running that a lost context could fail
             device_bytes = torch.cuda.memory_allocated()
-    with suppress(OSError):
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    return int(device_bytes) + pages * os.sysconf("SC_PAGE_SIZE")
+    return int(device_bytes) + int(psutil.Process().memory_info().rss)

@@ -19,8 +19,8 @@ LONGEST_TEXT: Final = 12_000
 """Characters: about 150 lines of a traceback or an output, of which the end matters."""
 _RECORDED: Final = "measurement"
 """Part of a report's payload that is recorded; only that of rank zero is read."""
-_MOST_SECTIONS: Final = 6
-_MOST_WARNINGS: Final = 20
+_MOST: Final = 20
+"""Sections and warnings of a benchmark that are sent."""
 
 
 def encode(
@@ -34,15 +34,14 @@ def encode(
 ) -> Json:
     """Encode `reports` and `warnings` of one benchmark, with the measurement if it is `recorded`.
 
-    Texts longer than `max_text` characters lose their beginning. Of many warnings the first are
-    sent, and the number of the others.
+    Texts longer than `max_text` characters lose their beginning.
     """
     return {
         "reports": [
             _report_to_json(config, report, max_text, captured=captured, recorded=recorded)
             for report in reports
         ],
-        "warnings": _first_warnings(warnings, max_text),
+        "warnings": [{**w, "text": _cut(w["text"], max_text)} for w in warnings[:_MOST]],
     }
 
 
@@ -78,7 +77,7 @@ def _report_to_json(
     if isinstance(data["longrepr"], dict) and len(report.longreprtext) > max_text:
         data["longrepr"] = report.longreprtext
     data["longrepr"] = _cut(data["longrepr"], max_text)
-    data["sections"] = _cut(data["sections"][-_MOST_SECTIONS:], max_text) if captured else []
+    data["sections"] = _cut(data["sections"][-_MOST:], max_text) if captured else []
     properties = data["user_properties"] if captured else []
     data["user_properties"] = _cut([[*map(_to_json_types, pair)] for pair in properties], max_text)
     payload = data.get(report_payload.ATTRIBUTE, {})
@@ -133,16 +132,6 @@ def warning_from_json(data: Json, prefix: str) -> dict[str, Any]:
         "nodeid": data["nodeid"],
         "location": data["location"] and tuple(data["location"]),
     }
-
-
-def _first_warnings(warnings: Sequence[Json], max_text: int) -> list[Json]:
-    kept_warnings = [
-        {**warning, "text": _cut(warning["text"], max_text)}
-        for warning in warnings[:_MOST_WARNINGS]
-    ]
-    if omitted := len(warnings) - len(kept_warnings):
-        kept_warnings.append({**warnings[-1], "text": f"{omitted} more warnings omitted"})
-    return kept_warnings
 
 
 def _to_json_types(value: Any) -> Any:

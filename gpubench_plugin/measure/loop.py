@@ -27,7 +27,7 @@ from gpubench_plugin.measure.stopping import (
     StoppingRule,
     make_rule,
 )
-from gpubench_plugin.measure.warmup import Preparation, prepare
+from gpubench_plugin.measure.warmup import prepare
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.rounds_file import FixedRounds
@@ -62,42 +62,6 @@ class Variant:
 
 
 def measure(
-    step: Step,
-    *,
-    clock: Clock,
-    section: MeasureSection,
-    agreement: RankAgreement,
-    setup: Step | None = None,
-    teardown: Step | None = None,
-    on_first: Step | None = None,
-    fixed_rounds: FixedRounds | None = None,
-    make_contention: Callable[[], Contention] | None = None,
-    on_timed: Step | None = None,
-    on_progress: Callable[[Progress], object] | None = None,
-) -> Samples:
-    """Measure `step` on this rank of the `agreement`, as the only one of :func:`measure_in_turns`.
-
-    `setup` and `teardown` run around every call, outside the timed part. `on_first` is called once,
-    after the first call and before the warm-up.
-
-    Raises:
-        MeasurementError: a duration is not finite or not positive.
-        UsageProblem: the rounds of ``measure.rounds_file`` cannot be timed on this clock.
-    """
-    (samples,) = measure_in_turns(
-        [Variant(task=Task(step=step, setup=setup, teardown=teardown), clock=clock)],
-        section=section,
-        agreement=agreement,
-        on_first=on_first,
-        fixed_rounds=fixed_rounds,
-        make_contention=make_contention,
-        on_timed=on_timed,
-        on_progress=on_progress,
-    )
-    return samples
-
-
-def measure_in_turns(
     variants: Sequence[Variant],
     *,
     section: MeasureSection,
@@ -147,21 +111,30 @@ def measure_in_turns(
         ]
         if on_first is not None:
             on_first()
-        preparations = [
-            _prepared(variant, first_call_s, section, agreement, is_counted=is_counted)
-            for variant, first_call_s in zip(variants, first_calls_s, strict=True)
-        ]
+        preparations = []
+        for variant, first_call_s in zip(variants, first_calls_s, strict=True):
+            with naming(variant.name):
+                preparation = prepare(
+                    variant.task,
+                    clock=variant.clock,
+                    section=section,
+                    agreement=agreement,
+                    first_call_s=first_call_s,
+                    is_counted=is_counted,
+                )
+            preparations.append(preparation)
         paces = [preparation.pace for preparation in preparations]
         plans = plan_turns(planners, paces, fixed_rounds)
         rule = make_rule(section, agreement.decide(fixed_rounds.rounds if fixed_rounds else 0))
         is_costly = agreement.decide(int(any(p.is_costly for p in preparations)))
         turns = _Turns(
-            variants,
-            [TimedBlocks(plan.broadcast(agreement), section) for plan in plans],
+            variants=variants,
+            blocks=[TimedBlocks(plan.broadcast(agreement), section) for plan in plans],
+            checks=[CheckSchedule(section) for _ in variants],
+            contentions=[make_contention() if make_contention else None for _ in variants],
             rule=rule,
             section=section,
             agreement=agreement,
-            make_contention=make_contention,
             leads_in=len(variants) > 1 and not is_costly,
         )
         if on_timed is not None:
@@ -179,79 +152,54 @@ def measure_in_turns(
     ]
 
 
-def _prepared(
-    variant: Variant,
-    first_call_s: float,
-    section: MeasureSection,
-    agreement: RankAgreement,
-    *,
-    is_counted: bool,
-) -> Preparation:
-    with naming(variant.name):
-        return prepare(
-            variant.task,
-            clock=variant.clock,
-            section=section,
-            agreement=agreement,
-            first_call_s=first_call_s,
-            is_counted=is_counted,
-        )
-
-
+@dataclass(frozen=True, kw_only=True)
 class _Turns:
-    """Turns of the variants, and their timed blocks."""
+    """Turns of the variants, and their timed blocks; before each an untimed call if it `leads_in`.
 
-    def __init__(
-        self,
-        variants: Sequence[Variant],
-        blocks: Sequence[TimedBlocks],
-        *,
-        rule: StoppingRule,
-        section: MeasureSection,
-        agreement: RankAgreement,
-        make_contention: Callable[[], Contention] | None,
-        leads_in: bool,
-    ) -> None:
-        self._variants = variants
-        self._rule = rule
-        self._section = section
-        self._agreement = agreement
-        self._leads_in = leads_in
-        self.blocks = blocks
-        self._checks = [CheckSchedule(section) for _ in variants]
-        self._contentions = [make_contention() if make_contention else None for _ in variants]
+    `checks` and `contentions` are those of each variant.
+    """
+
+    variants: Sequence[Variant]
+    blocks: Sequence[TimedBlocks]
+    checks: Sequence[CheckSchedule]
+    contentions: Sequence[Contention | None]
+    rule: StoppingRule
+    section: MeasureSection
+    agreement: RankAgreement
+    leads_in: bool
 
     def take(self, on_progress: Callable[[Progress], object] | None) -> None:
         """Take turns until the stopping rule is met; every decision acts as a barrier."""
-        now, count = self._variants[0].clock.now, len(self._variants)
+        now, count = self.variants[0].clock.now, len(self.variants)
         start_ns, elapsed_s = now(), 0.0
         order = list(range(count))
         while True:
             lengths = self._lengths(elapsed_s)
             for number in order:
-                durations = self._agreement.decide(lengths[number])
+                durations = self.agreement.decide(lengths[number])
                 if durations == 0:  # of the first in the pass: then all have none
-                    self._update_intervals()
+                    for blocks, checks in zip(self.blocks, self.checks, strict=True):
+                        blocks.update_interval(checks.confidence)
                     return
-                with naming(self._variants[number].name):
+                with naming(self.variants[number].name):
                     self._take_turn(number, durations)
             order.reverse()
             elapsed_s = (now() - start_ns) * 1e-9 / count
-            for blocks, checks in zip(self.blocks, self._checks, strict=True):
+            for blocks, checks in zip(self.blocks, self.checks, strict=True):
                 if checks.due(blocks.rounds, elapsed_s):
                     blocks.update_interval(checks.confidence)
             if on_progress is not None:
                 widest = max(self.blocks, key=lambda blocks: blocks.half_width)
-                on_progress(Progress(widest, self._rule, elapsed_s, variants=count))
+                on_progress(Progress(widest, self.rule, elapsed_s, variants=count))
 
     def _lengths(self, elapsed_s: float) -> list[int]:
         """Durations of each variant's next turn; all zero to stop."""
-        lengths = [self._rule.durations(blocks, elapsed_s) for blocks in self.blocks]
+        lengths = [self.rule.durations(blocks, elapsed_s) for blocks in self.blocks]
         lacks_turns = (
             len(lengths) > 1
-            and isinstance(self._rule, ByInterval)
+            and isinstance(self.rule, ByInterval)
             and len(self.blocks[0].block_s) < FEWEST_TURNS
-            and elapsed_s < self._section.max_time_s
+            and elapsed_s < self.section.max_time_s
         )
         if not any(lengths) and not lacks_turns:
             return lengths
@@ -262,11 +210,11 @@ class _Turns:
 
     def _take_turn(self, number: int, durations: int) -> None:
         """Time a block of that variant, of several after an untimed call."""
-        variant, blocks = self._variants[number], self.blocks[number]
-        contention = self._contentions[number]
-        if self._leads_in:
+        variant, blocks = self.variants[number], self.blocks[number]
+        contention = self.contentions[number]
+        if self.leads_in:
             variant.clock.time_first_call(variant.task)
-            self._agreement.barrier()
+            self.agreement.barrier()
         with contention or nullcontext():
             block = variant.clock.block(
                 variant.task,
@@ -275,12 +223,8 @@ class _Turns:
             )
         blocks.add(block)
         blocks.contended = contention is not None and contention.is_contended
-        if number < len(self._variants) - 1:
+        if number < len(self.variants) - 1:
             variant.clock.take_result()
-
-    def _update_intervals(self) -> None:
-        for blocks, checks in zip(self.blocks, self._checks, strict=True):
-            blocks.update_interval(checks.confidence)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from gpubench_plugin.core.quality_flags import INSTRUMENTED
-from gpubench_plugin.environment.instrumentation import is_instrumented
+from gpubench_plugin.environment.system_facts import is_instrumented
 
 _T = TypeVar("_T")
 

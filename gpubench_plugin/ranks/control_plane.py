@@ -10,7 +10,6 @@ nor does the rate at which all waiting ranks together poll the store.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from time import sleep
 from typing import TYPE_CHECKING, Final
 
@@ -34,26 +33,12 @@ _PAUSE_PER_RANK_S: Final = 0.0005
 """At the end of long waits, more than 40 ranks together poll 2,000 times per second at most."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Traffic:
-    """Bytes exchanged with the store by this rank."""
-
-    bytes_read: int = 0
-    bytes_written: int = 0
-
-    def __sub__(self, other: Traffic) -> Traffic:
-        return Traffic(
-            bytes_read=self.bytes_read - other.bytes_read,
-            bytes_written=self.bytes_written - other.bytes_written,
-        )
-
-
 class ControlPlane:
     """Gather, publish and wait through `store`; messages are JSON.
 
     Each operation raises :class:`MeasurementError` if a rank that it waits for is in another
     operation, or does not arrive within `timeout` or the operation's shorter one. A message has
-    8 MiB at most, the limit of torch's TCPStore.
+    8 MiB at most, the limit of torch's TCPStore. `traffic` counts what this rank exchanged.
     """
 
     def __init__(self, store: Store, world: World, *, timeout: timedelta):
@@ -64,13 +49,7 @@ class ControlPlane:
         self._longest_pause_s = max(_LONGEST_PAUSE_S, shared_pause_s)
         self._operations = 0
         self._published: list[str] = []
-        self._bytes_read = 0
-        self._bytes_written = 0
-
-    @property
-    def traffic(self) -> Traffic:
-        """Bytes read and written so far."""
-        return Traffic(bytes_read=self._bytes_read, bytes_written=self._bytes_written)
+        self.traffic = {"bytes_read": 0, "bytes_written": 0}
 
     def gather(self, tag: str, record: Json) -> list[Json] | None:
         """All records in rank order on rank zero; None elsewhere, without waiting."""
@@ -162,11 +141,11 @@ class ControlPlane:
     def _set(self, key: str, record: Json) -> None:
         text = json.dumps(record)
         self._store.set(key, text)
-        self._bytes_written += len(text)  # JSON is ASCII
+        self.traffic["bytes_written"] += len(text)  # JSON is ASCII
 
     def _get(self, key: str) -> Json:
         text = self._store.get(key)
-        self._bytes_read += len(text)
+        self.traffic["bytes_read"] += len(text)
         record: Json = json.loads(text)
         return record
 

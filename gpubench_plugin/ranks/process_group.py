@@ -272,31 +272,19 @@ def rank_device(device: torch.device, world: World, *, shares_device: bool = Fal
     With `shares_device`, the device with that index, else the first.
 
     Raises:
-        UsageProblem: several ranks for one device, or no device for this rank.
+        UsageProblem: one device for several ranks.
     """
-    if world.size > 1 and device.type == "mps":
-        raise UsageProblem(
-            f"device mps: supports one rank, not {world.size}; allowed: cpu, cuda, xpu"
-        )
     if device.type not in {"cuda", "xpu"}:
         return device
-    if shares_device:
-        return torch.device(device.type, device.index or 0)
-    devices = getattr(torch, device.type).device_count()
-    if world.local_rank >= devices:
-        raise UsageProblem(
-            f"LOCAL_RANK={world.local_rank}: this host has {devices} {device.type} devices; start "
-            f"at most {devices} ranks on it"
-        )
-    if str(device) == device.type:  # without an index
-        return torch.device(device.type, world.local_rank)
-    if world.local_size > 1 and device.index != world.local_rank:
+    own_index = 0 if shares_device else world.local_rank
+    index = own_index if device.index is None else device.index
+    if not shares_device and world.local_size > 1 and index != own_index:
         raise UsageProblem(
             f"device {device}: a single device for {world.local_size} ranks; use "
             f"{device.type} so that each rank takes its own, or add "
             "distributed.share_device=true"
         )
-    return device
+    return torch.device(device.type, index)
 
 
 def _leave(group: dist.ProcessGroup | None) -> None:

@@ -21,8 +21,8 @@ from gpubench_plugin.core.errors import (
     UsageProblem,
     error_text,
 )
+from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.records import Observation, RankTimes, Samples, Work
-from gpubench_plugin.core.words import listed
 from gpubench_plugin.environment import stored
 from gpubench_plugin.ranks.rank_report import RankReport
 
@@ -216,17 +216,8 @@ class Reduction:
         if failures:
             raise CorrectnessError(f"the check failed on another rank: {failures}")
 
-    def merge(self, own: Observation) -> Observation:
-        """Merged observation on rank zero; `own` on other ranks, or if there is only one.
-
-        Raises:
-            MeasurementError: the ranks ran different calls, or are out of step.
-        """
-        (merged,) = self.merge_all([own])
-        return merged
-
     def merge_all(self, own: Sequence[Observation]) -> list[Observation]:
-        """The same for several observations of one measurement.
+        """Merged observations of one measurement on rank zero; `own` elsewhere, or of one rank.
 
         Raises:
             MeasurementError: the ranks ran different calls, or are out of step.

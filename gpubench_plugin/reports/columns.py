@@ -3,48 +3,115 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from gpubench_plugin.core.format import (
+    byte_size,
+    change_percentage,
+    count,
+    decimal_rate,
+    percentage,
+    quantity,
+    ratio,
+)
 from gpubench_plugin.core.quality_flags import doubtful_flags, other_flags
-from gpubench_plugin.core.quantities import count, quantity
-from gpubench_plugin.core.records import Measurement, Outcome, confidence_bounds_of
-from gpubench_plugin.core.words import byte_size, decimal_rate, percentage, ratio
+from gpubench_plugin.core.records import Measurement, Outcome, Result, confidence_bounds_of
 from gpubench_plugin.measure.interval import FEWEST_TO_JUDGE, interval_ranks
 from gpubench_plugin.measure.paired_turns import variant_metrics
 from gpubench_plugin.reports.table import Column, column
 from gpubench_plugin.reports.text import Glyphs, digits_for, printable, seconds
 
-_RATES: Final[Mapping[str, tuple[Callable[[float, int], str], str]]] = {
-    "busbw_bytes_per_s": (lambda rate, digits: decimal_rate(rate, "B/s", digits), " busbw"),
-    "samples_per_s": (count, " samples/s"),
-    "tokens_per_s": (count, " tokens/s"),
-    "bytes_per_s": (lambda rate, digits: decimal_rate(rate, "B/s", digits), ""),
+_STEP: Final = "step_time_s"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricColumn:
+    """Column of the first of `metrics` that a benchmark has.
+
+    Each metric has a formatter of its value with so many digits. A unit that all cells share is the
+    title if `is_titled_by_unit`; a rate with an interval has that, or a mark if it is in doubt.
+    """
+
+    title: str
+    metrics: Mapping[str, Callable[[float, int], str]]
+    is_titled_by_unit: bool = False
+    has_interval: bool = False
+
+
+METRIC_COLUMNS: Final[Mapping[str, MetricColumn]] = {
+    "throughput": MetricColumn(
+        title="throughput",
+        metrics={
+            "busbw_bytes_per_s": lambda rate, digits: f"{decimal_rate(rate, 'B/s', digits)} busbw",
+            "samples_per_s": lambda rate, digits: f"{count(rate, digits)} samples/s",
+            "tokens_per_s": lambda rate, digits: f"{count(rate, digits)} tokens/s",
+            "bytes_per_s": lambda rate, digits: decimal_rate(rate, "B/s", digits),
+        },
+        is_titled_by_unit=True,
+        has_interval=True,
+    ),
+    "flops": MetricColumn(
+        title="FLOP/s",
+        metrics={"tflops": lambda tflops, digits: decimal_rate(tflops * 1e12, "FLOP/s", digits)},
+        is_titled_by_unit=True,
+    ),
+    "mfu": MetricColumn(title="MFU", metrics={"mfu": percentage}),
+    "memory": MetricColumn(
+        title="memory", metrics={"peak_memory_bytes": lambda size, _: byte_size(size)}
+    ),
 }
-"""Throughput metrics by preference, each with a formatter and the rest of its unit. None is derived
-from the step time."""
+# Metrics by the column that shows the first of them that there is.
 METRIC_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    "step": ("step_time_s",),
-    "relative": ("step_time_s",),
-    "throughput": tuple(_RATES),
-    "flops": ("tflops",),
-    "mfu": ("mfu",),
-    "memory": ("peak_memory_bytes",),
+    **dict.fromkeys(("step", "relative"), (_STEP,)),
+    **{name: tuple(each.metrics) for name, each in METRIC_COLUMNS.items()},
 }
-"""Metrics by the column that shows the first of them that there is."""
 
 
-def named_columns(measurements: Sequence[Measurement], glyphs: Glyphs) -> dict[str, Column]:
+def named_columns(
+    measurements: Sequence[Measurement], groups: Sequence[str], glyphs: Glyphs
+) -> dict[str, Column]:
     """The columns that have a name of their own, by it, in the order of the table."""
     return {
         "step": numbers("step", [step(m, glyphs) for m in measurements]),
-        "throughput": throughputs(measurements, glyphs),
-        "flops": _flops(measurements),
-        "mfu": _metric(measurements, "MFU", "mfu", lambda share: percentage(share, 3)),
-        "memory": _metric(measurements, "memory", "peak_memory_bytes", byte_size),
+        "relative": _relative(measurements, groups, glyphs),
+        **{name: metric_column(measurements, name, glyphs) for name in METRIC_COLUMNS},
         "outcome": Column(title="outcome", cells=[outcome_text(m.outcome) for m in measurements]),
-        "doubts": _flags("doubts", [doubtful_flags(m.flags) for m in measurements]),
-        "notes": _flags("notes", [other_flags(m.flags) for m in measurements]),
+        "doubts": column("doubts", [", ".join(doubtful_flags(m.flags)) for m in measurements]),
+        "notes": column("notes", [", ".join(other_flags(m.flags)) for m in measurements]),
     }
+
+
+def metric_column(measurements: Sequence[Measurement], name: str, glyphs: Glyphs) -> Column:
+    """A column of :data:`METRIC_COLUMNS`."""
+    cells = [_cell(m, METRIC_COLUMNS[name], glyphs) for m in measurements]
+    units = {unit for _, unit, _ in cells if unit}
+    if METRIC_COLUMNS[name].is_titled_by_unit and len(units) == 1:
+        return numbers(units.pop(), [f"{text}{interval}" for text, _, interval in cells])
+    return numbers(METRIC_COLUMNS[name].title, [_joined(cell) for cell in cells])
+
+
+def throughput(measurement: Measurement, glyphs: Glyphs) -> str:
+    """Throughput with its unit and relative half-width: ``434 samples/s ±0.5%``."""
+    return _joined(_cell(measurement, METRIC_COLUMNS["throughput"], glyphs))
+
+
+def _cell(measurement: Measurement, spec: MetricColumn, glyphs: Glyphs) -> tuple[str, str, str]:
+    """Number, unit and half-width; doubtful ones without the half-width."""
+    name = next((name for name in spec.metrics if name in measurement.metrics), None)
+    if name is None:
+        return "", "", ""
+    width = half_width(measurement, name) if spec.has_interval else None
+    text = spec.metrics[name](measurement.metrics[name].value, digits_for(width))
+    number, _, unit = text.partition(" ")
+    if spec.has_interval and doubtful_flags(measurement.flags):
+        return f"{glyphs.doubtful} {number}", unit, ""
+    return number, unit, _plus_minus(width, glyphs)
+
+
+def _joined(cell: tuple[str, str, str]) -> str:
+    number, unit, interval = cell
+    return f"{number} {unit}{interval}" if unit else f"{number}{interval}"
 
 
 def outcome_text(outcome: Outcome) -> str:
@@ -52,7 +119,7 @@ def outcome_text(outcome: Outcome) -> str:
     return outcome.replace("_", " ")
 
 
-def metric_column(measurements: Sequence[Measurement], name: str, glyphs: Glyphs) -> Column:
+def any_metric_column(measurements: Sequence[Measurement], name: str, glyphs: Glyphs) -> Column:
     """Column of any metric, in the unit that fits."""
     texts = [metric_text(m, name, glyphs) for m in measurements]
     return column(printable(name), texts, numeric=True)
@@ -83,63 +150,26 @@ def own_metrics(measurements: Iterable[Measurement]) -> list[str]:
     return [name for name in names if name not in SCALING_METRICS and not is_built_in(name)]
 
 
-def relative_column(
-    measurements: Sequence[Measurement], groups: Sequence[str], glyphs: Glyphs
-) -> Column:
+def _relative(measurements: Sequence[Measurement], groups: Sequence[str], glyphs: Glyphs) -> Column:
     """Step time over that of the fastest of the group: ``1.83x``; one in doubt is no measure."""
+    times = [m.metrics[_STEP].value if _STEP in m.metrics else None for m in measurements]
+    doubts = [bool(doubtful_flags(m.flags)) for m in measurements]
     fastest: dict[str, float] = {}
-    for measurement, group in zip(measurements, groups, strict=True):
-        median = measurement.metrics.get("step_time_s")
-        if median is not None and not doubtful_flags(measurement.flags):
-            fastest[group] = min(median.value, fastest.get(group, median.value))
-    cells = []
-    for measurement, group in zip(measurements, groups, strict=True):
-        median = measurement.metrics.get("step_time_s")
-        is_alone = groups.count(group) == 1
-        if median is None or is_alone or not fastest.get(group):
-            cells.append("")
-            continue
-        mark = f"{glyphs.doubtful} " if doubtful_flags(measurement.flags) else ""
-        cells.append(f"{mark}{ratio(median.value / fastest[group])}")
+    for time, group, is_doubtful in zip(times, groups, doubts, strict=True):
+        if time is not None and not is_doubtful:
+            fastest[group] = min(time, fastest.get(group, time))
+    cells = [
+        f"{glyphs.doubtful} " * is_doubtful + ratio(time / fastest[group])
+        if time is not None and groups.count(group) > 1 and fastest.get(group)
+        else ""
+        for time, group, is_doubtful in zip(times, groups, doubts, strict=True)
+    ]
     return numbers("vs fastest", cells)
-
-
-def throughputs(measurements: Sequence[Measurement], glyphs: Glyphs) -> Column:
-    """Throughput column; a common unit moves into the title."""
-    cells = [_throughput(m, glyphs) for m in measurements]
-    units = {unit.strip() for _, unit, _ in cells if unit}
-    if len(units) == 1:
-        return numbers(units.pop(), [f"{text}{interval}" for text, _, interval in cells])
-    return numbers("throughput", ["".join(parts) for parts in cells])
 
 
 def numbers(title: str, cells: Sequence[str]) -> Column:
     """Column of numbers that need no escaping."""
     return Column(title=title, cells=cells, numeric=True)
-
-
-def _flops(measurements: Sequence[Measurement]) -> Column:
-    """FLOP/s with the prefix that fits, in the title if it is the same for all."""
-    metrics = (m.metrics.get("tflops") for m in measurements)
-    cells = [
-        "" if metric is None else decimal_rate(metric.value * 1e12, "FLOP/s", 3)
-        for metric in metrics
-    ]
-    units = {cell.rpartition(" ")[2] for cell in cells if cell}
-    if len(units) == 1:
-        return numbers(units.pop(), [cell.rpartition(" ")[0] for cell in cells])
-    return numbers("FLOP/s", cells)
-
-
-def _metric(
-    measurements: Sequence[Measurement], title: str, name: str, show: Callable[[float], str]
-) -> Column:
-    metrics = (m.metrics.get(name) for m in measurements)
-    return numbers(title, ["" if metric is None else show(metric.value) for metric in metrics])
-
-
-def _flags(title: str, flags: Sequence[Sequence[str]]) -> Column:
-    return column(title, [", ".join(names) for names in flags])
 
 
 def step(measurement: Measurement, glyphs: Glyphs) -> str:
@@ -149,10 +179,10 @@ def step(measurement: Measurement, glyphs: Glyphs) -> str:
     number is shown, ``684 ms n=1``, doubtful or not; so it is for an interval of so few rounds that
     they are taken as independent, ``24.2 ms ±0.09% n=12``.
     """
-    median = measurement.metrics.get("step_time_s")
+    median = measurement.metrics.get(_STEP)
     if median is None:
         return ""
-    width = half_width(measurement, "step_time_s")
+    width = half_width(measurement, _STEP)
     text = seconds(median.value, glyphs, digits_for(width))
     rounds = measurement.metrics.get("rounds")
     size = ""
@@ -175,25 +205,6 @@ def half_width(measurement: Measurement, name: str) -> float | None:
     return (high.value - low.value) / 2 / value.value
 
 
-def throughput(measurement: Measurement, glyphs: Glyphs) -> str:
-    """Throughput with its unit and relative half-width: ``434 samples/s ±0.5%``."""
-    return "".join(_throughput(measurement, glyphs))
-
-
-def _throughput(measurement: Measurement, glyphs: Glyphs) -> tuple[str, str, str]:
-    """Number, unit and half-width; doubtful ones without the half-width."""
-    name = next((name for name in _RATES if name in measurement.metrics), None)
-    if name is None:
-        return "", "", ""
-    show, rest = _RATES[name]
-    width = half_width(measurement, name)
-    text, space, prefixed = show(measurement.metrics[name].value, digits_for(width)).partition(" ")
-    unit = f"{space}{prefixed}{rest}"
-    if doubtful_flags(measurement.flags):
-        return f"{glyphs.doubtful} {text}", unit, ""
-    return text, unit, _plus_minus(width, glyphs)
-
-
 def with_interval(
     measurement: Measurement, name: str, show: Callable[[float, int], str], glyphs: Glyphs
 ) -> str:
@@ -207,3 +218,22 @@ def with_interval(
 
 def _plus_minus(width: float | None, glyphs: Glyphs) -> str:
     return "" if width is None else f" {glyphs.plus_minus}{percentage(width)}"
+
+
+def result_line(measurement: Measurement, earlier: Result | None, glyphs: Glyphs) -> str:
+    """Step time, its change, and a mark: ``374.7 µs ±0.9%  +3.1% ✓``; empty without a step time.
+
+    The change is that from the `earlier` result. A number in doubt has none, and one from a number
+    in doubt is marked. The mark tells a number that can be trusted from one in doubt, or without an
+    interval.
+    """
+    if not (text := step(measurement, glyphs)):
+        return ""
+    is_doubtful = bool(doubtful_flags(measurement.flags))
+    is_trusted = half_width(measurement, _STEP) is not None and not is_doubtful
+    before = earlier.metrics.get(_STEP) if earlier else None
+    if earlier and before and before.value > 0 and not is_doubtful:
+        change = measurement.metrics[_STEP].value / before.value - 1
+        doubt = glyphs.doubtful if doubtful_flags(earlier.flags) else ""
+        text += f"  {doubt}{change_percentage(change, with_sign=True)}"
+    return f"{text} {glyphs.trusted if is_trusted else glyphs.in_doubt}"

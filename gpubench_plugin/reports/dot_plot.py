@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Final, Literal
 
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import doubtful_flags, other_flags
-from gpubench_plugin.core.words import counted
 from gpubench_plugin.reports.markup import (
     BOLD,
-    DOUBTFUL,
+    CAUTION,
     GOOD,
     PLAIN,
     Line,
@@ -81,12 +81,12 @@ def dot_lines(
         yield axis(labels.get(row, ""), [_cell(dots, row, scale, glyphs) for dots in columns])
     for flag in flags:
         raised = [any(flag in dot.flags for dot in dots) for dots in columns]
-        yield axis(printable(flag), [(_RAISED if here else " ", DOUBTFUL) for here in raised])
+        yield axis(printable(flag), [(_RAISED if here else " ", CAUTION) for here in raised])
     last = f"{len(dots)}".rjust((len(columns) - 1) * (1 + len(gap)))
     numbers = f"1{last if len(last) > 1 else f' {last}'}" if len(dots) > 1 else "1"
     yield ((f"{fill(noun, gutter, right=True)}   {numbers}", PLAIN),)
     for text in scale.outside(dots, noun, unit, glyphs):
-        yield from marked(wrapped(text, total), DOUBTFUL)
+        yield from marked(wrapped(text, total), CAUTION)
 
 
 @dataclass(frozen=True, kw_only=True)

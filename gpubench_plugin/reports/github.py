@@ -12,11 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.core.records import Comparison, Verdict, VerdictKind, VerdictPart
-from gpubench_plugin.core.words import counted
+from gpubench_plugin.core.format import counted
+from gpubench_plugin.core.records import Comparison, Verdict, VerdictKind
 from gpubench_plugin.reports.text import printable
-from gpubench_plugin.reports.verdict_rows import Row, rows_of
-from gpubench_plugin.reports.verdict_table import head_labels
 from gpubench_plugin.reports.verdicts import (
     change_text,
     changed,
@@ -28,13 +26,13 @@ from gpubench_plugin.reports.verdicts import (
     worst_first,
 )
 
+# Marks beside the word, never instead of it; any other verdict is doubtful.
 _MARKS: Final = {"regressed": "🔴", "errored": "💥", "improved": "🟢", "unchanged": "⚪"}
-"""Marks beside the word, never instead of it; any other verdict is doubtful."""
 _DOUBTFUL: Final = "🟡"
 
+# GitHub's markup, HTML, mentions, references, mathematics, links and emojis inside a line; not
+# `www.`, which at worst becomes a link to the address that it shows.
 _MARKUP: Final = re.compile(r"[#$&*<>@\[\\\]_`|~]|:(?=/|\w+:)")
-"""GitHub's markup, HTML, mentions, references, mathematics, links and emojis inside a line; not
-``www.``, which at worst becomes a link to the address that it shows."""
 
 
 def escaped(value: str) -> str:
@@ -65,57 +63,11 @@ def table(verdicts: Sequence[Verdict]) -> list[str]:
             *(escaped(number(value, verdict.unit)) for value in (verdict.base, verdict.head)),
             escaped(change_text(verdict)),
             escaped(interval_text(verdict)),
-            f"{_mark(verdict)} {kind_text(verdict.kind)}",
+            f"{_MARKS.get(verdict.kind, _DOUBTFUL)} {kind_text(verdict.kind)}",
             escaped(verdict.reason),
         )
         lines.append(f"| {' | '.join(row_cells)} |")
     return lines
-
-
-def _mark(verdict: VerdictPart) -> str:
-    return _MARKS.get(verdict.kind, _DOUBTFUL)
-
-
-def several_heads(comparisons: Sequence[Comparison], *, only_changed: bool) -> Iterator[str]:
-    """Lines of comparisons with one base: counts, notes and a table with a column per head."""
-    labels = head_labels(len(comparisons))
-    yield f"base: {code(comparisons[0].base)}"
-    yield ""
-    for label, comparison in zip(labels, comparisons, strict=True):
-        yield f"- **{label}** {code(comparison.head)}: {escaped(headline(comparison.verdicts))}"
-    yield ""
-    for note in dict.fromkeys(note for comparison in comparisons for note in comparison.notes):
-        yield from (f"> {escaped(note)}", "")
-    rows = [row for row in rows_of(comparisons) if not (only_changed and row.is_unchanged)]
-    if rows:
-        yield from [*_table_of_rows(rows, labels), ""]
-    for label, comparison in zip(labels, comparisons, strict=True):
-        reasons = [
-            f"- {' '.join(filter(None, (code(verdict.id), code(verdict.metric))))}: "
-            f"{kind_text(verdict.kind)}: {escaped(verdict.reason)}"
-            for verdict in changed(worst_first(comparison.verdicts))
-            if verdict.reason
-        ]
-        yield from _details(f"reasons, {label}", reasons) if reasons else []
-        yield from _differences(comparison, f", {label}")
-
-
-def _table_of_rows(rows: Sequence[Row], labels: Sequence[str]) -> Iterator[str]:
-    titles = [title for label in labels for title in (label, "change")]
-    yield f"| benchmark | metric | base | {' | '.join(titles)} |"
-    yield f"|---|---|{'--:|' * (1 + len(titles))}"
-    for row in rows:
-        base = "" if row.base is None else number(row.base.base, row.base.unit)
-        cells = [text for cell in row.cells for text in _cells_of_head(cell)]
-        yield f"| {' | '.join([code(row.id), code(row.metric), escaped(base), *cells])} |"
-
-
-def _cells_of_head(cell: VerdictPart | None) -> tuple[str, str]:
-    """Value or kind, and change with its mark."""
-    if cell is None:
-        return "", ""
-    value = kind_text(cell.kind) if cell.head is None else number(cell.head, cell.unit)
-    return escaped(value), f"{escaped(change_text(cell))} {_mark(cell)}".strip()
 
 
 def section(
@@ -127,14 +79,9 @@ def section(
         yield from (f"> {escaped(note)}", "")
     yield from [*table(verdicts), ""] if verdicts else []
     yield from collapsed
-    yield from _differences(comparison)
-
-
-def _differences(comparison: Comparison, suffix: str = "") -> Iterator[str]:
     if differences := comparison.environment_differences:
         entries = [f"- {code(difference_text(difference))}" for difference in differences]
-        summary = counted(len(differences), "environment difference")
-        yield from _details(f"{summary}{suffix}", entries)
+        yield from _details(counted(len(differences), "environment difference"), entries)
 
 
 def _details(summary: str, lines: Iterable[str]) -> list[str]:
@@ -142,15 +89,14 @@ def _details(summary: str, lines: Iterable[str]) -> list[str]:
     return ["<details>", f"<summary>{escaped(summary)}</summary>", "", *lines, "", "</details>", ""]
 
 
-_LIMIT_BYTES: Final = 1 << 20
-"""GitHub's limit of a step's summary, 1 MiB: it shows no longer one."""
+_LIMIT_BYTES: Final = 1 << 20  # GitHub shows no longer summary of a step
 
+# Annotations by verdict; other verdicts have none.
 _LEVELS: Final[Mapping[VerdictKind, str]] = {
     "regressed": "error",
     "errored": "error",
     "inconclusive": "warning",
 }
-"""Annotations by verdict; other verdicts have none."""
 
 
 def publish(
@@ -184,13 +130,12 @@ def step_summary(comparison: Comparison, *, reproduce: str, accept: str) -> str:
     `reproduce` and `accept` are command lines. From a summary too long for GitHub the collapsed
     remainder is left out, with a note.
     """
-    text = "\n".join(_page(comparison, reproduce, accept, include_unchanged=True))
-    if len(text.encode()) > _LIMIT_BYTES:
-        text = "\n".join(_page(comparison, reproduce, accept, include_unchanged=False))
-    if len(text.encode()) > _LIMIT_BYTES:
-        overflow_note = "too many verdicts for this page; see the run's verdicts.json"
-        text = "\n".join([f"## {escaped(headline(comparison.verdicts))}", "", overflow_note, ""])
-    return text
+    for include_unchanged in (True, False):
+        lines = _page(comparison, reproduce, accept, include_unchanged=include_unchanged)
+        if len((text := "\n".join(lines)).encode()) <= _LIMIT_BYTES:
+            return text
+    overflow_note = "too many verdicts for this page; see the run's verdicts.json"
+    return f"## {escaped(headline(comparison.verdicts))}\n\n{overflow_note}\n"
 
 
 def annotations(comparison: Comparison, locations: Mapping[str, tuple[str, int]]) -> list[str]:
@@ -211,11 +156,9 @@ def _page(
 ) -> Iterator[str]:
     verdicts = worst_first(comparison.verdicts)
     unchanged = [verdict for verdict in verdicts if verdict.kind == "unchanged"]
-    collapsed: list[str] = []
+    collapsed = [f"{headline(unchanged)}: too many to list here", ""] if unchanged else []
     if unchanged and include_unchanged:
         collapsed = _details(headline(unchanged), table(unchanged))
-    elif unchanged:
-        collapsed = [f"{escaped(headline(unchanged))}: too many to list here", ""]
     title = f"## {escaped(headline(verdicts))}"
     yield from section(comparison, title, changed(verdicts), collapsed)
     if reproduce:
@@ -227,9 +170,7 @@ def _page(
 def _block(command: str) -> list[str]:
     """Code block of a command, with a fence longer than any inside it."""
     code_lines = [printable(line) for line in command.splitlines()]
-    fence = "```"
-    while any(fence in line for line in code_lines):
-        fence += "`"
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`*", command))))
     return [f"{fence}shell", *code_lines, fence, ""]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.core.words import counted, decimal_rate, percentage, rough_duration
+from gpubench_plugin.core.format import counted, decimal_rate, percentage, rough_duration
 from gpubench_plugin.reports.text import (
     UNICODE,
     Glyphs,

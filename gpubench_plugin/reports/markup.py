@@ -18,11 +18,11 @@ Line = tuple[Span, ...]
 PLAIN: Final[Markup] = {}
 BOLD: Final[Markup] = {"bold": True}
 GOOD: Final[Markup] = {"green": True}
-DOUBTFUL: Final[Markup] = {"yellow": True}
+CAUTION: Final[Markup] = {"yellow": True}
 BAD: Final[Markup] = {"red": True}
 
+# SGR codes of ECMA-48 by the names of pytest's terminal writer.
 _CODES: Final[Mapping[str, int]] = {"bold": 1, "red": 31, "green": 32, "yellow": 33}
-"""SGR codes of ECMA-48 by the names of pytest's terminal writer."""
 
 
 def marked(texts: Iterable[str], markup: Markup = PLAIN) -> Iterator[Line]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.core.words import duration, percentage
+from gpubench_plugin.core.format import duration, percentage
 from gpubench_plugin.reports.markup import BOLD
 from gpubench_plugin.reports.names import screen_names
 from gpubench_plugin.reports.table import GAP, column, names_column, table
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Json, Measurement
     from gpubench_plugin.reports.markup import Line
 
-_SHOWN: Final = 10
-"""Operators on the terminal; the record has more."""
+_SHOWN: Final = 10  # operators on the terminal; the record has more
 
 
 def operator_lines(

@@ -5,31 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
+from gpubench_plugin.core.format import counted, listed, percentage
 from gpubench_plugin.core.quality_flags import EXPLANATIONS, doubtful_flags, other_flags
 from gpubench_plugin.core.records import Measurement, Outcome
-from gpubench_plugin.core.words import counted, listed, percentage
 from gpubench_plugin.reports.columns import metric_text, outcome_text
-from gpubench_plugin.reports.markup import BAD, DOUBTFUL, PLAIN, Line, Markup, marked
+from gpubench_plugin.reports.markup import BAD, CAUTION, PLAIN, Line, Markup, marked
 from gpubench_plugin.reports.table import GAP, wrapped
 from gpubench_plugin.reports.text import Glyphs, printable
 from gpubench_plugin.reports.verdict_reasons import reworded
 
 _Key = TypeVar("_Key")
 
+# Outcomes of benchmarks without a row: they are counted by their reason.
 NOT_IN_TABLE: Final[frozenset[Outcome]] = frozenset({"skipped", "unsupported", "not_measured"})
-"""Outcomes of benchmarks without a row: they are counted by their reason."""
-
+# Lag of the slowest rank that is reported: above the noise between ranks.
 _NOTABLE_LAG: Final = 0.05
-"""Lag of the slowest rank that is reported: above the noise between ranks; not measured."""
-_MAX_NAMES: Final = 3
-"""Benchmarks named in a line they share: more fill a line of the terminal."""
-
+_MAX_NAMES: Final = 3  # benchmarks named in a line they share: more fill a line
+# What bounds a fitted batch size.
 _BOUNDS: Final = {
     "memory": "one sample more does not fit into memory",
     "data": "an epoch of the data has no more samples",
     "largest": "no larger one is tried",
 }
-"""What bounds a fitted batch size."""
 
 
 class Remarks:
@@ -66,23 +63,22 @@ class Remarks:
             names = groups[flag]
             subject = counted(len(names), "benchmark") if is_told else _listed(names)
             sign = f"{self._glyphs.doubtful} {flag}"
-            yield from self._line(f"{sign}: {EXPLANATIONS[flag]} ({subject})", DOUBTFUL)
+            yield from self._line(f"{sign}: {EXPLANATIONS[flag]} ({subject})", CAUTION)
 
     def notes(self, shown: Collection[str]) -> Iterator[Line]:
         """Slow ranks, fitted batches, lapsed checks, and the notes that have no column."""
         for measurement in self._measurements:
             for text, markup in (
-                (_slowest_rank_text(measurement), DOUBTFUL),
+                (_slowest_rank_text(measurement), CAUTION),
                 (_fit_text(measurement), PLAIN),
                 (str(measurement.correctness.get("loss_drop_lapsed", "")), PLAIN),
             ):
                 if text:
                     yield from self._line(f"{self._names[measurement.id]}: {text}", markup)
-        if "notes" not in shown:
-            groups = self._by(self._measurements, lambda m: other_flags(m.flags))
+        groups = self._by(self._measurements, lambda m: other_flags(m.flags))
+        if groups and "notes" not in shown:
             texts = [f"{flag} ({_listed(names)})" for flag, names in groups.items()]
-            if texts:
-                yield from self._line(f"notes: {'; '.join(texts)}", PLAIN)
+            yield from self._line(f"notes: {'; '.join(texts)}", PLAIN)
 
     def metrics(self, metrics: Sequence[str]) -> Iterator[Line]:
         """The `metrics` that have no column, a line per benchmark."""
@@ -99,7 +95,7 @@ class Remarks:
         for (outcome, reason), names in groups.items():
             subject = f"{len(names)} {outcome_text(outcome)}"
             reason_text = f": {reason}" if reason else ""
-            yield from self._line(f"{subject}{reason_text} ({_listed(names)})", DOUBTFUL)
+            yield from self._line(f"{subject}{reason_text} ({_listed(names)})", CAUTION)
 
     def _by(
         self,

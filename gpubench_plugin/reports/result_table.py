@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import filterfalse
@@ -13,23 +13,23 @@ from gpubench_plugin.core.errors import suggest
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import Measurement
 from gpubench_plugin.reports.columns import (
+    METRIC_COLUMNS,
     METRIC_OF,
+    any_metric_column,
     half_width,
-    metric_column,
     named_columns,
     outcome_text,
     own_metrics,
-    relative_column,
 )
-from gpubench_plugin.reports.markup import BAD, BOLD, DOUBTFUL, PLAIN, Line, Markup
+from gpubench_plugin.reports.markup import BAD, BOLD, CAUTION, PLAIN, Line, Markup
 from gpubench_plugin.reports.table import GAP, Column, narrowed, table
 from gpubench_plugin.reports.text import Glyphs, cut, printable
 from gpubench_plugin.reports.text import width as text_width
 
+# Columns whose contents stand below the table where they do not fit.
 _FOLDED: Final = ("notes", "doubts")
-"""Columns whose contents stand below the table where they do not fit."""
-_LEFT_OUT: Final = ("flops", "mfu", "memory", "throughput")
-"""Columns left out, in this order, where they do not fit either."""
+# Columns left out, in this order, where they do not fit either.
+_LEFT_OUT: Final = (*(name for name in METRIC_COLUMNS if name != "throughput"), "throughput")
 _TITLE: Final = "benchmark"
 
 
@@ -58,27 +58,24 @@ class ResultTable:
         options: TableOptions,
     ) -> ResultTable:
         """Table of `measurements`, called by `names`, that fits into `total` columns."""
-        problems = [*_order_problems(measurements, options)]
-        if options.group_by not in _grouping_keys(measurements):
+        stated = options
+        groupings = {BY_FILE, BY_FUNCTION, "none"} | {n for m in measurements for n in m.params}
+        if options.group_by not in groupings:
             options = replace(options, group_by=BY_FILE)
         rows, groups = _grouped(_sorted(measurements, options, names), options)
         indent = len(GAP) if any(groups) else 0
         name_width = max(len(_TITLE), indent + max(text_width(names[row.id]) for row in rows))
         candidates = _columns(rows, groups, glyphs, options)
         missing = [n for n in options.columns if n not in candidates and n not in _FOLDED]
-        problems = [*_column_problems(measurements, missing), *problems]
         if missing and not candidates:
             options = replace(options, columns=())
             candidates = _columns(rows, groups, glyphs, options)
-        give_way = [
-            *_FOLDED,
-            *reversed([name for name in candidates if _is_metric(name)]),
-            *_LEFT_OUT,
-        ]
+        metrics = [name for name in candidates if _is_metric(name)]
+        give_way = [*_FOLDED, *reversed(metrics), *_LEFT_OUT]
         if options.columns:
             give_way = [*reversed(candidates)]
         columns = narrowed(candidates, give_way, total - name_width)
-        hidden = [name for name in candidates if name not in columns and _is_metric(name)]
+        hidden = [name for name in metrics if name not in columns]
         homonyms = [] if options.columns else filterfalse(_is_metric, own_metrics(rows))
         return cls(
             rows=rows,
@@ -86,7 +83,7 @@ class ResultTable:
             groups=groups,
             columns=_with_outcomes(columns, rows),
             below=[*hidden, *homonyms],
-            problems=problems,
+            problems=[*_problems(measurements, stated, missing, groupings)],
         )
 
     def lines(self, total: int, glyphs: Glyphs) -> Iterator[Line]:
@@ -105,14 +102,15 @@ def _columns(
     rows: Sequence[Measurement], groups: Sequence[str], glyphs: Glyphs, options: TableOptions
 ) -> dict[str, Column]:
     """The columns to show, where there is room: those chosen, or those that have a value."""
-    by_name = named_columns(rows, glyphs)
-    by_name["relative"] = relative_column(rows, groups, glyphs)
-    own = [] if options.columns else [*filter(_is_metric, own_metrics(rows))]
-    default = ["step", *["relative"] * (options.group_by != BY_FILE)]
-    default += ["throughput", "flops", "mfu", "memory", *own, "doubts", "notes"]
+    by_name = named_columns(rows, groups, glyphs)
+    shown = list(options.columns)
+    if not shown:
+        left_out = {"outcome", *["relative"] * (options.group_by == BY_FILE)}
+        shown = [name for name in by_name if name not in left_out]
+        shown[-2:-2] = filter(_is_metric, own_metrics(rows))
     columns = {
-        name: by_name[name] if name in by_name else metric_column(rows, name, glyphs)
-        for name in options.columns or default
+        name: by_name[name] if name in by_name else any_metric_column(rows, name, glyphs)
+        for name in shown
     }
     return {name: column for name, column in columns.items() if any(column.cells)}
 
@@ -125,16 +123,15 @@ def _with_outcomes(
     columns: Mapping[str, Column], rows: Sequence[Measurement]
 ) -> Mapping[str, Column]:
     """Put the outcome of what has no numbers into the first column."""
-    first = next(iter(columns), "")
-    if not first:
-        return {
-            "outcome": Column(title="outcome", cells=[outcome_text(row.outcome) for row in rows])
-        }
+    outcomes = [outcome_text(row.outcome) for row in rows]
+    if not columns:
+        return {"outcome": Column(title="outcome", cells=outcomes)}
+    first, first_column = next(iter(columns.items()))
     cells = [
-        cell if row.outcome == "measured" else outcome_text(row.outcome)
-        for row, cell in zip(rows, columns[first].cells, strict=True)
+        cell if row.outcome == "measured" else outcome
+        for row, cell, outcome in zip(rows, first_column.cells, outcomes, strict=True)
     ]
-    return {**columns, first: replace(columns[first], cells=cells)}
+    return {**columns, first: replace(first_column, cells=cells)}
 
 
 def _sorted(
@@ -146,14 +143,13 @@ def _sorted(
     if options.sort == "name":
         return sorted(measurements, key=lambda m: names[m.id], reverse=options.descending)
     candidates = METRIC_OF.get(options.sort, (options.sort,))
-    values = {
-        m.id: next(m.metrics[name].value for name in candidates if name in m.metrics)
-        for m in measurements
-        if not m.metrics.keys().isdisjoint(candidates)
-    }
-    with_value = [m for m in measurements if m.id in values]
-    others = [m for m in measurements if m.id not in values]
-    return [*sorted(with_value, key=lambda m: values[m.id], reverse=options.descending), *others]
+
+    def value(measurement: Measurement) -> float:
+        return next(measurement.metrics[n].value for n in candidates if n in measurement.metrics)
+
+    with_value = [m for m in measurements if not m.metrics.keys().isdisjoint(candidates)]
+    others = [m for m in measurements if m.metrics.keys().isdisjoint(candidates)]
+    return [*sorted(with_value, key=value, reverse=options.descending), *others]
 
 
 def _grouped(
@@ -177,37 +173,26 @@ def _group(measurement: Measurement, key: str) -> str:
     return f"{key}={measurement.params[key]}" if key in measurement.params else f"without {key}"
 
 
-def _grouping_keys(measurements: Sequence[Measurement]) -> set[str]:
-    return {BY_FILE, BY_FUNCTION, "none"} | {name for m in measurements for name in m.params}
-
-
-def _column_problems(measurements: Sequence[Measurement], missing: Iterable[str]) -> Iterator[str]:
-    """That the `missing` columns have no value."""
-    known = _sort_keys(measurements) - {"name"} | {*_FOLDED, "outcome"}
-    for name in missing:
-        yield _problem("--table", name, known)
-
-
-def _order_problems(measurements: Sequence[Measurement], options: TableOptions) -> Iterator[str]:
-    """What the options sort and group by that no benchmark has."""
-    if options.sort and options.sort not in (keys := _sort_keys(measurements)):
-        yield _problem("--table-sort", options.sort, keys)
-    if options.group_by not in (keys := _grouping_keys(measurements)):
-        yield _problem("--table-group-by", options.group_by, keys)
-
-
-def _sort_keys(measurements: Sequence[Measurement]) -> set[str]:
-    metrics = {name for m in measurements for name in m.metrics}
-    columns = {name for name, shown in METRIC_OF.items() if not metrics.isdisjoint(shown)}
-    return {"name"} | columns | metrics
-
-
-def _problem(flag: str, name: str, known: Iterable[str]) -> str:
+def _problems(
+    measurements: Sequence[Measurement],
+    options: TableOptions,
+    missing: Iterable[str],
+    groupings: Collection[str],
+) -> Iterator[str]:
+    """What the options show, sort and group by that no benchmark has; nearest names."""
     from gpubench_plugin.measure.metrics._all import is_built_in
 
-    is_misspelt = name not in METRIC_OF and not is_built_in(name)
-    suggestion = suggest(name, sorted(known)) if is_misspelt else ""
-    return f"{flag}: no benchmark has {name!r}{suggestion}"
+    metrics = {name for m in measurements for name in m.metrics}
+    columns = {name for name, shown in METRIC_OF.items() if not metrics.isdisjoint(shown)}
+    sort_keys = {"", "name"} | columns | metrics
+    problems = [("--table", name, columns | metrics | {*_FOLDED, "outcome"}) for name in missing]
+    problems += [("--table-sort", options.sort, sort_keys)] * (options.sort not in sort_keys)
+    if options.group_by not in groupings:
+        problems.append(("--table-group-by", options.group_by, {*groupings}))
+    for flag, name, known in problems:
+        is_misspelt = name not in METRIC_OF and not is_built_in(name)
+        suggestion = suggest(name, sorted(known)) if is_misspelt else ""
+        yield f"{flag}: no benchmark has {name!r}{suggestion}"
 
 
 def _markup(name: str, row: Measurement, cell: str) -> Markup:
@@ -215,6 +200,6 @@ def _markup(name: str, row: Measurement, cell: str) -> Markup:
     if row.outcome != "measured":
         return BAD if cell == outcome_text(row.outcome) else PLAIN
     if name == "doubts" or (name == "step" and doubtful_flags(row.flags)):
-        return DOUBTFUL
+        return CAUTION
     has_interval = name == "step" and half_width(row, "step_time_s") is not None
     return BOLD if has_interval else PLAIN

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, families, kind_of
+from gpubench_plugin.core.format import percentage, significant
 from gpubench_plugin.core.records import Measurement, confidence_bounds_of
-from gpubench_plugin.core.words import percentage, significant
-from gpubench_plugin.reports.columns import step, throughputs, with_interval
+from gpubench_plugin.reports.columns import metric_column, step, with_interval
 from gpubench_plugin.reports.markup import Line
 from gpubench_plugin.reports.names import short_names
 from gpubench_plugin.reports.table import Column, column, table
@@ -43,7 +43,7 @@ def _columns(rows: Sequence[Measurement], glyphs: Glyphs) -> list[Column]:
     return [
         column("  ranks", [m.world_size for m in rows], numeric=True),
         column("step", [step(m, glyphs) for m in rows], numeric=True),
-        throughputs(rows, glyphs),
+        metric_column(rows, "throughput", glyphs),
         *(
             column(title, [with_interval(m, name, show, glyphs) for m in rows], numeric=True)
             for title, name, show in shares

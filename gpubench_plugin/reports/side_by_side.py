@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gpubench_plugin.core.format import ratio
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import Measurement, Work, is_same_amount
-from gpubench_plugin.core.words import ratio
 from gpubench_plugin.reports.columns import numbers, step, throughput
 from gpubench_plugin.reports.markup import PLAIN, Line
 from gpubench_plugin.reports.names import ShortNames, name_room, short_names
 from gpubench_plugin.reports.table import Column, table, width_of
-from gpubench_plugin.reports.text import UNICODE, Glyphs, digits_for, printable, seconds
+from gpubench_plugin.reports.text import UNICODE, Glyphs, printable
 
+# Parameters that are compared, with their names for people.
 _PARAMETERS: Final[Mapping[str, str]] = {"torch_device": "device", "precision": "precision"}
-"""Parameters that are compared, with their names for people."""
+# By which benchmarks of different work are compared.
 _RATES: Final = ("samples_per_s", "tokens_per_s", "bytes_per_s")
-"""By which benchmarks of different work are compared."""
 _STEP: Final = "step_time_s"
-
-_Cell = Callable[[Measurement], str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,43 +80,22 @@ def _without(value: str, name: str) -> str:
 
 
 def _table(rows: Sequence[_Row], title: str, total: int, glyphs: Glyphs) -> Iterator[Line]:
+    """Numbers and ratios by value; where they do not fit, ratios only."""
     names = ShortNames(by_id={row.name: row.name for row in rows})
     shown = names.fitting(name_room(total), glyphs).of(row.name for row in rows)
     first = Column(title=f"by {title}", cells=shown)
+    show = throughput if any(_has_different_work(row.by_value) for row in rows) else step
     values = list(dict.fromkeys(value for row in rows for value in row.by_value))
-    columns: list[Column] = []
-    for show in _styles(rows, glyphs):
-        columns = []
-        for value in values:
-            relative = [_relative(row, value, values[0], glyphs) for row in rows]
-            if show is None:
-                columns.append(numbers(printable(value), relative))
-            else:
-                cells = [_text(row, value, show) for row in rows]
-                columns += [numbers(printable(value), cells), numbers("", relative)]
-        if first.width + width_of(columns) <= total:
-            break
+    wide: list[Column] = []
+    narrow: list[Column] = []
+    for value in values:
+        measured = [row.by_value.get(value) for row in rows]
+        cells = [show(measurement, glyphs) if measurement else "" for measurement in measured]
+        relative = [_relative(row, value, values[0], glyphs) for row in rows]
+        wide += [numbers(printable(value), cells), numbers("", relative)]
+        narrow.append(numbers(printable(value), relative))
+    columns = wide if first.width + width_of(wide) <= total else narrow
     return table([first, *columns], glyphs, total=total, nothing=glyphs.nothing)
-
-
-def _styles(rows: Sequence[_Row], glyphs: Glyphs) -> Iterator[_Cell | None]:
-    """Ways to show a number, the most telling first: with its interval, without, and not at all."""
-    is_rate = any(_has_different_work(row.by_value) for row in rows)
-
-    def short_step(measurement: Measurement) -> str:
-        doubt = f"{glyphs.doubtful} " if doubtful_flags(measurement.flags) else ""
-        metric = measurement.metrics.get(_STEP)
-        return "" if metric is None else f"{doubt}{seconds(metric.value, glyphs, digits_for(None))}"
-
-    if is_rate:
-        yield lambda measurement: throughput(measurement, glyphs)
-    yield lambda measurement: step(measurement, glyphs)
-    yield short_step
-    yield None
-
-
-def _text(row: _Row, value: str, show: _Cell) -> str:
-    return show(row.by_value[value]) if value in row.by_value else ""
 
 
 def _relative(row: _Row, value: str, reference: str, glyphs: Glyphs) -> str:

@@ -13,17 +13,16 @@ from typing import Final
 
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, glyphs_for, printable
 
+# Down (IND), which scrolls in the last row, and up again (RI): so there is a row below.
 _ROOM: Final = "\x1bD\x1bM"
-"""Down (IND), which scrolls in the last row, and up again (RI): so there is a row below."""
+# Save the cursor (DECSC), go to the row below, do not wrap at the last column (DECAWM).
 _BEFORE: Final = f"{_ROOM}\x1b7\x1bD\r\x1b[?7l"
-"""Save the cursor (DECSC), go to the row below, do not wrap at the last column (DECAWM)."""
+# Erase the rest of a longer text (EL), wrap again (DECAWM), and restore the cursor (DECRC).
 _AFTER: Final = "\x1b[K\x1b[?7h\x1b8"
-"""Erase the rest of a longer text (EL), wrap again (DECAWM), and restore the cursor (DECRC)."""
-_CLEAR: Final = "\x1b[J"
-"""Erase from the cursor to the end of the screen (ED)."""
+_CLEAR: Final = "\x1b[J"  # erase from the cursor to the end of the screen (ED)
 
+# At most ten updates a second: readable, and cheap beside what is measured.
 _INTERVAL_S: Final = 0.1
-"""At most ten updates a second: readable, and cheap beside what is measured."""
 
 
 class StatusLine:

@@ -20,8 +20,7 @@ from gpubench_plugin.reports.text import (
 )
 
 GAP: Final = "  "
-_MIN_WIDTH: Final = 6
-"""Width below which no column is cut: a few letters and an ellipsis."""
+_MIN_WIDTH: Final = 6  # below which no column is cut: a few letters and an ellipsis
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +122,7 @@ def lines(
 def _fitted(columns: Sequence[Column], total: int | None, uncut_columns: int) -> list[int]:
     """Widths of the columns, without the last ones that do not fit."""
     widths = [c.width for c in columns]
-    if total is None:
-        return widths
-    while sum(widths) + len(GAP) * (len(widths) - 1) > total:
+    while total is not None and sum(widths) + len(GAP) * (len(widths) - 1) > total:
         can_be_cut = [
             number
             for number in range(uncut_columns, len(widths))

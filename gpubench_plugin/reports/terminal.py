@@ -10,7 +10,7 @@ from typing import Final
 from gpubench_plugin.config.settings import AUTO_TABLE, TableOptions
 from gpubench_plugin.core.records import OUTCOMES, Measurement, Outcome
 from gpubench_plugin.reports.columns import outcome_text
-from gpubench_plugin.reports.markup import BAD, DOUBTFUL, GOOD, Line, Markup, Span, marked
+from gpubench_plugin.reports.markup import BAD, CAUTION, GOOD, Line, Markup, Span, marked
 from gpubench_plugin.reports.names import screen_names
 from gpubench_plugin.reports.operators import operator_lines
 from gpubench_plugin.reports.remarks import NOT_IN_TABLE, Remarks
@@ -23,9 +23,9 @@ from gpubench_plugin.reports.variants import variant_lines
 
 _COLOURS: Final[Mapping[Outcome, Markup]] = {
     "measured": GOOD,
-    "skipped": DOUBTFUL,
-    "unsupported": DOUBTFUL,
-    "not_measured": DOUBTFUL,
+    "skipped": CAUTION,
+    "unsupported": CAUTION,
+    "not_measured": CAUTION,
 }
 """Any other outcome is bad."""
 
@@ -86,7 +86,7 @@ def summary_lines(
     them.
     """
     if not measurements:
-        return [(("nothing was measured", DOUBTFUL),)]
+        return [(("nothing was measured", CAUTION),)]
     if not options.shown:
         return [_counts(measurements)]
     names = screen_names((m.id for m in measurements), width, glyphs)
@@ -99,7 +99,7 @@ def summary_lines(
         lines += [
             *result_table.lines(width, glyphs),
             *marked(
-                (part for text in result_table.problems for part in wrapped(text, width)), DOUBTFUL
+                (part for text in result_table.problems for part in wrapped(text, width)), CAUTION
             ),
             *remarks.failures(),
             *remarks.doubts(shown),
@@ -111,7 +111,7 @@ def summary_lines(
 
 def _counts(measurements: Sequence[Measurement]) -> Line:
     counts = Counter(m.outcome for m in measurements)
-    spans: list[Span] = [] if counts["measured"] else [("nothing was measured: ", DOUBTFUL)]
+    spans: list[Span] = [] if counts["measured"] else [("nothing was measured: ", CAUTION)]
     separator = ""
     for outcome in filter(counts.get, OUTCOMES):
         spans.append(

@@ -5,13 +5,15 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
 from functools import partial
 from typing import Final
 
-from gpubench_plugin.core.words import MOST_DIGITS, duration
+from gpubench_plugin.core.format import MOST_DIGITS, duration
 
+# Columns to which parameters are cut at least: the first letters and the last word.
+_MIN_PARAMETERS: Final = 10
 _COMMAND: Final = re.compile(r"(?<!\S)::|##\[")
 _ESCAPED: Final = {"::": r"\x3a:", "##[": r"#\x23["}
 
@@ -54,44 +56,36 @@ def cut(text: str, columns: int, ellipsis: str) -> str:
 def shorten(texts: Sequence[str], columns: int, ellipsis: str) -> list[str]:
     """Shorten `texts` to `columns` in the middle, keeping them distinct if possible.
 
-    The cut moves until all texts differ, and if there is no such place, both ends are cut. It
-    starts at a third, since the parameters at the end of a test's name distinguish most.
+    Parameters in brackets are cut before a test's name. The cut moves until all texts differ, and
+    if there is no such place, both ends are cut. It starts at a third, since the end of the
+    parameters distinguishes most.
     """
-    unique = list(dict.fromkeys(texts))
-    cuts = _cuts(max(map(len, texts), default=0), columns, ellipsis)
-    cut_function = next((cut for cut in cuts if _all_differ(map(cut, unique))), None)
-    cut_function = cut_function or next(_cuts(0, columns, ellipsis))
-    shortened = {text: cut_function(text) for text in unique}
+    if all(width(text) <= columns for text in texts):
+        return list(texts)
+    unique = {*texts}
+    heads = sorted(range(max(columns, 1)), key=lambda head: abs(head - columns // 3))
+    ways = [partial(_without_middle, head=head) for head in heads]
+    ways += [partial(_without_ends, start=start) for start in range(max(map(len, texts)))]
+    for way in (*ways, ways[0]):
+        shortened = {text: way(text, columns, ellipsis) for text in unique}
+        if len({*shortened.values()}) == len(unique):
+            break
     return [shortened[text] for text in texts]
 
 
-def _cuts(max_length: int, columns: int, ellipsis: str) -> Iterator[Callable[[str], str]]:
-    """Ways to cut texts of at most `max_length` characters, best first."""
-    available = max(columns - width(ellipsis), 0)
-    for head in sorted(range(available + 1), key=lambda head: abs(head - available // 3)):
-        yield partial(_without_middle, columns=columns, head=head, ellipsis=ellipsis)
-    for start in range(max_length):
-        yield partial(_without_ends, columns=columns, start=start, ellipsis=ellipsis)
-
-
-def _all_differ(texts: Iterable[str]) -> bool:
-    """Whether all texts differ; stops at the first duplicate."""
-    seen_texts: set[str] = set()
-    for text in texts:
-        if text in seen_texts:
-            return False
-        seen_texts.add(text)
-    return True
-
-
-def _without_middle(text: str, columns: int, head: int, ellipsis: str) -> str:
+def _without_middle(text: str, columns: int, ellipsis: str, *, head: int) -> str:
     if width(text) <= columns:
         return text
-    tail_columns = max(columns - width(ellipsis) - head, 0)
-    return _head(text, head) + ellipsis + _head(text[::-1], tail_columns)[::-1]
+    test, bracket, variant = text.partition("[")
+    room = columns - width(test + bracket)
+    if bracket and room >= _MIN_PARAMETERS:
+        return f"{test}[{_without_middle(variant, room, ellipsis, head=head * room // columns)}"
+    head = min(head, max(columns - width(ellipsis), 0))
+    tail = max(columns - width(ellipsis) - head, 0)
+    return _head(text, head) + ellipsis + _head(text[::-1], tail)[::-1]
 
 
-def _without_ends(text: str, columns: int, start: int, ellipsis: str) -> str:
+def _without_ends(text: str, columns: int, ellipsis: str, *, start: int) -> str:
     if width(text) <= columns:
         return text
     return ellipsis + _head(text[start:], max(columns - 2 * width(ellipsis), 0)) + ellipsis
@@ -172,8 +166,8 @@ def glyphs_for(encoding: str | None) -> Glyphs:
     return UNICODE
 
 
+# Digits of a number without an interval: more would claim a precision that was not measured.
 _WITHOUT_INTERVAL: Final = 3
-"""Digits of a number without an interval: more would claim a precision that was not measured."""
 
 
 def digits_for(half_width: float | None) -> int:
@@ -194,12 +188,11 @@ def seconds(value: float, glyphs: Glyphs = UNICODE, digits: int = MOST_DIGITS) -
     return duration(value, digits, glyphs.micro)
 
 
+# Range of a plot relative to its values, at least: noise below 1% would fill it otherwise.
 LEAST_EXTENT: Final = 0.01
-"""Range of a plot relative to its values, at least: noise below 1% would fill it otherwise."""
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _DIGITS: Final = "01234567"
-MARK: Final = "|"
-"""Stands before the first value of a new level."""
+MARK: Final = "|"  # before the first value of a new level
 
 
 def evenly_chosen(values: Sequence[float], most: int) -> Sequence[float]:

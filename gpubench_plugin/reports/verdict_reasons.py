@@ -8,18 +8,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpubench_plugin.compare.threshold import MEDIANS
+from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.records import Comparison, Verdict
-from gpubench_plugin.core.words import listed
 from gpubench_plugin.reports.markup import Line, marked
 from gpubench_plugin.reports.table import GAP, wrapped
 from gpubench_plugin.reports.text import ASCII, Glyphs, printable
 from gpubench_plugin.reports.verdict_rows import has_value
 from gpubench_plugin.reports.verdicts import changed, colour, kind_text, worst_first
 
-_MAX_NAMES: Final = 3
-"""Benchmarks named with a reason they share: more fill a line of the terminal."""
-_SEPARATOR: Final = "; "
-"""Between the clauses of a reason."""
+_MAX_NAMES: Final = 3  # benchmarks named with a reason they share: more fill a line
+_SEPARATOR: Final = "; "  # between the clauses of a reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +38,11 @@ def reason_lines(
     have it, else after them. `labels` are the benchmarks' names on this screen.
     """
     reasons = _reasons(comparisons, labels)
-    shared = _shared_clauses(reasons)
+    sharing: dict[str, list[_Reason]] = {}
+    for reason in reasons:
+        for clause in dict.fromkeys(reason.clauses):
+            sharing.setdefault(clause, []).append(reason)
+    shared = {clause: having for clause, having in sharing.items() if len(having) > 1}
     count = len(comparisons)
     for clause, having in shared.items():
         if len(having) == len(reasons):
@@ -48,12 +50,11 @@ def reason_lines(
     for reason in reasons:
         own = [clause for clause in reason.clauses if clause not in shared]
         if own or not has_value(reason.verdict):
-            names = _names(reason.heads_by_label, count)
+            names = _names([reason], count)
             yield from _lines(reason.verdict, names, _SEPARATOR.join(own), width, glyphs)
     for clause, having in shared.items():
         if len(having) < len(reasons):
-            names = _names(_all_heads(having), count)
-            yield from _lines(having[0].verdict, names, clause, width, glyphs)
+            yield from _lines(having[0].verdict, _names(having, count), clause, width, glyphs)
 
 
 def with_labels(text: str, labels: Mapping[str, str]) -> str:
@@ -101,31 +102,14 @@ def _reasons(comparisons: Sequence[Comparison], labels: Mapping[str, str]) -> li
     return [*reasons.values()]
 
 
-def _shared_clauses(reasons: Sequence[_Reason]) -> dict[str, list[_Reason]]:
-    """Clauses of several reasons, in order, each with the reasons that have it."""
-    having: dict[str, list[_Reason]] = {}
-    for reason in reasons:
-        for clause in dict.fromkeys(reason.clauses):
-            having.setdefault(clause, []).append(reason)
-    return {clause: reasons for clause, reasons in having.items() if len(reasons) > 1}
-
-
-def _all_heads(reasons: Sequence[_Reason]) -> dict[str, list[int]]:
-    """The benchmarks of all `reasons`, and for which heads."""
-    heads_by_label: dict[str, list[int]] = {}
-    for reason in reasons:
-        for label, heads in reason.heads_by_label.items():
-            heads_by_label.setdefault(label, []).extend(heads)
-    return heads_by_label
-
-
-def _names(heads_by_label: Mapping[str, Sequence[int]], heads: int) -> str:
+def _names(reasons: Sequence[_Reason], heads: int) -> str:
     """``mlp_train (head 1), mlp_infer (heads 2, 3)``; heads only where there are several."""
-    texts = []
-    for label, positions in heads_by_label.items():
-        of_heads = heads_text({*positions}, heads)
-        texts.append(f"{label} ({of_heads})" if of_heads else label)
-    return listed(texts, _MAX_NAMES)
+    positions: dict[str, set[int]] = {}
+    for reason in reasons:
+        for label, having in reason.heads_by_label.items():
+            positions.setdefault(label, set()).update(having)
+    texts = [(label, heads_text(having, heads)) for label, having in positions.items()]
+    return listed([f"{label} ({text})" if text else label for label, text in texts], _MAX_NAMES)
 
 
 def _lines(verdict: Verdict, names: str, text: str, width: int, glyphs: Glyphs) -> Iterator[Line]:

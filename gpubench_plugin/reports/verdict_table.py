@@ -1,20 +1,18 @@
 """Comparisons for a terminal: who is compared, a table with a column per head, reasons, counts.
 
 Where a table does not fit it loses, in this order: the number of launches, the word beside a
-verdict's mark, the interval, the metric's column (a heading for each metric instead), and rows in
-which nothing changed, or of several heads their values, so that base and changes are left. Then it
-loses both, and further heads follow in a table of their own. The base is in every table.
+verdict's mark, the interval, and the metric's column (a heading for each metric instead). Further
+heads follow in a table of their own. The base is in every table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.records import Comparison, VerdictPart
-from gpubench_plugin.core.words import counted
-from gpubench_plugin.reports.markup import BOLD, DOUBTFUL, PLAIN, Line, Markup, marked
+from gpubench_plugin.reports.markup import BOLD, CAUTION, PLAIN, Line, marked
 from gpubench_plugin.reports.names import ShortNames, short_names
 from gpubench_plugin.reports.table import (
     GAP,
@@ -30,7 +28,6 @@ from gpubench_plugin.reports.verdict_reasons import heads_text, reason_lines, re
 from gpubench_plugin.reports.verdict_rows import Row, rows_of
 from gpubench_plugin.reports.verdicts import (
     change_text,
-    changed,
     colour,
     difference_text,
     headline,
@@ -41,41 +38,14 @@ from gpubench_plugin.reports.verdicts import (
     overall_colour,
 )
 
+# Width of a name that is not shortened for the sake of launches or intervals.
 _WHOLE_NAME: Final = 40
-"""Width of a name that is not shortened for the sake of launches or intervals."""
+# Width to which names are shortened before anything else goes: enough to tell tests apart.
 _SHORT_NAME: Final = 20
-"""Width to which names are shortened before anything else goes: enough to tell tests apart."""
+# Columns that are left out, in this order, for the sake of whole names.
+_DISPENSABLE: Final = ("launches", "verdict", "interval")
+# Environment differences listed, so that verdicts stay on the screen; JSON has all.
 _MAX_DIFFERENCES: Final = 8
-"""Environment differences listed, so that verdicts stay on the screen; JSON has all."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Layout:
-    """What a table shows beside names, bases and changes."""
-
-    launches: bool = False
-    interval: bool = False
-    words: bool = False
-    metrics: bool = False
-    unchanged: bool = True
-    values: bool = True
-
-
-_OF_ONE_HEAD: Final = (
-    _Layout(launches=True, interval=True, words=True, metrics=True),
-    _Layout(interval=True, words=True, metrics=True),
-    _Layout(interval=True, metrics=True),
-    _Layout(metrics=True),
-    _Layout(),
-    _Layout(unchanged=False),
-)
-_OF_SEVERAL_HEADS: Final = (
-    _Layout(metrics=True),
-    _Layout(),
-    _Layout(unchanged=False),
-    _Layout(values=False),
-    _Layout(unchanged=False, values=False),
-)
 
 
 def head_labels(number_of_heads: int) -> list[str]:
@@ -99,18 +69,18 @@ def verdict_lines(
     in other tables of the screen, even where there is room for more.
     """
     names = short_names(v.id for comparison in comparisons for v in comparison.verdicts)
-    changed_ids = [v.id for comparison in comparisons for v in changed(comparison.verdicts)]
     rows = rows_of(comparisons)
     visible = [row for row in rows if not (only_changed and row.is_unchanged)]
-    verdict_table = _Table(visible, len(comparisons), width, glyphs, longest_name)
-    labels = verdict_table.place(names, changed_ids)
+    verdict_table = _Table(visible, len(comparisons), names, width, glyphs)
+    room = min(verdict_table.name_room, longest_name or width)
+    labels = names.fitting(room, glyphs).by_id
     parts = (
         [
             *_sides(comparisons, width),
             *_common(names, width),
             *_notes(comparisons, labels, width, glyphs),
         ],
-        [*verdict_table.lines(labels), *_unlisted(len(rows) - verdict_table.row_count)],
+        [*verdict_table.lines(labels), *_unlisted(len(rows) - len(visible))],
         [
             *reason_lines(comparisons, labels, width, glyphs),
             *_environment(comparisons, width, glyphs),
@@ -121,160 +91,123 @@ def verdict_lines(
 
 
 class _Table:
-    """The table in the first layout that fits, or in several tables if none does."""
+    """A table of as many heads as fit, and the same columns for further heads below it.
+
+    Attributes:
+        name_room: width that is left for names.
+    """
 
     def __init__(
-        self,
-        rows: Sequence[Row],
-        heads: int,
-        width: int,
-        glyphs: Glyphs,
-        longest_name: int | None,
+        self, rows: Sequence[Row], heads: int, names: ShortNames, width: int, glyphs: Glyphs
     ):
-        self._all_rows = rows
-        self._longest_name = longest_name
-        self._head_labels = head_labels(heads)
+        self._rows = rows
         self._heads = range(heads)
-        self._width = width
         self._glyphs = glyphs
-        self._layout = _Layout()
-        self._heads_per_table = heads
-
-    def place(self, names: ShortNames, other_ids: Iterable[str]) -> dict[str, str]:
-        """Choose the layout; the label of each benchmark, its name in the room that is left.
-
-        Labels of all rows and of `other_ids` differ; others are whole names.
-        """
-        layouts = _OF_ONE_HEAD if len(self._heads) == 1 else _OF_SEVERAL_HEADS
-        for self._layout in layouts:
-            least = self._least_name(names)
-            if width_of(self._columns(self._heads)) + least <= self._width:
+        self._left_out: set[str] = set()
+        longest = max((text_width(name) for name in names.of(row.id for row in rows)), default=0)
+        least = min(longest, max(_SHORT_NAME, width // 4))
+        self._indent = ""
+        for name in (*_DISPENSABLE, "metric"):
+            needed = least if name == "metric" else min(longest, _WHOLE_NAME)
+            if self._width(heads) + needed <= width:
                 break
-        while self._heads_per_table > 1 and (
-            width_of(self._columns(self._first_heads)) + least > self._width
-        ):
+            self._left_out.add(name)
+        if "metric" in self._left_out:
+            self._indent = GAP
+            metrics = [*dict.fromkeys(row.metric for row in rows)]
+            self._rows = sorted(rows, key=lambda row: metrics.index(row.metric))
+        self._heads_per_table = heads
+        while (room := width - self._width(self._heads_per_table)) < least:
+            if self._heads_per_table == 1:
+                break
             self._heads_per_table -= 1
-        room = self._width - self._indent - width_of(self._columns(self._first_heads))
-        ids = [*dict.fromkeys((*(row.id for row in self._rows), *other_ids))]
-        room = max(room, least - self._indent) if self._rows else self._width // 2
-        fitting = names.fitting(min(room, self._longest_name or room), self._glyphs)
-        return {**names.by_id, **dict(zip(ids, fitting.of(ids), strict=True))}
+        self.name_room = max(room, least) if rows else width // 2
 
-    @property
-    def row_count(self) -> int:
-        """Number of rows of the table."""
-        return len(self._rows)
-
-    @property
-    def _first_heads(self) -> Sequence[int]:
-        return self._heads[: self._heads_per_table]
-
-    @property
-    def _rows(self) -> list[Row]:
-        """Rows of the layout: by metric where metrics are headings."""
-        rows = [row for row in self._all_rows if self._layout.unchanged or not row.is_unchanged]
-        if self._layout.metrics:
-            return rows
-        metrics = [*dict.fromkeys(row.metric for row in rows)]
-        return sorted(rows, key=lambda row: metrics.index(row.metric))
-
-    @property
-    def _indent(self) -> int:
-        return 0 if self._layout.metrics else len(GAP)
-
-    def _least_name(self, names: ShortNames) -> int:
-        """The width to which names are shortened before anything is left out, and their indent."""
-        texts = names.of(dict.fromkeys(row.id for row in self._rows))
-        is_rich = self._layout.launches or self._layout.interval
-        least = _WHOLE_NAME if is_rich else max(_SHORT_NAME, self._width // 4)
-        return min(least, max(map(text_width, texts), default=0)) + self._indent
+    def _width(self, heads: int) -> int:
+        """Width beside the names, of so many heads."""
+        return len(self._indent) + width_of(self._columns(self._heads[:heads]).values())
 
     def lines(self, labels: Mapping[str, str]) -> Iterator[Line]:
         """The tables, a title row each; nothing without rows."""
-        if not (rows := self._rows):
-            return
-        indent = " " * self._indent
-        cells = [f"{indent}{labels[row.id]}" for row in rows]
-        for start in range(0, len(self._heads), self._heads_per_table):
+        cells = [f"{self._indent}{labels[row.id]}" for row in self._rows]
+        for start in range(0, len(self._heads) if cells else 0, self._heads_per_table):
             if start:
                 yield ()
             columns = self._columns(self._heads[start : start + self._heads_per_table])
             yield from table(
-                [Column(title="benchmark", cells=cells), *columns],
+                [Column(title="benchmark", cells=cells), *columns.values()],
                 self._glyphs,
                 nothing=self._glyphs.nothing,
-                groups=() if self._layout.metrics else [row.metric for row in rows],
+                groups=[row.metric for row in self._rows] if self._indent else (),
             )
 
-    def _columns(self, heads: Sequence[int]) -> list[Column]:
-        """The columns that are not empty, without that of the names."""
-        rows = self._rows
-        columns = [
-            column("metric", [row.metric for row in rows]),
-            column("base", [self._base(row) for row in rows], numeric=True),
-        ][not self._layout.metrics :]
+    def _columns(self, heads: Sequence[int]) -> dict[str, Column]:
+        """The columns that are neither empty nor left out, without that of the names."""
+        bases = [row.base for row in self._rows]
+        base_texts = [number(c.base, c.unit, self._glyphs) if c else "" for c in bases]
+        columns = {
+            "metric": column("metric", [row.metric for row in self._rows]),
+            "base": column("base", base_texts, numeric=True),
+        }
+        of_head = self._of_only_head if len(self._heads) == 1 else self._of_one_head
         for head in heads:
-            cells = [row.cells[head] for row in rows]
-            if len(self._heads) == 1:
-                columns += self._single(cells)
-            else:
-                columns += self._one_of_several(self._head_labels[head], cells)
-        return [each for each in columns if any(each.cells)]
+            columns |= of_head(head, [row.cells[head] for row in self._rows])
+        return {
+            name: each
+            for name, each in columns.items()
+            if any(each.cells) and name not in self._left_out
+        }
 
-    def _single(self, cells: Sequence[VerdictPart | None]) -> Iterator[Column]:
-        colours = _colours(cells)
-        yield column("head", [self._value(cell) for cell in cells], numeric=True)
-        yield replace(
-            column("change", [change_text(cell) if cell else "" for cell in cells], numeric=True),
-            markup=colours,
-        )
-        if self._layout.interval:
-            intervals = [interval_text(cell) if cell else "" for cell in cells]
-            yield column("interval", intervals, numeric=True)
-        if self._layout.launches:
-            launches = [getattr(cell, "launches", 0) for cell in cells]
-            texts = (
-                [str(number or "") for number in launches] if max(launches, default=0) > 1 else []
-            )
-            yield column("launches", texts, numeric=True)
-        verdicts = [self._verdict(cell, words=self._layout.words) for cell in cells]
-        yield Column(title="verdict" * self._layout.words, cells=verdicts, markup=colours)
+    def _of_only_head(self, _: int, cells: Sequence[VerdictPart | None]) -> dict[str, Column]:
+        launches = [getattr(cell, "launches", 0) for cell in cells]
+        launch_texts = [str(n or "") * (max(launches) > 1) for n in launches]
+        changes = [change_text(cell) if cell else "" for cell in cells]
+        marks = [mark(cell.kind, self._glyphs) if cell else "" for cell in cells]
+        words = [kind_text(cell.kind) if cell else "" for cell in cells]
+        verdicts = [f"{sign} {word}".strip() for sign, word in zip(marks, words, strict=True)]
+        intervals = [interval_text(cell) if cell else "" for cell in cells]
+        columns = {
+            "head": column("head", [self._value(cell) for cell in cells], numeric=True),
+            "change": self._coloured("change", changes, cells, numeric=True),
+            "interval": column("interval", intervals, numeric=True),
+            "launches": column("launches", launch_texts, numeric=True),
+            "verdict": self._coloured("verdict", verdicts, cells),
+        }
+        if "verdict" in self._left_out:
+            columns["mark"] = self._coloured("", marks, cells)
+        return columns
 
-    def _one_of_several(self, label: str, cells: Sequence[VerdictPart | None]) -> Iterator[Column]:
-        if self._layout.values:
-            yield column(label, [self._value(cell) for cell in cells], numeric=True)
-        changes = [self._marked_change(cell, with_word=not self._layout.values) for cell in cells]
-        title = "change" if self._layout.values else label
-        yield Column(title=title, cells=changes, numeric=True, markup=_colours(cells))
+    def _of_one_head(self, head: int, cells: Sequence[VerdictPart | None]) -> dict[str, Column]:
+        label = head_labels(len(self._heads))[head]
+        changes = [
+            f"{change_text(cell)} {mark(cell.kind, self._glyphs)}".strip() if cell else ""
+            for cell in cells
+        ]
+        return {
+            label: column(label, [self._value(cell) for cell in cells], numeric=True),
+            f"change of {label}": self._coloured("change", changes, cells, numeric=True),
+        }
 
-    def _base(self, row: Row) -> str:
-        cell = row.base
-        return number(cell.base, cell.unit, self._glyphs) if cell else ""
+    def _coloured(
+        self,
+        title: str,
+        texts: Sequence[str],
+        cells: Sequence[VerdictPart | None],
+        *,
+        numeric: bool = False,
+    ) -> Column:
+        colours = [colour(cell) if cell else PLAIN for cell in cells]
+        return Column(title=title, cells=texts, numeric=numeric, markup=colours)
 
     def _value(self, cell: VerdictPart | None) -> str:
         """The head's value, or why there is none."""
         if cell is None:
             return ""
-        return kind_text(cell.kind) if cell.head is None else self._number(cell)
-
-    def _number(self, cell: VerdictPart) -> str:
-        return number(cell.head, cell.unit, self._glyphs)
-
-    def _verdict(self, cell: VerdictPart | None, *, words: bool) -> str:
-        if cell is None:
-            return ""
-        sign = mark(cell.kind, self._glyphs)
-        return f"{sign} {kind_text(cell.kind)}".strip() if words else sign
-
-    def _marked_change(self, cell: VerdictPart | None, *, with_word: bool) -> str:
-        if cell is None:
-            return ""
-        word = kind_text(cell.kind) if with_word and cell.head is None else ""
-        return f"{change_text(cell) or word} {mark(cell.kind, self._glyphs)}".strip()
-
-
-def _colours(cells: Sequence[VerdictPart | None]) -> list[Markup]:
-    return [PLAIN if cell is None else colour(cell) for cell in cells]
+        return (
+            kind_text(cell.kind)
+            if cell.head is None
+            else number(cell.head, cell.unit, self._glyphs)
+        )
 
 
 def _sides(comparisons: Sequence[Comparison], width: int) -> Iterator[Line]:
@@ -315,7 +248,7 @@ def _notes(
     for note, heads in _by_text(texts).items():
         prefix = heads_text(heads, len(comparisons))
         text = ": ".join(filter(None, (prefix, reworded(note, glyphs))))
-        yield from marked(_wrapped(text, width), DOUBTFUL)
+        yield from marked(_wrapped(text, width), CAUTION)
 
 
 def _environment(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) -> Iterator[Line]:

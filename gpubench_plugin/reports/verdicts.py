@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Final
 
-from gpubench_plugin.core.quantities import quantity
+from gpubench_plugin.core.format import change_percentage, quantity
 from gpubench_plugin.core.records import FactDifference, Verdict, VerdictKind, VerdictPart
-from gpubench_plugin.core.words import change_percentage
-from gpubench_plugin.reports.markup import BAD, DOUBTFUL, GOOD, PLAIN, Markup
+from gpubench_plugin.reports.markup import BAD, CAUTION, GOOD, PLAIN, Markup
 from gpubench_plugin.reports.text import UNICODE, Glyphs
 
+# Verdict kinds, most important first.
 ORDER: Final[tuple[VerdictKind, ...]] = (
     "regressed",
     "errored",
@@ -25,15 +25,13 @@ ORDER: Final[tuple[VerdictKind, ...]] = (
     "incomparable",
     "not_measured",
 )
-"""Verdict kinds, most important first."""
-
+# Any other verdict is doubtful.
 _COLOURS: Final[Mapping[VerdictKind, Markup]] = {
     "regressed": BAD,
     "errored": BAD,
     "improved": GOOD,
     "unchanged": PLAIN,
 }
-"""Any other verdict is doubtful."""
 
 
 def headline(
@@ -71,7 +69,7 @@ def mark(kind: VerdictKind, glyphs: Glyphs = UNICODE) -> str:
 
 def colour(verdict: VerdictPart) -> Markup:
     """The colour of a verdict."""
-    return _COLOURS.get(verdict.kind, DOUBTFUL)
+    return _COLOURS.get(verdict.kind, CAUTION)
 
 
 def overall_colour(verdicts: Iterable[VerdictPart]) -> Markup:
@@ -79,7 +77,7 @@ def overall_colour(verdicts: Iterable[VerdictPart]) -> Markup:
     kinds = {verdict.kind for verdict in verdicts}
     if kinds & {"regressed", "errored"}:
         return BAD
-    return GOOD if kinds and kinds <= {"improved", "unchanged"} else DOUBTFUL
+    return GOOD if kinds and kinds <= {"improved", "unchanged"} else CAUTION
 
 
 def worst_first(verdicts: Iterable[Verdict]) -> list[Verdict]:
@@ -105,36 +103,29 @@ def number(value: float | None, unit: str, glyphs: Glyphs = UNICODE) -> str:
 
 def change_text(verdict: VerdictPart) -> str:
     """Change from base to head, head/base − 1: ``+4.12%``; empty without one."""
-    return signed(_head_over_base(verdict, verdict.effect))
+    effect = verdict.effect
+    return signed(-effect if effect is not None and verdict.better == "higher" else effect)
 
 
 def interval_text(verdict: VerdictPart) -> str:
     """Interval of the change: ``[+3.20%, +5.04%]``; empty without one."""
     if verdict.interval is None:
         return ""
-    low, high = (_head_over_base(verdict, end) for end in verdict.interval)
+    low, high = verdict.interval
     if verdict.better == "higher":
-        low, high = high, low
+        low, high = -high, -low
     return f"[{signed(low)}, {signed(high)}]"
-
-
-def _head_over_base(verdict: VerdictPart, effect: float | None) -> float | None:
-    """The change of an effect, which is positive where the head is worse."""
-    return -effect if effect is not None and verdict.better == "higher" else effect
 
 
 def signed(fraction: float | None) -> str:
     """Fraction in percent with sign: ``+4.12%``, ``-38.2%``, ``+193%``; empty without one."""
-    if fraction is None:
-        return ""
-    return change_percentage(fraction, 3, with_sign=True)
+    return "" if fraction is None else change_percentage(fraction, 3, with_sign=True)
 
 
 def difference_text(difference: FactDifference, glyphs: Glyphs = UNICODE) -> str:
     """``torch.version: "2.12.0" → "2.13.0"``."""
-    base_text, head_text = _fact(difference.base), _fact(difference.head)
-    return f"{difference.key}: {base_text} {glyphs.to} {head_text}"
-
-
-def _fact(value: Any) -> str:
-    return "absent" if value is None else json.dumps(value, default=str, ensure_ascii=False)
+    base, head = (
+        "absent" if fact is None else json.dumps(fact, default=str, ensure_ascii=False)
+        for fact in (difference.base, difference.head)
+    )
+    return f"{difference.key}: {base} {glyphs.to} {head}"

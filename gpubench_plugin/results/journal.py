@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 from gpubench_plugin.core.errors import BrokenFile, ResultsError
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment import files, json_files, stored
-from gpubench_plugin.environment.locks import KernelLock
+from gpubench_plugin.environment.files import KernelLock
 
 FORMAT: Final = stored.Format(kind="journal line", newest=1)
 
@@ -206,16 +206,10 @@ def _events(path: Path, lines: Iterable[bytes], *, start: int = 1) -> list[Json]
     """Events of the `lines` from number `start` on, without blank ones; raises BrokenFile."""
     numbered_lines = enumerate(lines, start=start)
     return [
-        _event(line, f"{path}, line {number}") for number, line in numbered_lines if line.strip()
+        FORMAT.parse(line, f"{path}, line {number}")
+        for number, line in numbered_lines
+        if line.strip()
     ]
-
-
-def _event(line: bytes, label: str) -> Json:
-    try:
-        event = json_files.parse(line, "it")
-    except BrokenFile as error:
-        raise BrokenFile(f"{label}: invalid journal line: {error}") from None
-    return FORMAT.check(event, label)
 
 
 def _lock(path: Path, file: KernelLock) -> None:

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from gpubench_plugin.core.errors import Misuse, Unsupported, UsageProblem, error_text, with_causes
+from gpubench_plugin.core.format import byte_size
 from gpubench_plugin.core.records import Outcome
-from gpubench_plugin.core.words import byte_size
 from gpubench_plugin.environment.device_errors import (
     failed_allocation,
     failures_as_warnings,

@@ -295,22 +295,14 @@ def hide_table(config: pytest.Config, own_ids: Collection[str]) -> None:
 
 
 def _asks_for_table(config: pytest.Config) -> bool:
-    """Whether a display option is given, with its default, too, or set by a conftest."""
+    """Whether a display option is given, with its default, too."""
     given_words = [
         *map(str, config.invocation_params.args),
         *map(str, config.getini("addopts")),
         *os.environ.get("PYTEST_ADDOPTS", "").split(),
     ]
     given_names = {word.partition("=")[0] for word in given_words}
-    if any(f"--benchmark-{option}" in given_names for option in _DISPLAY_OPTIONS):
-        return True
-    defaults = {"sort": "min", "group_by": "group"}
-    options = (option.replace("-", "_") for option in _DISPLAY_OPTIONS if option != "name")
-    return any(
-        value and value != defaults.get(option)
-        for option in options
-        for value in [config.getoption(f"benchmark_{option}", None)]
-    )
+    return any(f"--benchmark-{option}" in given_names for option in _DISPLAY_OPTIONS)
 
 
 def add_metrics(output_json: Json, measurements: Mapping[str, Measurement]) -> None:

@@ -32,8 +32,8 @@ from gpubench_plugin.core.records import (
     Samples,
 )
 from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.environment.files import KernelLock
 from gpubench_plugin.environment.fingerprints import flat, informative_facts, machine_facts
-from gpubench_plugin.environment.locks import KernelLock
 from gpubench_plugin.results import journal
 from gpubench_plugin.results.curves import benchmark_events
 from gpubench_plugin.results.journal import Journal
@@ -176,11 +176,11 @@ class StoredRun:
     @cached_property
     def configurations(self) -> dict[str, Json]:
         """Resolved configurations by node id, in run order."""
-        from gpubench_plugin.config import resolved_file
+        from gpubench_plugin.config.yaml_reader import read_resolved
 
         path = self.directory.config_resolved
         try:
-            return resolved_file.read(path)
+            return read_resolved(path)
         except FileNotFoundError as error:
             raise ResultsError(f"cannot read {path}: {error.strerror}") from error
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.records import Json
-from gpubench_plugin.core.words import listed
 from gpubench_plugin.environment import code
 from gpubench_plugin.environment.fingerprints import (
     ABSENT,

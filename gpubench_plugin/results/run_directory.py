@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
+from gpubench_plugin.core.format import counted, listed
 from gpubench_plugin.core.records import LAST
-from gpubench_plugin.core.words import counted, listed
 
 LONGEST: Final = 80
 """Characters in an experiment or tag, so that a run id fits into the 255 bytes of a file name."""
@@ -97,18 +97,13 @@ class RunDirectory:
 
     @classmethod
     def create(cls, results_dir: Path, experiment: str, run_id: str) -> RunDirectory:
-        """Create the folder; raises UsageProblem, leaving nothing behind."""
+        """Create the folder; raises UsageProblem."""
         path_component("--experiment", experiment)
         results = Path(os.path.realpath(results_dir))
         run = cls(path=results / experiment / path_component("run id", run_id))
-        new_folders: list[Path] = []
         try:
-            new_folders += [p for p in (run.path, *run.path.parents) if not p.exists()]
             run.path.mkdir(parents=True)
         except OSError as error:
-            for folder in new_folders:  # the innermost first
-                with suppress(OSError):
-                    folder.rmdir()
             raise _not_writable(results, run.path, error) from error
         return run
 

@@ -12,7 +12,7 @@ from typing import ClassVar, Final, Literal
 
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment import files, json_files, stored
-from gpubench_plugin.environment.locks import locked
+from gpubench_plugin.environment.files import locked
 from gpubench_plugin.results.run_directory import RunDirectory, path_component
 
 FILE: Final = "tags.json"

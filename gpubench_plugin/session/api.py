@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
-import threading
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import fields
 from html import escape
-from io import StringIO
 from pathlib import Path
-from typing import IO, Final, TextIO
+from typing import Final
 
 from gpubench_plugin.config.options import RUN_FILE
 from gpubench_plugin.config.settings import FLAGS
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem, invalid_choice
 from gpubench_plugin.core.records import RunRecord
+from gpubench_plugin.environment.child_process import last_lines, running
 
 Flag = str | int | bool | os.PathLike[str] | Iterable[str | int | os.PathLike[str]] | None
 
@@ -28,14 +24,9 @@ _USAGE: Final = 4
 _RAN: Final = (0, 5)
 """Exit codes of pytest that ran its tests or collected none; a benchmark would have left a run."""
 _GRACE_S: Final = 20.0
-"""Long enough for pytest to write its results after a signal; not measured."""
-
-_DRAIN_S: Final = 1.0
-"""Time to drain the output of an ended pytest: its children may hold the pipe. Not measured."""
-
+"""Long enough for pytest to write its results after a signal."""
 _NOTEBOOK_WIDTH: Final = 120
-"""Columns of a cell's output on a common screen; not measured."""
-
+"""Columns of a cell's output on a common screen."""
 _MAX_LINES: Final = 200
 """Last lines of output, for the message of an error."""
 
@@ -107,8 +98,8 @@ def run(
         *options,
     ]
     with tempfile.TemporaryDirectory(prefix="gpubench-run-") as folder:
-        run_file = Path(folder) / "run"
-        code, out, errors = _pytest(arguments, working_dir, run_file, quiet=quiet)
+        code, out, errors = _pytest(arguments, working_dir, Path(folder), quiet=quiet)
+        run_file = Path(folder, "run")
         directory = run_file.read_text(encoding="utf-8") if run_file.exists() else None
     if directory is None:
         raise _not_run_error(code, out, errors)
@@ -180,67 +171,31 @@ def _yaml_value(key: str, value: object) -> str:
 
 
 def _pytest(
-    arguments: Sequence[str], cwd: Path, run_file: Path, *, quiet: bool
+    arguments: Sequence[str], cwd: Path, folder: Path, *, quiet: bool
 ) -> tuple[int, str, str]:
-    """Run pytest and return its exit code and the tails of its stderr and, if `quiet`, stdout."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *arguments],
-        cwd=cwd,
-        env={**os.environ, RUN_FILE: str(run_file)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE if quiet else None,
-        stderr=subprocess.PIPE,
-        text=True,
-        errors="backslashreplace",
-    )
-    stdout = _StreamTail(process.stdout or StringIO())
-    stderr = _StreamTail(process.stderr or StringIO(), None if quiet else sys.stderr)
-    try:
-        process.wait()
-    except BaseException as error:
-        # The terminal sends Ctrl-C to pytest as well.
-        _terminate(process, already_interrupted=isinstance(error, KeyboardInterrupt))
-        raise
-    return process.returncode, stdout.text(), stderr.text()
+    """Run pytest and return its exit code and the tails of its output if `quiet`, and errors.
 
-
-def _terminate(process: subprocess.Popen[str], *, already_interrupted: bool) -> None:
-    """Let pytest write its results and exit; kill it after twice the grace period."""
-    try:
-        if already_interrupted:
-            with suppress(subprocess.TimeoutExpired):
-                process.wait(_GRACE_S)
-        process.terminate()  # no-op if it has ended
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(_GRACE_S)
-    finally:
-        process.kill()
-        process.wait()
-
-
-class _StreamTail:
-    """Drains a stream in a thread, echoes it, and keeps its last lines."""
-
-    def __init__(self, stream: IO[str], echo_to: TextIO | None = None):
-        self._stream = stream
-        self._echo_to = echo_to
-        self._lines: deque[str] = deque(maxlen=_MAX_LINES)
-        self._thread = threading.Thread(target=self._read, daemon=True)
-        self._thread.start()
-
-    def text(self) -> str:
-        """Last lines of the stream."""
-        self._thread.join(_DRAIN_S)
-        return "".join(self._lines.copy())
-
-    def _read(self) -> None:
-        with self._stream:
-            for line in self._stream:
-                self._lines.append(line)
-                if self._echo_to is not None:
-                    with suppress(OSError, ValueError):  # the terminal may be gone
-                        self._echo_to.write(line)
-                        self._echo_to.flush()
+    `folder` receives both, and the path of the run in the file ``run``.
+    """
+    out, errors = folder / "out", folder / "errors"
+    with (
+        out.open("wb") as stdout,
+        errors.open("wb") as stderr,
+        running(
+            [sys.executable, "-m", "pytest", *arguments],
+            grace_s=_GRACE_S,
+            cwd=cwd,
+            environ={**os.environ, RUN_FILE: str(folder / "run")},
+            stdout=stdout if quiet else None,
+            stderr=stderr,
+        ) as child,
+    ):
+        code = child.wait()
+    assert code is not None  # it was waited for without a limit
+    if not quiet:
+        sys.stderr.write(errors.read_text(errors="backslashreplace"))
+    output, error_output = ("\n".join(last_lines(file, _MAX_LINES)) for file in (out, errors))
+    return code, output, error_output
 
 
 def _not_run_error(code: int, stdout: str, stderr: str) -> GpubenchError:

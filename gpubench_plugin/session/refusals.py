@@ -6,15 +6,15 @@ import shlex
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.core.words import counted
+from gpubench_plugin.core.format import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
+    from collections.abc import Iterable
 
     import pytest
 
 _SHOWN: Final = 4
-"""Reasons in a message: different ones are few, whatever the number of benchmarks."""
+"""Reasons, or tests to deselect, in a message."""
 
 
 class Refusals:
@@ -41,27 +41,10 @@ class Refusals:
             lines.append(f"and {counted(rest, 'more reason')}")
         refused = [node_id for ids in self._ids.values() for node_id in ids]
         others = {item.nodeid for item in items} - {*refused}
-        if others and not any(map(_is_of_option, self._ids)):
-            lines.append(f"to run the others, add {_way_out(refused, others)}")
+        if others and len(refused) <= _SHOWN and not any(map(_is_of_option, self._ids)):
+            options = (f"--deselect={shlex.quote(node_id)}" for node_id in refused)
+            lines.append(f"to run the others, add {' '.join(options)}")
         raise UsageProblem("\n".join(lines))
-
-
-def _way_out(refused: Sequence[str], others: Collection[str]) -> str:
-    """Options with which pytest leaves the `refused` tests out: each, or if many by beginnings."""
-    if len(refused) > _SHOWN:
-        refused = [*dict.fromkeys(_beginning(node_id, others) for node_id in refused)]
-    return " ".join(f"--deselect={shlex.quote(node_id)}" for node_id in refused)
-
-
-def _beginning(node_id: str, others: Collection[str]) -> str:
-    """The test's file, else its function, else its id: the first that is no beginning of `others`.
-
-    pytest deselects by beginnings.
-    """
-    for beginning in (node_id.partition("::")[0], node_id.partition("[")[0]):
-        if not any(other.startswith(beginning) for other in others):
-            return beginning
-    return node_id
 
 
 def _is_of_option(reason: str) -> bool:

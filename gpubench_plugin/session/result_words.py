@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpubench_plugin.launchers import report_payload
+from gpubench_plugin.reports.columns import result_line
 from gpubench_plugin.reports.text import glyphs_for
-from gpubench_plugin.reports.verbose_line import result_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection

@@ -57,7 +57,7 @@ def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
 
 
 def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> RunToWrite:
-    from gpubench_plugin.config.resolved_file import to_yaml
+    from gpubench_plugin.config.yaml_reader import to_yaml
 
     environment = _environment(config, cases)  # first, since a hook may fail
     run_id = new_run_id(settings.tag, datetime.now(UTC))
@@ -146,12 +146,6 @@ def _require_writable_json(config: pytest.Config) -> None:
     if path_text is None:
         return
     file = Path(path_text).absolute()
-    reasons = {
-        "this is a folder; give a file name": file.is_dir(),
-        "the file is not writable": file.exists() and not os.access(file, os.W_OK),
-        f"the folder {file.parent} does not exist": not file.parent.is_dir(),
-        f"the folder {file.parent} is not writable": not os.access(file.parent, os.W_OK),
-    }
-    for reason, is_true in reasons.items():
-        if is_true:
-            raise UsageProblem(f"--benchmark-json={path_text}: {reason}")
+    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+        allowed = "allowed: a writable file, not a folder, in a folder that exists"
+        raise UsageProblem(f"--benchmark-json={path_text}: not writable; {allowed}")

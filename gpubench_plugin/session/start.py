@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.bench.adoption.adopter import AdoptionPlugin
+from gpubench_plugin.bench.adoption import AdoptionPlugin
 from gpubench_plugin.bench.refusals import refusal
 from gpubench_plugin.config.parametrization import fixture_names, is_adopted
 from gpubench_plugin.config.resolve_case import CaseFactory, check_marks
@@ -65,7 +65,13 @@ def start_session(
     config, manager = session.config, session.config.pluginmanager
     if not manager.hasplugin("benchmark"):
         raise UsageProblem("-p no:benchmark: gpubench requires pytest-benchmark; remove the option")
-    _check_marks(items)
+    refusals = Refusals()
+    for item in items:
+        try:
+            check_marks([item])
+        except UsageProblem as error:
+            refusals.add(item, str(error))
+    refusals.raise_any(items)
     world = context_of(config).ranks.world
     gang_rank: GangRank | None = manager.get_plugin(LAUNCHER)
     # Every process runs an adopted test as an ordinary one, and one of them records it.
@@ -145,20 +151,6 @@ def _refuse_flags_of_gangs(context: RunContext) -> None:
                 f"started {size} (WORLD_SIZE={size}); omit the option, or run pytest without "
                 "torchrun"
             )
-
-
-def _check_marks(items: Sequence[pytest.Item]) -> None:
-    try:
-        check_marks(items)  # all at once, as most sessions have no bad mark
-    except UsageProblem:
-        refusals = Refusals()
-        for item in items:
-            try:
-                check_marks([item])
-            except UsageProblem as error:
-                refusals.add(item, str(error))
-        refusals.raise_any(items)
-        raise
 
 
 def _resolve_cases(

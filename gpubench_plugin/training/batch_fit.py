@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 LARGEST: Final = 2**16
 """Largest batch that is tried. A model of which so many samples fit is bound by other things than
-memory, and larger batches would only take longer to try. Not measured."""
+memory, and larger batches would only take longer to try."""
 
 RESERVE_BYTES: Final = 128 * 2**20
 """Kept free on the device by every trial, for what a measurement takes beside its steps: probes,
-workspaces of libraries, fragments of the allocator. Not measured."""
+workspaces of libraries, fragments of the allocator."""
 
 Bound = Literal["memory", "data", "largest"]
 

@@ -15,7 +15,9 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
 from gpubench_plugin.core.records import Check
+from gpubench_plugin.precision._nested import map_tensors, tensors_in
 from gpubench_plugin.training.data.base import NO_EPOCHS
+from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,12 +31,11 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.optimization import Optimization
     from gpubench_plugin.workloads.base import Batch
 
-
 LossFunction = Callable[["nn.Module", "Batch"], Tensor]
 
 DEFAULT_STEPS: Final = 20
 """Steps of the untimed check where ``training.steps`` is null: enough for the loss on one batch to
-fall, few enough to go untimed; not measured."""
+fall, few enough to go untimed."""
 
 
 def refuse_autocast(device: torch.device) -> None:
@@ -57,7 +58,7 @@ class RecordFacts:
         self._facts = facts
 
     def prepare(self, log: Log) -> Check:
-        """The facts."""
+        """Return the facts as the record's; nothing is checked."""
         return Check(correctness=self._facts)
 
 
@@ -261,3 +262,59 @@ class StepRecorder:
     @property
     def _is_active(self) -> bool:
         return len(self.steps) < self.count
+
+
+_ROUNDING: Final = 1e-3
+"""Largest relative error of a sum over parts in fp32; the mean of these parts differs by 44%."""
+
+
+def refuse_sum(
+    loss_of: LossFunction, module: nn.Module, batch: Batch, agreement: RankAgreement
+) -> None:
+    """Refuse a loss that adds up samples on ranks whose average makes its gradients too small.
+
+    Every rank must call it.
+
+    Raises:
+        CorrectnessError: on all ranks.
+    """
+    (share,) = agreement.mean([float(adds_up_samples(loss_of, module, batch))])
+    if share:
+        raise CorrectnessError(
+            "the loss of a batch is the sum of those of its samples, but "
+            f"{agreement.world_size} ranks average their gradients; let it be a mean over the "
+            "samples (reduction='mean')"
+        )
+
+
+def adds_up_samples(loss_of: LossFunction, module: nn.Module, batch: Batch) -> bool:
+    """Whether the loss of `batch` is the sum of those of a third and the rest, and not their mean.
+
+    In eval mode and without gradients; random numbers are left as they were. False where the batch
+    cannot be split along its first dimension, or its parts have no loss.
+    """
+    samples = next((tensor.shape[0] for tensor in tensors_in(batch) if tensor.ndim), 0)
+    third = samples // 3
+    if not third:
+        return False
+
+    def loss(start: int, stop: int) -> float:
+        def part(tensor: Tensor) -> Tensor:
+            return tensor[start:stop] if tensor.ndim and len(tensor) == samples else tensor
+
+        return float(loss_of(module, map_tensors(part, batch)))
+
+    device = next(tensor.device for tensor in tensors_in(batch))
+    was_training, random_state = module.training, RandomState.capture(device)
+    module.eval()
+    try:
+        with torch.no_grad():
+            whole, first, rest = loss(0, samples), loss(0, third), loss(third, samples)
+    except Exception:  # whatever a model of the user's raises on a part of a batch
+        return False
+    finally:
+        module.train(was_training)
+        random_state.restore(device)
+    mean = (third * first + (samples - third) * rest) / samples
+    allowed = _ROUNDING * abs(whole)
+    return abs(first + rest - whole) <= allowed < abs(mean - whole)

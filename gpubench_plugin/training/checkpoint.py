@@ -8,39 +8,40 @@ always complete.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field
+from hashlib import file_digest
+from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final
-from zipfile import ZIP_STORED, ZipFile
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 import torch
+from torch import Tensor
 
-from gpubench_plugin.core.errors import GpubenchError, ResultsError, Unsupported, UsageProblem
+from gpubench_plugin.core.errors import (
+    BrokenFile,
+    GpubenchError,
+    ResultsError,
+    Unsupported,
+    UsageProblem,
+)
 from gpubench_plugin.core.events import CheckpointEvent, ResumedEvent
+from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.records import Check
+from gpubench_plugin.environment import files, json_files, stored
 from gpubench_plugin.environment.device_errors import is_device_failure
 from gpubench_plugin.ranks.process_group import RankAgreement
-from gpubench_plugin.training.manifest import (
-    Manifest,
-    differences,
-    layouts_of,
-    refuse_mismatch,
-    sha256_of,
-    write_atomically,
-)
 from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Callable
 
     from gpubench_plugin.core.records import Json
     from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.training.trainer import Trainer
 
     Gather = Callable[[str, Json], "list[Json] | None"]
-
 
 LATEST: Final = "latest.json"
 BEST: Final = "best.json"
@@ -80,21 +81,20 @@ class Checkpoints:
             ResultsError: it could not be written, on all ranks; earlier checkpoints are intact.
         """
         states = self.gather("random states", asdict(RandomState.capture(self.device)))
-        manifest_path: Path | None = None
-        write_error: Exception | None = None
+        path: Path | None = None
+        failure: Exception | None = None
         if states is not None and self.folder is not None:
             state = {**training.state_dict(), "random": states}
             try:
                 manifest = self._write(self.folder, state, training.total_steps, metrics)
-                manifest_path = self._publish(self.folder, manifest, is_best, best_metric)
+                if is_best is None:
+                    is_best = _is_best(self.folder / BEST, metrics, best_metric)
+                path = _publish(self.folder, manifest, is_best=is_best)
             except (GpubenchError, Unsupported) as error:
-                write_error = error
-        (failed_share,) = self.agreement.mean([float(write_error is not None)])
-        if write_error is not None:
-            raise write_error
-        if failed_share:
-            raise ResultsError("rank zero could not write its checkpoint")
-        return manifest_path
+                failure = error
+        elsewhere = ResultsError("rank zero could not write its checkpoint")
+        _raise_on_all_ranks(self.agreement, failure, elsewhere)
+        return path
 
     def load(self, path: Path, training: Trainer, *, rank: int = 0) -> Manifest:
         """Resume `training` from the manifest or folder at `path`, with random states of `rank`.
@@ -106,16 +106,21 @@ class Checkpoints:
         """
         path = path / LATEST if path.is_dir() else path
         manifest = Manifest.read(path)
-        current_state = training.state_dict()
-        refuse_mismatch(path, _settings_differences(manifest.settings, self.settings))
-        model = {k: facts for k, facts in manifest.tensors.items() if k.startswith("model.")}
-        refuse_mismatch(path, differences(model, layouts_of(current_state["model"], "model")))
+        saved = manifest.settings
+        refuse_mismatch(
+            path,
+            [
+                f"{key} is {saved.get(key)!r} in the checkpoint, but {value!r} here"
+                for key, value in self.settings.items()
+                if saved.get(key) != value
+            ],
+        )
         data = path.with_name(manifest.file)
-        manifest.verify_file(data)
-        state = _read(data)
-        refuse_mismatch(data, differences(manifest.tensors, layouts_of(state)))
+        current = layouts_of(training.state_dict()["model"], "model")
         with _checkpoint_errors(data):
-            states = list(state.pop("random"))
+            state = _read(data, manifest.sha256)
+            states = state.pop("random")
+            refuse_mismatch(path, differences(layouts_of(state["model"], "model"), current))
             if rank >= len(states):
                 raise UsageProblem(f"{path}: contains random states of only {len(states)} ranks")
             random_state = RandomState(**states[rank])
@@ -126,54 +131,49 @@ class Checkpoints:
     def _write(
         self, folder: Path, state: Mapping[str, Any], step: int, metrics: Mapping[str, float]
     ) -> Manifest:
+        layouts_of(state)  # refuses tensors that could not be compared when it is read
         data = folder / f"step-{step:09d}-{token_hex(4)}.pt"
-        write_atomically(data, lambda file: torch.save(state, file))
+        save_tensors(data, state)
         return Manifest(
             file=data.name,
-            bytes=data.stat().st_size,
-            sha256=sha256_of(data),
+            sha256=_sha256(data),
             step=step,
             metrics=dict(metrics),
             settings=dict(self.settings),
-            tensors=layouts_of(state),
         )
 
-    def _publish(
-        self, folder: Path, manifest: Manifest, is_best: bool | None, best_metric: str
-    ) -> Path:
-        """Publish the checkpoint as latest, and possibly as best, by writing manifests."""
-        latest, best = folder / LATEST, folder / BEST
-        manifest.write(latest)
-        if self._is_best(best, manifest.metrics, best_metric) if is_best is None else is_best:
-            manifest.write(best)
-        self._remove_unreferenced(folder)
-        return latest
 
-    def _is_best(self, best: Path, metrics: Mapping[str, float], best_metric: str) -> bool:
-        try:
-            return metrics[best_metric] < Manifest.read(best).metrics[best_metric]
-        except (GpubenchError, KeyError):  # there is none to be compared with
-            return True
-
-    def _remove_unreferenced(self, folder: Path) -> None:
-        """Remove tensor files that no manifest (or copy of one) references."""
-        referenced = {Manifest.read(m).file for m in (folder / LATEST, folder / BEST) if m.exists()}
-        for copy in folder.glob("*.json"):
-            with suppress(GpubenchError):  # not a manifest
-                referenced.add(Manifest.read(copy).file)
-        for data in folder.iterdir():
-            is_ours = _DATA.fullmatch(data.name) and data.is_file() and not data.is_symlink()
-            if is_ours and data.name not in referenced:
-                with suppress(OSError):  # a leftover file is harmless
-                    data.unlink()
+def _is_best(best: Path, metrics: Mapping[str, float], best_metric: str) -> bool:
+    try:
+        return metrics[best_metric] < Manifest.read(best).metrics[best_metric]
+    except (GpubenchError, KeyError):  # there is none to be compared with
+        return True
 
 
-def _settings_differences(saved: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
-    return [
-        f"{key} is {saved.get(key)!r} in the checkpoint, but {value!r} here"
-        for key, value in current.items()
-        if saved.get(key) != value
-    ]
+def _publish(folder: Path, manifest: Manifest, *, is_best: bool) -> Path:
+    """Publish a checkpoint as the latest, and the best if it is; remove what none references."""
+    for name in (LATEST, BEST) if is_best else (LATEST,):
+        manifest.write(folder / name)
+    referenced = set()
+    for path in folder.glob("*.json"):  # copies included
+        with suppress(UsageProblem):  # not a manifest
+            referenced.add(Manifest.read(path).file)
+    for data in folder.iterdir():
+        if _DATA.fullmatch(data.name) and data.name not in referenced:
+            with suppress(OSError):  # a leftover file is harmless
+                data.unlink()
+    return folder / LATEST
+
+
+def _raise_on_all_ranks(
+    agreement: RankAgreement, failure: Exception | None, elsewhere: Exception
+) -> None:
+    """Raise this rank's `failure`, or `elsewhere` if another rank has one."""
+    (failed_share,) = agreement.mean([float(failure is not None)])
+    if failure is not None:
+        raise failure
+    if failed_share:
+        raise elsewhere
 
 
 @contextmanager
@@ -181,27 +181,34 @@ def _checkpoint_errors(data: Path) -> Iterator[None]:
     """Convert any error from a malformed file to one message; torch's reader checks little."""
     try:
         yield
-    except UsageProblem:
+    except GpubenchError:
         raise
+    except FileNotFoundError:
+        raise UsageProblem(f"{data}: no such file") from None
     except Exception as error:
         if is_device_failure(error):
             raise
-        first_line = str(error).splitlines()[0] if str(error) else ""
-        details = f"{type(error).__name__}: {first_line}" if first_line else type(error).__name__
-        raise UsageProblem(f"{data} is not a checkpoint: {details}") from error
+        first_line = next(iter(str(error).splitlines()), "")
+        raise BrokenFile(
+            f"{data} is not a checkpoint: {type(error).__name__}: {first_line}"
+        ) from error
 
 
-def _read(data: Path) -> dict[str, Any]:
-    """Load the state from a file without executing or decompressing anything."""
-    with _checkpoint_errors(data):
-        with ZipFile(data) as archive:
-            packed = [part for part in archive.infolist() if part.compress_type != ZIP_STORED]
-        if packed:
-            raise UsageProblem(f"{data} is not a checkpoint: {packed[0].filename!r} is compressed")
-        state = torch.load(data, map_location="cpu", weights_only=True)
-    if not isinstance(state, dict):
-        raise UsageProblem(f"{data} is not a checkpoint: it contains a {type(state).__name__}")
+def _read(data: Path, sha256: str) -> dict[str, Any]:
+    """Load the state from a file of that hash, without executing anything."""
+    actual = _sha256(data)
+    if actual != sha256:
+        raise BrokenFile(
+            f"{data} was truncated or modified: its sha256 is {actual} instead of {sha256} "
+            "according to its manifest"
+        )
+    state: dict[str, Any] = torch.load(data, map_location="cpu", weights_only=True)
     return state
+
+
+def _sha256(path: Path) -> str:
+    with files.open_to_read(path) as file:
+        return file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type] # a gap in its stub
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,17 +228,14 @@ class ResumeFromCheckpoint:
             UsageProblem: it is damaged, or does not fit, on this rank or another.
             ResultsError: it cannot be read.
         """
-        load_error: GpubenchError | None = None
+        failure: GpubenchError | None = None
         try:
             manifest = self.checkpoints.load(self.path, self.trainer, rank=self.rank)
         except GpubenchError as error:
-            load_error = error
+            failure = type(error)(f"training.resume: {error}")
         # All ranks or none start training.
-        (failed_share,) = self.agreement.mean([float(load_error is not None)])
-        if load_error is not None:
-            raise type(load_error)(f"training.resume: {load_error}") from load_error
-        if failed_share:
-            raise UsageProblem(f"training.resume: another rank could not load {self.path}")
+        elsewhere = UsageProblem(f"training.resume: another rank could not load {self.path}")
+        _raise_on_all_ranks(self.agreement, failure, elsewhere)
         event = ResumedEvent(step=manifest.step, file=manifest.file, sha256=manifest.sha256)
         log(event.line())
         return Check(correctness={"resumed": asdict(event)})
@@ -266,3 +270,116 @@ class WriteCheckpoint:
         }
         log(CheckpointEvent(**event).line())
         return Check(correctness={"checkpoint": event})
+
+
+FORMAT: Final = stored.Format(kind="checkpoint manifest", newest=2)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """Description of a checkpoint, whose tensors are in `file` in the same folder.
+
+    A resumed training must have the same `settings`. `metrics` are those at optimizer step `step`.
+    """
+
+    schema_version: int = FORMAT.newest
+    file: str = field(metadata={"pattern": r"^\w[\w.-]*$"})
+    sha256: str
+    step: int
+    metrics: Mapping[str, float]
+    settings: Mapping[str, str]
+    torch: str = field(default_factory=lambda: str(torch.__version__))
+
+    def write(self, path: Path) -> None:
+        """Write the manifest durably; raises ResultsError."""
+        json_files.write_json(path, stored.dump(self))
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read the manifest at `path`.
+
+        Raises:
+            UsageProblem: it is missing, malformed, or of another version.
+            ResultsError: it cannot be read.
+        """
+        return stored.restore(cls, FORMAT.load(path), str(path))
+
+
+def save_tensors(path: Path, tensors: object) -> None:
+    """Write nested containers of tensors to `path` by ``torch.save``, durably.
+
+    Raises:
+        ResultsError: it could not be written; an earlier file at `path` is intact.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        files.write(path, lambda file: torch.save(tensors, file))
+    # torch's writer wraps an OSError in a RuntimeError.
+    except (OSError, RuntimeError) as error:
+        raise ResultsError(f"cannot write {path}: {error}") from error
+
+
+class TensorLayout(NamedTuple):
+    """Memory layout of a tensor; `stride` counts elements."""
+
+    dtype: str
+    shape: list[int]
+    stride: list[int]
+
+
+Layouts = Mapping[str, TensorLayout]
+
+
+def layouts_of(tree: object, prefix: str = "") -> dict[str, TensorLayout]:
+    """Layouts of all tensors in nested containers, by dotted path.
+
+    Raises:
+        Unsupported: a tensor has no strides.
+    """
+    layouts = {}
+    for path, tensor in _tensors(tree, prefix):
+        if tensor.layout is not torch.strided:
+            raise Unsupported(f"checkpoints support only strided tensors, not {tensor.layout}")
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        layouts[path] = TensorLayout(dtype, list(tensor.shape), list(tensor.stride()))
+    return layouts
+
+
+def _tensors(tree: object, prefix: str) -> Iterator[tuple[str, Tensor]]:
+    if isinstance(tree, Tensor):
+        yield prefix, tree
+    elif isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from _tensors(value, f"{prefix}.{key}" if prefix else str(key))
+    elif isinstance(tree, list | tuple):
+        yield from _tensors(dict(enumerate(tree)), prefix)
+
+
+def differences(saved: Layouts, current: Layouts) -> list[str]:
+    """Differences, one line each, sorted by name."""
+    lines = []
+    for name in sorted({*saved, *current}):
+        if name not in saved:
+            lines.append(f"{name} is missing from the checkpoint")
+        elif name not in current:
+            lines.append(f"{name} is unexpected: no such tensor here")
+        elif saved[name] != current[name]:
+            lines.append(f"{name} has {_first_difference(saved[name], current[name])}")
+    return lines
+
+
+def _first_difference(saved: TensorLayout, current: TensorLayout) -> str:
+    """The first only: another shape also has other strides."""
+    values = zip(TensorLayout._fields, saved, current, strict=True)
+    attribute, old, new = next(entry for entry in values if entry[1] != entry[2])
+    return f"{attribute} {old} in the checkpoint, but {new} here"
+
+
+def refuse_mismatch(path: Path, lines: Sequence[str]) -> None:
+    """Refuse a mismatching checkpoint if there are `lines` with differences.
+
+    Raises:
+        UsageProblem: with the first of them.
+    """
+    if lines:
+        raise UsageProblem(f"{path} does not fit: {listed(lines, separator='; ')}")

@@ -24,11 +24,9 @@ from gpubench_plugin.core.errors import (
     MissingPackage,
     ResultsError,
     Unsupported,
-    UsageProblem,
     invalid_choice,
 )
-from gpubench_plugin.training import manifest
-from gpubench_plugin.training.manifest import differences, layouts_of
+from gpubench_plugin.training.checkpoint import differences, layouts_of, save_tensors
 
 Tensors = Mapping[str, "Tensor"]
 
@@ -54,7 +52,7 @@ class TorchSave(CheckpointFormat):
 
     def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
         """Write synchronously."""
-        manifest.write_atomically(path, lambda file: torch.save(dict(tensors), file))
+        save_tensors(path, dict(tensors))
         return lambda: None
 
     def read(self, template: Tensors, path: Path) -> Tensors:
@@ -185,17 +183,7 @@ class CheckpointIO:
         return sum(tensor.nbytes for tensor in self._tensors.values())
 
     def save(self) -> None:
-        """Write, waiting for completion.
-
-        Raises:
-            UsageProblem: something else is there, which would be overwritten.
-        """
-        is_foreign = not self._is_written and os.path.lexists(self._path)
-        # DCP's other ranks may see files of rank zero.
-        if is_foreign and not (dist.is_initialized() and dist.get_rank() > 0):
-            raise UsageProblem(
-                f"{self._path} already exists; use an empty folder for the checkpoint"
-            )
+        """Write, waiting for completion."""
         self._is_written = True
         started = perf_counter()
         wait = self._format.start(self._tensors, self._path)

@@ -7,14 +7,24 @@ Source: https://docs.pytorch.org/docs/stable/user_guide/torch_compiler/torch.com
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any, Final, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import torch
 from torch import Tensor, fx, nn
 
-from gpubench_plugin.core.errors import UsageProblem, invalid_choice
+from gpubench_plugin.core.errors import Unsupported, UsageProblem, invalid_choice
+from gpubench_plugin.workloads.base import Batch, blocks_of
+
+if TYPE_CHECKING:
+    from gpubench_plugin.config.sections import CompileScope, ModelSection
+    from gpubench_plugin.workloads.base import Workload
+
+    Compile = Callable[[nn.Module], nn.Module]
+    LossFunction = Callable[[nn.Module, Batch], Tensor]
 
 NAME: Final = "gpubench-counting"
 """Name for ``model.compile_backend`` and ``torch.compile(backend=…)``."""
@@ -103,3 +113,150 @@ def make_compiler(
         return cast("nn.Module", torch.compile(module, mode=mode, backend=backend, **options))
 
     return compile_module
+
+
+_BLOCK_VARIANTS: Final = 8
+"""Compilations of one block: for training and evaluation, and for the batch sizes that occur. It is
+torch's default for all calls of one function, but blocks of equal class share their function."""
+
+
+class ModelWithLoss(nn.Module):
+    """A model that is one compiled region with the workload's loss.
+
+    Called with a batch it returns the loss; with the model's own arguments the model's output,
+    compiled without a loss. Parameters have the names of a compiled module.
+    """
+
+    def __init__(self, module: nn.Module, workload: Workload[Any], section: ModelSection):
+        super().__init__()
+        mode, backend = section.compile, section.compile_backend
+        self._orig_mod = module
+        # Kept in a tuple, or the module's parameters would be registered once more.
+        self._compiled = (make_compiler(mode=mode, backend=backend)(module),)
+        self._loss: LossFunction = torch.compile(workload.loss, mode=mode, backend=backend)
+        self._captures_graphs = mode in {"reduce-overhead", "max-autotune"}
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """Loss of a :class:`Batch`, or the output of the model for other arguments."""
+        if not (len(args) == 1 and isinstance(args[0], Batch)):
+            return self._compiled[0](*args, **kwargs)
+        loss = self._loss(self._orig_mod, args[0])
+        # A captured graph overwrites its loss in the next call; trainers keep losses for longer.
+        return loss.clone() if self._captures_graphs else loss
+
+
+def loss_function(module: nn.Module, workload: Workload[Any]) -> LossFunction:
+    """Loss of a batch by `module`, perhaps wrapped by DDP: within the region where there is one."""
+    if any(isinstance(part, ModelWithLoss) for part in (module, getattr(module, "module", None))):
+        return _call
+    return workload.loss
+
+
+def _call(module: nn.Module, batch: Batch) -> Tensor:
+    loss: Tensor = module(batch)
+    return loss
+
+
+def model_compiler(
+    workload: Workload[Any], section: ModelSection, *, default_scope: CompileScope
+) -> Compile:
+    """Function that compiles a model in the scope of `section`, by default `default_scope`.
+
+    Without compilation it returns the model. Models without blocks are compiled as a whole unless
+    `section` asks for blocks.
+
+    Raises:
+        UsageProblem: a scope or backend without compilation, an unknown backend, or one without
+            modes.
+    """
+    compile_whole = make_compiler(mode=section.compile, backend=section.compile_backend)
+    scope = section.compile_scope or default_scope
+    if section.compile == "none":
+        _refuse_scope_of_nothing(section)
+        return compile_whole
+    if scope == "blocks":
+        return partial(
+            compile_blocks,
+            section=section,
+            compile_whole=None if section.compile_scope else compile_whole,
+        )
+    if scope == "step":
+        return partial(ModelWithLoss, workload=workload, section=section)
+    return compile_whole
+
+
+def call_compiler(section: ModelSection) -> Callable[[Any], Any] | None:
+    """Function that compiles a call of a model which generates text; None without compilation.
+
+    The call is one region with its choice of a token, whether the scope is the model or the step.
+
+    Raises:
+        Unsupported: the scope is the blocks.
+        UsageProblem: a scope or backend without compilation, an unknown backend, or one without
+            modes.
+    """
+    compile_call: Callable[[Any], Any] = make_compiler(
+        mode=section.compile, backend=section.compile_backend
+    )
+    if section.compile == "none":
+        _refuse_scope_of_nothing(section)
+        return None
+    if section.compile_scope == "blocks":
+        raise Unsupported(
+            "model.compile_scope=blocks: generation compiles each call as one region, since every "
+            "block has a cache of its own; allowed: model, step, null"
+        )
+    return compile_call
+
+
+def compilation_refusal(section: ModelSection) -> str:
+    """Reason why nothing can be compiled as configured in section ``model``; empty if it can."""
+    if section.compile == "none" and section.compile_scope is not None:
+        return (
+            f"model.compile_scope={section.compile_scope}: nothing is compiled with "
+            "model.compile=none; add --model.compile=default, or set null"
+        )
+    return compiler_refusal(section.compile, section.compile_backend)
+
+
+def _refuse_scope_of_nothing(section: ModelSection) -> None:
+    if reason := compilation_refusal(section):
+        raise UsageProblem(reason)
+
+
+def compile_blocks(
+    module: nn.Module, *, section: ModelSection, compile_whole: Compile | None = None
+) -> nn.Module:
+    """Compile each block of `module` by itself, in place; equal blocks share their code.
+
+    Each shape has code of its own: torch would make the second one's dynamic, since blocks of one
+    class are one function to it, and kernels of dynamic shapes are slower. `compile_whole` compiles
+    a model that has no blocks.
+
+    Raises:
+        Unsupported: there are no blocks and no `compile_whole`.
+    """
+    blocks = tuple(blocks_of(module))
+    if not blocks and compile_whole is not None:
+        return compile_whole(module)
+    if not blocks:
+        raise Unsupported(
+            f"model.compile_scope=blocks: {section.name} has no blocks, which are the layers in "
+            "its lists; allowed: model, step, null"
+        )
+    compile_block = make_compiler(
+        mode=section.compile,
+        backend=section.compile_backend,
+        dynamic=False,
+        **_recompile_limit(_BLOCK_VARIANTS * len(blocks)),
+    )
+    for parent, name, block in blocks:
+        parent.register_module(name, compile_block(block))
+    return module
+
+
+def _recompile_limit(limit: int) -> dict[str, int]:
+    """The limit as an argument; without it torch runs further variants of a class eagerly."""
+    # Torch 2.11, which has no such argument, keeps its limit of 8 and warns.
+    known = "recompile_limit" in inspect.signature(torch.compile).parameters
+    return {"recompile_limit": limit} if known else {}

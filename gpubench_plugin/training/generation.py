@@ -13,6 +13,7 @@ from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.training.inference import CASTS_WEIGHTS
 from gpubench_plugin.workloads._language import CachedModel
+from gpubench_plugin.workloads.base import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,13 +29,11 @@ Compile = Callable[[Greedy], Greedy]
 
 TOLERANCE: Final = {"fp64": 1e-4, "fp32": 1e-4, "tf32": 1e-2, "fp16": 2e-2, "bf16": 5e-2}
 """Largest difference of logits with and without a cache, relative to the largest logit: above
-rounding in many layers, far below the error of a wrong cache position; not measured."""
+rounding in many layers, far below the error of a wrong cache position."""
 
 CHECKED_TOKENS: Final = 8
 """Tokens generated to compare logits: enough for the cache to be read at several positions, few
-enough for an uncached pass; not measured."""
-
-_DTYPE: Final = {"fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16}
+enough for an uncached pass."""
 
 
 class Generation:
@@ -75,7 +74,7 @@ class Generation:
         self._workload = workload
         self._precision = precision
         self._device = device
-        dtype = _DTYPE.get(precision.compute_dtype, torch.float32)
+        dtype = DTYPES.get(precision.compute_dtype, torch.float32)
         self._model = self._cached(module, dtype, device)
         generator = torch.Generator(device).manual_seed(seed)
         batch = workload.synthetic_batch(sequences, device=device, generator=generator)

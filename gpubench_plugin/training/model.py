@@ -12,7 +12,7 @@ from torch._subclasses import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
 from gpubench_plugin.core.errors import require_returned
-from gpubench_plugin.training.compile_scope import model_compiler
+from gpubench_plugin.training.compile import model_compiler
 from gpubench_plugin.training.seeding import seeded
 
 if TYPE_CHECKING:

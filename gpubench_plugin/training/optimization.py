@@ -199,7 +199,7 @@ class AppliedUpdateCounter:
         return was_called
 
     def skipped(self, steps: int) -> Tensor:
-        """Of so many `steps` since :meth:`reset` those that were skipped, on the device."""
+        """Number of skipped steps among the last `steps`, as a device tensor."""
         return (self._skipped + (steps - self._calls)).long()
 
     def applied(self) -> int:

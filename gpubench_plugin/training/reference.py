@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain, islice, zip_longest
 from math import hypot, isfinite
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -27,8 +27,8 @@ from gpubench_plugin.environment.device_errors import is_out_of_memory
 from gpubench_plugin.measure.state import release_memory
 from gpubench_plugin.precision._nested import cast_floating
 from gpubench_plugin.training.bands import bands_of, has_batch_norm, well_conditioned_parameters
+from gpubench_plugin.training.check import refuse_sum
 from gpubench_plugin.training.compile import EAGER
-from gpubench_plugin.training.loss_reduction import refuse_sum
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.seeding import RandomState
 
@@ -483,14 +483,9 @@ def compare_steps(losses: StepValues, norms: StepValues, near_loss_norms: StepVa
     Raises:
         CorrectnessError: about the first step that is wrong in any of the three.
     """
-    loss_errors: list[float | None] = []
-    norm_errors: list[float | None] = []
-    near_loss_errors: list[float | None] = []
-    remaining_near_loss_errors = near_loss_norms.errors()
-    for loss_error, norm_error in zip(losses.errors(), norms.errors(), strict=True):
-        loss_errors.append(loss_error)
-        norm_errors.append(norm_error)
-        near_loss_errors.extend(islice(remaining_near_loss_errors, 1))
+    values = (losses, norms, near_loss_norms)
+    rows = zip_longest(*(series.errors() for series in values))  # step by step
+    loss_errors, norm_errors, near_loss_errors = zip(*rows, strict=True)
     loss_error, norm_error = _largest(loss_errors), _largest(norm_errors)
     record = {
         "steps": len(loss_errors),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from base64 import b64decode, b64encode
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
@@ -13,9 +12,10 @@ import numpy as np
 import torch
 
 from gpubench_plugin.core.errors import Unsupported, error_text
+from gpubench_plugin.environment.json_files import jsonable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from torch import Tensor
 
@@ -130,56 +130,31 @@ def _set_device_state(state: Tensor, device: torch.device) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomState:
-    """State of the generators of Python, numpy, torch on the CPU, and the device, as JSON.
+    """State of the generators of Python, numpy, torch on the CPU, and the device, as JSON types.
 
-    Bytes are base64; `device` is None for the CPU.
+    `device` is None for the CPU.
     """
 
-    python: str
+    python: list[Any]
     numpy: Json
-    cpu: str
-    device: str | None
+    cpu: list[int]
+    device: list[int] | None
 
     @classmethod
     def capture(cls, device: torch.device) -> Self:
         """Capture the current states; synchronizes."""
-        version, state_words, gauss = random.getstate()
-        legacy: dict[str, Any] = np.random.get_state(legacy=False)
-        device_state = None
-        if device.type != "cpu":
-            device_state = _text(_device_state(device))
         return cls(
-            python=" ".join(map(str, (version, gauss, *state_words))),
-            numpy={**legacy, "state": _plain(legacy["state"])},
-            cpu=_text(torch.get_rng_state()),
-            device=device_state,
+            python=jsonable(random.getstate()),
+            numpy=jsonable(np.random.get_state(legacy=False)),
+            cpu=torch.get_rng_state().tolist(),
+            device=None if device.type == "cpu" else _device_state(device).tolist(),
         )
 
     def restore(self, device: torch.device) -> None:
         """Restore the states; the device's only if both have one."""
-        version, gauss, *state_words = self.python.split(" ")
-        random.setstate(
-            (int(version), tuple(map(int, state_words)), None if gauss == "None" else float(gauss))
-        )
-        np.random.set_state(
-            {**self.numpy, "state": {k: _array(v) for k, v in self.numpy["state"].items()}}
-        )
-        torch.set_rng_state(_bytes(self.cpu))
+        version, words, gauss = self.python
+        random.setstate((version, tuple(words), gauss))
+        np.random.set_state(self.numpy)
+        torch.set_rng_state(torch.tensor(self.cpu, dtype=torch.uint8))
         if self.device is not None and device.type != "cpu":
-            _set_device_state(_bytes(self.device), device)
-
-
-def _plain(state: Mapping[str, Any]) -> Json:
-    return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in state.items()}
-
-
-def _array(value: Any) -> Any:
-    return np.asarray(value, dtype=np.uint32) if isinstance(value, list) else value
-
-
-def _text(state: Tensor) -> str:
-    return b64encode(state.cpu().numpy().tobytes()).decode("ascii")
-
-
-def _bytes(text: str) -> Tensor:
-    return torch.frombuffer(bytearray(b64decode(text)), dtype=torch.uint8)
+            _set_device_state(torch.tensor(self.device, dtype=torch.uint8), device)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import psutil
 import torch
 
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, Unsupported, invalid_choice
+from gpubench_plugin.core.format import byte_size
 from gpubench_plugin.core.records import Check, Work
-from gpubench_plugin.core.words import byte_size
 from gpubench_plugin.environment.devices import timed_s
+from gpubench_plugin.workloads.base import DTYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,24 +24,12 @@ if TYPE_CHECKING:
     from gpubench_plugin.workloads.collectives.base import Collective
 
 
-_MEMINFO = Path("/proc/meminfo")
-
-
-def free_bytes(
-    device: torch.device, *, local_ranks: int, shared: bool = False, meminfo: Path = _MEMINFO
-) -> int | None:
-    """Free bytes on `device`: this rank's share of a CPU's memory, or of a `shared` device's.
-
-    None where the system does not report it. `meminfo` is in the format of proc_meminfo(5).
-    """
-    if device.type != "cpu":
-        free = int(torch.get_device_module(device).mem_get_info(device)[0])
-        return free // local_ranks if shared else free
-    if not meminfo.exists():
-        return None
-    lines = meminfo.read_text(encoding="ascii").splitlines()
-    kibibytes = next(int(line.split()[1]) for line in lines if line.startswith("MemAvailable:"))
-    return kibibytes * 1024 // local_ranks
+def free_bytes(device: torch.device, *, local_ranks: int, shared: bool = False) -> int:
+    """Free bytes on `device`: this rank's share of a CPU's memory, or of a `shared` device's."""
+    if device.type == "cpu":
+        return int(psutil.virtual_memory().available) // local_ranks
+    free = int(torch.get_device_module(device).mem_get_info(device)[0])
+    return free // local_ranks if shared else free
 
 
 _UNITS: Final = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -60,13 +49,11 @@ def parse(text: str) -> int:
     return int(match[1]) * _UNITS[match[2]]
 
 
+# Content of a buffer before anything is received; no collective delivers it.
 _NOTHING: Final = -1.0
-"""Content of a buffer before anything is received; no collective delivers it."""
 
+# Input, output and expected output: there are never more of the message's size.
 _BUFFERS: Final = 3
-"""Input, output and expected output: there are never more of the message's size."""
-
-_DTYPES: Final = {"fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 _UNSUPPORTED_MESSAGE: Final = re.compile(
     r"does not support|no support for|not implemented|unsupported device type|No backend type",
@@ -210,7 +197,7 @@ def exchange(
         world_size=world.size,
         size_bytes=size_bytes,
         device=device,
-        dtype=_DTYPES.get(computed_in, torch.float32),
+        dtype=DTYPES.get(computed_in, torch.float32),
     )
     _require_memory(f"{name} of {size}", _BUFFERS * size_bytes, group, device)
     return TimedCollective(collective, group)
@@ -223,9 +210,8 @@ def _require_memory(
     local_ranks, tag = group.world.local_size, f"memory for {label}"
     own_memory = {"free": free_bytes(device, local_ranks=local_ranks, shared=group.shares_device)}
     reports = group.control.gather(tag, own_memory) or [own_memory]
-    free_per_rank = [rank["free"] for rank in reports if rank["free"] is not None]
-    lowest = group.control.publish(tag, {"free": min(free_per_rank, default=None)})["free"]
-    if lowest is not None and lowest < needed_bytes:
+    lowest = group.control.publish(tag, {"free": min(rank["free"] for rank in reports)})["free"]
+    if lowest < needed_bytes:
         raise Unsupported(
             f"{label}: needs {byte_size(needed_bytes)} per rank, but only {byte_size(lowest)} "
             "are free"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
 from statistics import median
@@ -26,7 +26,7 @@ from gpubench_plugin.training.check import (
     require_updates,
     steps_of_check,
 )
-from gpubench_plugin.training.compile_scope import loss_function
+from gpubench_plugin.training.compile import loss_function
 from gpubench_plugin.training.history import (
     EpochHistory,
     LossHistory,
@@ -39,6 +39,7 @@ from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     import torch
     from torch import Tensor, nn
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.evaluation import Evaluation
     from gpubench_plugin.training.optimization import GlobalNorm
-    from gpubench_plugin.training.parallelism._stages import PipelinePasses
+    from gpubench_plugin.training.parallelism.pipeline import PipelinePasses
     from gpubench_plugin.training.reference import Fp32Reference
     from gpubench_plugin.workloads.base import Batch, Workload
 
@@ -60,9 +61,10 @@ REHEARSED_STEPS: Final = 2
 
 PAIRS: Final = 10
 """Timed steps with and without gradient exchange: a median of ten is robust against some slow
-steps at the cost of twenty; not measured."""
+steps at the cost of twenty."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)  # pytest prints what a failing test gets
 class Trainer:
     """Trains `module` on `data`, one optimizer step per call of :meth:`step`.
 
@@ -80,69 +82,52 @@ class Trainer:
         UsageProblem: ``training.epochs`` of data without an end.
     """
 
-    def __init__(
-        self,
-        *,
-        module: nn.Module,
-        workload: Workload[Any],
-        data: DataSource,
-        precision: Precision,
-        training: TrainingSection,
-        precision_section: PrecisionSection,
-        device: torch.device,
-        no_sync: Callable[[], AbstractContextManager[Any]] | None = None,
-        agreement: RankAgreement | None = None,
-        differs_from_one_process: str | None = None,
-        global_norm: GlobalNorm | None = None,
-        reference: Fp32Reference | None = None,
-        passes: PipelinePasses | None = None,
-        ranks_per_batch: int = 1,
-        evaluate: Callable[[], Evaluation] | None = None,
-    ):
-        self._module = module.train()
-        self._workload = workload
-        self._data = data
-        self._precision = precision
-        self._training = training
-        self._accumulation_steps = training.accumulation_steps
-        self._device = device
-        self._no_sync = nullcontext if no_sync is None else no_sync
-        self._agreement = agreement or RankAgreement()
-        differs = {"differs_from_one_process": differs_from_one_process}
-        length = {"schedule_steps": training.schedule_length}
-        self._schedule_record = {} if training.scheduler == "constant" else length
-        self._ranks_record = {} if self._agreement.world_size == 1 else differs
+    module: nn.Module
+    workload: Workload[Any]
+    data: DataSource
+    precision: Precision
+    training: TrainingSection
+    precision_section: PrecisionSection
+    device: torch.device
+    no_sync: Callable[[], AbstractContextManager[Any]] = nullcontext
+    agreement: RankAgreement = field(default_factory=RankAgreement)
+    differs_from_one_process: str | None = None
+    global_norm: GlobalNorm | None = None
+    reference: Fp32Reference | None = None
+    passes: PipelinePasses | None = None
+    ranks_per_batch: int = 1
+    evaluate: Callable[[], Evaluation] | None = None
+    _loss: Tensor | None = field(default=None, init=False)
+    _data_wait_ns: int = field(default=0, init=False)
+    _batches: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self.module.train()
+        self._accumulation_steps = self.training.accumulation_steps
         self._optimization = Optimization(
-            module.parameters(),
-            training=training,
-            device=device,
-            scaler=precision.scaler(
-                device,
-                init_scale=precision_section.init_scale,
-                growth_interval=precision_section.growth_interval,
+            self.module.parameters(),
+            training=self.training,
+            device=self.device,
+            scaler=self.precision.scaler(
+                self.device,
+                init_scale=self.precision_section.init_scale,
+                growth_interval=self.precision_section.growth_interval,
             ),
-            global_norm=global_norm,
-            own_optimizer=workload.optimizer,
+            global_norm=self.global_norm,
+            own_optimizer=self.workload.optimizer,
         )
-        self._reference = reference
-        self._passes = passes
-        self._loss_of: LossFunction = loss_function(module, workload) if passes is None else passes
-        self._ranks_per_batch = ranks_per_batch
-        self._evaluate = evaluate
-        self._check_steps = steps_of_check(training, data)
-        self._loss: Tensor | None = None
-        self._data_wait_ns = 0
-        self._batches = 0
+        self._loss_of: LossFunction = self.passes or loss_function(self.module, self.workload)
+        self._check_steps = steps_of_check(self.training, self.data)
 
     @property
     def samples_per_step(self) -> int:
         """Samples per call of :meth:`step` on this rank."""
-        return self._data.batch_size * self._accumulation_steps // self._ranks_per_batch
+        return self.data.batch_size * self._accumulation_steps // self.ranks_per_batch
 
     @property
     def tokens_per_step(self) -> int | None:
         """Tokens per call of :meth:`step` on this rank; None if samples have no tokens."""
-        return self._workload.tokens(self.samples_per_step)
+        return self.workload.tokens(self.samples_per_step)
 
     @property
     def last_loss(self) -> Tensor:
@@ -167,27 +152,27 @@ class Trainer:
 
     def state_dict(self) -> dict[str, Any]:
         """State of model, optimizer, schedule, scaler, steps and data, by reference."""
-        state = {"model": model_state(self._module), "batches": self._batches}
+        state = {"model": model_state(self.module), "batches": self._batches}
         return {**state, **self._optimization.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Resume from the state of an equal trainer, including the data position."""
-        load_model_state(self._module, state["model"])
+        load_model_state(self.module, state["model"])
         self._optimization.load_state_dict(state)
         self._batches = state["batches"]
         for _ in range(self._batches):
-            next(self._data)
+            next(self.data)
 
     def step(self) -> None:
         """Run one optimizer step (hot path)."""
-        self._gradients(self._data, self._loss_of)
+        self._gradients(self.data, self._loss_of)
         self._optimization.update()
         self._batches += self._accumulation_steps
 
     def step_without_exchange(self) -> None:
         """Run one step without gradient exchange; the ranks' models diverge."""
-        with self._no_sync():
-            self._gradients(self._data, self._loss_of)
+        with self.no_sync():
+            self._gradients(self.data, self._loss_of)
         self._optimization.update()
 
     def prepare(self, log: Log) -> Check:
@@ -202,28 +187,21 @@ class Trainer:
                 ``training.loss_drop`` requires, a gradient is missing or not finite, the GradScaler
                 skipped every step, or the first steps differ from the reference's.
         """
-        if self._reference is not None and self.calls and self._training.resume is None:
+        if self.reference is not None and self.calls and self.training.resume is None:
             raise UsageProblem(
                 f"the trainer has already taken {self.calls} steps, but its check compares "
                 "the first steps with fp32; measure before stepping, or set "
                 "measure.check=false"
             )
-        refuse_autocast(self._device)
-        self._module.train()  # something else in the test may have put it into eval mode
-        start = RandomState.capture(self._device)
+        refuse_autocast(self.device)
+        self.module.train()  # something else in the test may have put it into eval mode
+        start = RandomState.capture(self.device)
         self._optimization.reset()
-        reference = self._reference
-        recorder = StepRecorder(
-            0 if reference is None else reference.steps,
-            self._optimization,
-            well_conditioned_parameters(self._module),
+        reference = self.reference
+        over_epochs = self.training.epochs is not None
+        recorder, check_batches = self._recorder(
+            self.data if over_epochs else repeat(self.data.fixed_batch()), start=start
         )
-        over_epochs = self._training.epochs is not None
-        check_batches: Iterator[Batch] = (
-            self._data if over_epochs else repeat(self._data.fixed_batch())
-        )
-        if reference is not None:
-            check_batches = reference.precompute_first_step(check_batches, start=start)
         with self.recording(log, epochs=over_epochs) as history:
             first_step_s = self._train(check_batches, recorder, history, log)
             losses = history.steps.close()
@@ -235,21 +213,20 @@ class Trainer:
             log(PhaseEvent(phase="check").line())
             comparison = reference.compare(recorder.steps, start=start)
         # The loss of a resumed training may already be near its minimum.
-        is_resumed = self._training.resume is not None
+        is_resumed = self.training.resume is not None
         loss_ratio = check_loss_drop(
             losses,
-            limit=None if is_resumed else self._training.loss_drop,
+            limit=None if is_resumed else self.training.loss_drop,
             advice=self._advice(),
         )
-        ignore_reason = self._training.loss_drop_ignored
+        ignore_reason = self.training.loss_drop_ignored
         return Check(
             correctness={
                 "losses": losses,
                 "loss_drop": loss_ratio,
                 **({} if ignore_reason is None else {"loss_drop_lapsed": ignore_reason}),
                 "skipped_steps": skipped,
-                **self._schedule_record,
-                **self._ranks_record,
+                **self._setting_record(),
                 **comparison.correctness,
             },
             facts={
@@ -260,6 +237,17 @@ class Trainer:
             },
             flags=comparison.flags,
         )
+
+    def _recorder(
+        self, batches: Iterator[Batch], *, start: RandomState, most: int | None = None
+    ) -> tuple[StepRecorder, Iterator[Batch]]:
+        """Recorder of the steps to compare, at `most` so many, and the batches of all steps."""
+        reference, compared_steps = self.reference, 0
+        if reference is not None:
+            compared_steps = min(reference.steps, most or reference.steps)
+            batches = reference.precompute_first_step(batches, start=start)
+        parameters = well_conditioned_parameters(self.module)
+        return StepRecorder(compared_steps, self._optimization, parameters), batches
 
     def _train(
         self,
@@ -282,25 +270,25 @@ class Trainer:
     @contextmanager
     def recording(self, log: Log, *, epochs: bool) -> Iterator[TrainingHistory]:
         """Context of untimed steps with their history, and that of their `epochs` where asked."""
-        clock, ranks = TrainingClock(), self._agreement.world_size
+        clock, ranks = TrainingClock(), self.agreement.world_size
         history = TrainingHistory(
             clock,
             LossHistory(
                 log=log,
-                interval=self._training.log_every,
+                interval=self.training.log_every,
                 state=self._optimization.progress,
-                agreement=self._agreement,
+                agreement=self.agreement,
                 samples_per_step=self.samples_per_step * ranks,
                 clock=clock,
                 steps_before=self.total_steps,
             ),
             EpochHistory(
                 log=log,
-                workload=self._workload,
-                agreement=self._agreement,
+                workload=self.workload,
+                agreement=self.agreement,
                 clock=clock,
-                batches_per_epoch=self._data.steps_per_epoch if epochs else None,
-                samples_per_batch=self._data.batch_size * ranks // self._ranks_per_batch,
+                batches_per_epoch=self.data.steps_per_epoch if epochs else None,
+                samples_per_batch=self.data.batch_size * ranks // self.ranks_per_batch,
                 batches_before=self._batches,
                 steps_before=self.total_steps,
             ),
@@ -317,22 +305,17 @@ class Trainer:
 
         Returns whether the reference, if any, fits into memory as well.
         """
-        start, reference = RandomState.capture(self._device), self._reference
-        recorder = StepRecorder(
-            0 if reference is None else min(reference.steps, REHEARSED_STEPS),
-            self._optimization,
-            well_conditioned_parameters(self._module),
+        start, reference = RandomState.capture(self.device), self.reference
+        recorder, batches = self._recorder(
+            repeat(self.data.fixed_batch()), start=start, most=REHEARSED_STEPS
         )
-        batches: Iterator[Batch] = repeat(self._data.fixed_batch())
-        if reference is not None:
-            batches = reference.precompute_first_step(batches, start=start)
         batches, loss_of = recorder.batches(batches), recorder.losses(self._loss_of)
         for _ in range(REHEARSED_STEPS):
             self._recorded_step(batches, loss_of, recorder)
         if reference is not None and not reference.fits(recorder.steps, start=start):
             return False
         self.step()  # on a batch that a loader may bring
-        synchronize(self._device)
+        synchronize(self.device)
         return True
 
     def begin(self) -> None:
@@ -358,13 +341,13 @@ class Trainer:
 
     def flops_step(self) -> None:
         """Forward and backward pass of one step on fake tensors, for FLOP counting."""
-        samples = self._data.batch_size // self._ranks_per_batch
+        samples = self.data.batch_size // self.ranks_per_batch
         for _ in range(self._accumulation_steps):
-            run_fake_step(self._workload, samples=samples, backward=True)
+            run_fake_step(self.workload, samples=samples, backward=True)
 
     def _gradients(self, batches: Iterator[Batch], loss_of: LossFunction) -> None:
         for _ in range(self._accumulation_steps - 1):
-            with self._no_sync():
+            with self.no_sync():
                 self._backward(batches, loss_of)
         self._backward(batches, loss_of)
 
@@ -372,11 +355,11 @@ class Trainer:
         requested_ns = perf_counter_ns()
         batch = next(batches)
         self._data_wait_ns += perf_counter_ns() - requested_ns
-        if self._passes is not None:
-            self._loss = loss_of(self._module, batch)
+        if self.passes is not None:
+            self._loss = loss_of(self.module, batch)
             return
-        with self._precision.forward_context(self._device):
-            loss = loss_of(self._module, batch)
+        with self.precision.forward_context(self.device):
+            loss = loss_of(self.module, batch)
         self._loss = loss.detach()
         if self._accumulation_steps > 1:
             loss = loss / self._accumulation_steps
@@ -385,21 +368,21 @@ class Trainer:
     def _first_step(self, batches: Iterator[Batch], recorder: StepRecorder) -> float:
         """Run one step with all checks; return its duration without the gradient checks."""
         losses: list[Tensor] = []
-        loss_of = require_scalar_loss(self._loss_of, losses, has_graph=self._passes is None)
+        loss_of = require_scalar_loss(self._loss_of, losses, has_graph=self.passes is None)
         gradients = partial(self._gradients, batches, recorder.losses(loss_of))
-        duration_s = timed_s(gradients, self._device)
+        duration_s = timed_s(gradients, self.device)
         # After the backward pass, in which other ranks would wait for one that failed.
         require_finite(self._mean(losses), step=1)
         # Before the update, whose clipping would spread a NaN to all gradients. With a scaler a
         # gradient that is not finite makes a skipped step, not an error.
         require_gradients(
-            self._module,
+            self.module,
             require_finite_gradients=self._optimization.scaler is None,
-            agreement=self._agreement,
-            names=None if self._passes is None else self._passes.parameter_names,
+            agreement=self.agreement,
+            names=None if self.passes is None else self.passes.parameter_names,
         )
         recorder.before_update()
-        duration_s += timed_s(self._optimization.update, self._device)
+        duration_s += timed_s(self._optimization.update, self.device)
         recorder.after_update()
         return duration_s
 
@@ -413,8 +396,16 @@ class Trainer:
 
     def _mean(self, losses: Sequence[Tensor]) -> float:
         """Mean of `losses` over steps and ranks; not finite if any is not."""
-        (mean,) = self._agreement.mean([sum(map(float, losses)) / len(losses)])
+        (mean,) = self.agreement.mean([sum(map(float, losses)) / len(losses)])
         return mean
+
+    def _setting_record(self) -> dict[str, object]:
+        record: dict[str, object] = {}
+        if self.training.scheduler != "constant":
+            record["schedule_steps"] = self.training.schedule_length
+        if self.agreement.world_size > 1:
+            record["differs_from_one_process"] = self.differs_from_one_process
+        return record
 
     def _advice(self) -> str:
         """What to set where the loss does not fall."""
@@ -428,7 +419,7 @@ class Trainer:
         history.steps.add(self.last_loss)
         if history.epochs.end_step():
             with history.clock.paused():
-                evaluation = None if self._evaluate is None else self._evaluate()
+                evaluation = None if self.evaluate is None else self.evaluate()
                 history.epochs.write(evaluation)
 
 

@@ -1,17 +1,26 @@
-"""Workload base class, and batches."""
+"""Workload base class, batches, and blocks of a model."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from typing import ClassVar, Generic, NamedTuple, Self, TypeVar
+from typing import ClassVar, Final, Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from gpubench_plugin.config.sections import ModelSection
 from gpubench_plugin.core.errors import Unsupported
+
+DTYPES: Final = {
+    "fp64": torch.float64,
+    "fp32": torch.float32,
+    "tf32": torch.float32,
+    "fp16": torch.float16,
+    "bf16": torch.bfloat16,
+}
+"""Storage dtypes, by a precision's ``compute_dtype``."""
 
 
 class Batch(NamedTuple):
@@ -191,6 +200,30 @@ class Workload(ABC, Generic[S]):
     @abstractmethod
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Scalar training loss."""
+
+
+_LISTS: Final = (nn.ModuleList, nn.Sequential)
+
+
+class BlockPosition(NamedTuple):
+    """A block, the module that holds it, and its name there."""
+
+    parent: nn.Module
+    name: str
+    block: nn.Module
+
+
+def blocks_of(module: nn.Module) -> Iterator[BlockPosition]:
+    """Blocks of `module`: the entries with parameters of its outermost lists of layers.
+
+    Layers outside of lists are in no block.
+    """
+    in_list = isinstance(module, _LISTS)
+    for name, child in module.named_children():
+        if not in_list or isinstance(child, nn.ModuleList | nn.ModuleDict):
+            yield from blocks_of(child)
+        elif any(True for _ in child.parameters()):
+            yield BlockPosition(module, name, child)
 
 
 BASE = Workload

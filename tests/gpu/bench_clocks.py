@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
 from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
-from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.ranks.process_group import RankAgreement
 
 if TYPE_CHECKING:
@@ -110,7 +111,9 @@ def measured(step: Step, clock: Clock) -> Samples:
     """Measure with the default section, but a short warm-up: the device is warm."""
     clock.prepare()
     section = MeasureSection(warmup_s=0.1, warmup_max_s=1.0, min_time_s=0.2, max_time_s=0.5)
-    return measure(step, clock=clock, section=section, agreement=RankAgreement())
+    return measure(
+        [Variant(task=Task(step=step), clock=clock)], section=section, agreement=RankAgreement()
+    )[0]
 
 
 def bare_loop_s(device: TorchCuda, step: Step, calls: int) -> float:

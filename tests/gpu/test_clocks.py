@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
 from gpubench_plugin.measure.clocks.select import clock_for
-from gpubench_plugin.measure.clocks.spin import Spin
-from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.measure.clocks.step_cost import Spin
+from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.measure.probes.memory import PeakMemory
 from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.gpu.bench_clocks import bare_loop_s, negation, product
@@ -34,7 +35,11 @@ Timing = Literal["step", "kernel"]
 def measured(step: Step, timing: Timing = "step", cache: Literal["hot", "cold"] = "hot") -> Samples:
     clock = clock_for(DEVICE, timing=timing, cache=cache)
     clock.prepare()
-    return measure(step, clock=clock, section=MeasureSection(), agreement=RankAgreement())
+    return measure(
+        [Variant(task=Task(step=step), clock=clock)],
+        section=MeasureSection(),
+        agreement=RankAgreement(),
+    )[0]
 
 
 def test_clocks_keep_to_their_bounds() -> None:
@@ -125,7 +130,11 @@ def test_what_overwrites_the_cache_is_not_in_the_peak() -> None:
     for cache in ("hot", "cold"):
         clock = clock_for(DEVICE, timing="kernel", cache=cache)
         with PeakMemory(DEVICE, clock.prepare()) as memory:
-            measure(step, clock=clock, section=section, agreement=RankAgreement())
+            measure(
+                [Variant(task=Task(step=step), clock=clock)],
+                section=section,
+                agreement=RankAgreement(),
+            )[0]
         peaks.append(memory.peak_bytes)
         del clock
     assert peaks[0] == pytest.approx(peaks[1], abs=4096)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
-from gpubench_plugin.workloads._grouped_attention import with_folded_groups
-from gpubench_plugin.workloads.moe.experts.grouped import Grouped
+from gpubench_plugin.workloads._language import with_folded_groups
+from gpubench_plugin.workloads.moe.experts import Grouped
 
 pytestmark = pytest.mark.gpu_clocks
 DEVICE = torch.device("cuda", 0)

@@ -72,7 +72,7 @@ OPTIONS = {
     "--tag=..": ["--tag", ".."],
     "--results-dir=": ["--results-dir", "empty"],
     "--results-dir=test_it.py/results": ["--results-dir"],
-    "--benchmark-json=.": ["--benchmark-json=.", "a folder"],
+    "--benchmark-json=.": ["--benchmark-json=.", "not a folder"],
     "--benchmark-json=missing/x.json": ["--benchmark-json", "missing"],
     "-pno:benchmark": ["-p no:benchmark"],
 }

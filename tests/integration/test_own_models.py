@@ -161,8 +161,8 @@ FAULTS = {
     "samples": ("infer(net(), X, samples=0)", "samples=0; allowed: a whole number above 0"),
     "infinite": ("infer(net(), X / 0)", "the model's output: 24 of 24 values are not finite"),
     "nested": ("compare({'a': lambda: gpubench.infer(net(), X), 'b': net})",
-               "gpubench.infer was called after a measurement, or in its step; it measures itself"),
-    "second": ("infer(net(), X); gpubench.infer(net(), X)", "gpubench.infer was called after a me"),
+               "gpubench was called twice, or in its own step"),
+    "second": ("infer(net(), X); gpubench.infer(net(), X)", "gpubench was called twice"),
 }  # fmt: skip
 """Calls of a faulty benchmark, with what its reason has in it."""
 

@@ -219,7 +219,7 @@ def test_a_huge_artifact_is_hashed_only_when_asked(
     assert hashes["summary.json"] == sha256(run.summary.read_bytes()).hexdigest()
 
     (run.path / "checkpoint").write_bytes(b"x" * 2000)
-    monkeypatch.setattr("gpubench_plugin.results.prune.HASHED_BYTES", 1999)
+    monkeypatch.setattr("gpubench_plugin.cli.commands.runs.HASHED_BYTES", 1999)
     code, out, err = shell("artifacts", run.run_id, "--hash-all")
     assert sha256(b"x" * 2000).hexdigest() in out
     assert (code, "gpubench: hashing checkpoint, 2000 bytes\n" in err) == (0, True)

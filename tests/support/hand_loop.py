@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 
 from gpubench_plugin.core.records import Metric, Observation
-from gpubench_plugin.training.compile_scope import loss_function
+from gpubench_plugin.training.compile import loss_function
 
 if TYPE_CHECKING:
     import pytest

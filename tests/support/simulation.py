@@ -8,7 +8,7 @@ code that judges real runs, here for thousands of suites at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -30,7 +30,6 @@ from gpubench_plugin.compare.statistics import (
     Estimates,
     Floats,
     OwnPairs,
-    SignedRanks,
     Spread,
     judge_all_series,
     paired_estimates,
@@ -229,12 +228,11 @@ def step_times(
             for part, values in differences.items()
         ]
         findings = judge_all_series(
-            _side_by_side(estimates),
+            _only(_side_by_side(estimates), np.tile(undecided, len(differences))),
             _repeated([worse_bar(limits[part], "lower") for part in differences], shape[-2]),
             _repeated([better_bar(limits[part], "lower") for part in differences], shape[-2]),
             m=len(differences) * shape[-2],
             q=false_discovery_rate(number),
-            undecided=np.concatenate([undecided] * len(differences), axis=-1),
             loose=_repeated([part == "rate" for part in differences], shape[-2]),
         )
         shaped = (shape[0], len(differences), shape[1])
@@ -288,21 +286,28 @@ def _side_by_side(estimates: Sequence[Estimates]) -> Estimates:
         return np.concatenate([np.broadcast_to(value, shape) for value in values], axis=-1)
 
     owns = [one.own_pairs for one in estimates if one.own_pairs is not None]
-    ranks = [one.ranks for one in estimates if one.ranks is not None]
     return Estimates(
         mean=joined([one.mean for one in estimates]),
         error=joined([one.error for one in estimates]),
         dof=joined([one.dof for one in estimates]),
         floor=joined([one.floor for one in estimates]),
         own_pairs=OwnPairs(
-            error=joined([one.error for one in owns]), pairs=joined([one.pairs for one in owns])
+            count=joined([one.count for one in owns]),
+            error=joined([one.error for one in owns]),
+            median=joined([one.median for one in owns]),
+            p_above=joined([one.p_above for one in owns]),
+            p_below=joined([one.p_below for one in owns]),
         ),
-        ranks=SignedRanks(
-            median=joined([one.median for one in ranks]),
-            p_above=joined([one.p_above for one in ranks]),
-            p_below=joined([one.p_below for one in ranks]),
-            level=joined([one.level for one in ranks]),
-        ),
+    )
+
+
+def _only(estimates: Estimates, undecided: Bools) -> Estimates:
+    """Estimates of which only the `undecided` can be rejected."""
+    own = estimates.own_pairs
+    return replace(
+        estimates,
+        error=np.where(undecided, estimates.error, np.inf),
+        own_pairs=own and replace(own, error=np.where(undecided, own.error, np.inf)),
     )
 
 

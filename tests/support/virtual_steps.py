@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.config.layers import PROFILES
 from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.interval import median_interval
-from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.fake_cuda import FakeHost
 
@@ -39,7 +40,11 @@ def measured(course: Course, *, step_s: float, profile: str | None = None, **key
         calls += 1
 
     section = MeasureSection(**{**PROFILES.get(profile or "", {}), **keys})
-    return measure(step, clock=CpuClock(host.now), section=section, agreement=RankAgreement())
+    return measure(
+        [Variant(task=Task(step=step), clock=CpuClock(host.now))],
+        section=section,
+        agreement=RankAgreement(),
+    )[0]
 
 
 def told(samples: Samples) -> tuple[float, float, float] | None:

@@ -14,7 +14,7 @@ from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.host import CpuClock
-from gpubench_plugin.measure.loop import Variant, measure_in_turns
+from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.fake_cuda import FakeHost
 from tests.support.virtual_steps import NS_PER_S, Course
@@ -55,7 +55,7 @@ class VirtualVariants:
         **keys: Any,
     ) -> list[Samples]:
         """The samples of each variant, with the keys of `profile`."""
-        return measure_in_turns(
+        return measure(
             self._variants,
             section=MeasureSection(**{**PROFILES.get(profile or "", {}), **keys}),
             agreement=RankAgreement(),

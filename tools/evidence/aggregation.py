@@ -74,7 +74,7 @@ def simulate(size: int, load: tuple[int, ...]) -> tuple[float, ...]:
         if rank:
             other = plane(rank)
             other.collect("samples", report(rank, *load))
-            written = max(written, other.traffic.bytes_written)
+            written = max(written, other.traffic["bytes_written"])
         began = time.perf_counter()
         aggregate.add(stored.restore(RankReport, next(reports), "a report"))
         seconds += time.perf_counter() - began
@@ -87,8 +87,8 @@ def simulate(size: int, load: tuple[int, ...]) -> tuple[float, ...]:
     other = plane(1)
     other.resynchronize(2)
     other.publish("result")
-    bytes_at_root = (root.traffic.bytes_read, root.traffic.bytes_written)
-    return seconds, written, other.traffic.bytes_read, *bytes_at_root
+    bytes_at_root = tuple(root.traffic.values())
+    return seconds, written, other.traffic["bytes_read"], *bytes_at_root
 
 
 def measure(size: int, load: tuple[int, ...], turns: int) -> tuple[float, ...]:

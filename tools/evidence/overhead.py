@@ -77,8 +77,9 @@ def true_cost_ns() -> float:
 def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
     """The whole loop, as a benchmark runs it; wall time counts from the end of the warm-up."""
     from gpubench_plugin.config.sections import MeasureSection
+    from gpubench_plugin.measure.clocks.base import Task
     from gpubench_plugin.measure.clocks.host import CpuClock
-    from gpubench_plugin.measure.loop import measure
+    from gpubench_plugin.measure.loop import Variant, measure
     from gpubench_plugin.measure.probes.interference import Contention
     from gpubench_plugin.measure.probes.memory import MemoryGrowth
     from gpubench_plugin.ranks.process_group import RankAgreement
@@ -86,14 +87,13 @@ def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
     start: list[int] = []
     growth = MemoryGrowth(torch.device("cpu"))
     samples = measure(
-        noop,
-        clock=CpuClock(),
+        [Variant(task=Task(step=noop), clock=CpuClock())],
         section=MeasureSection(by="time", time_s=0.1),
         agreement=RankAgreement(),
         make_contention=Contention,
         on_timed=lambda: start.append(perf_counter_ns()),
         on_progress=lambda *_: growth.block_ended(),
-    )
+    )[0]
     wall = perf_counter_ns() - start[0]
     return Cost(wall=wall / samples.calls, reported=median(samples.durations_s) * 1e9)
 

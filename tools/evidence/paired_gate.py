@@ -114,12 +114,15 @@ def _before(differences: Floats, limit: Limit, most: int) -> sim.Course:
         used[undecided] = pairs
         plain = paired_estimates(differences[..., :pairs])
         findings = judge_all_series(
-            type(plain)(mean=plain.mean, error=plain.error, dof=plain.dof),
+            type(plain)(
+                mean=plain.mean,
+                error=np.where(undecided, plain.error, np.inf),  # the others are not rejected
+                dof=plain.dof,
+            ),
             np.asarray(worse_bar(limit, "lower")),
             np.asarray(better_bar(limit, "lower")),
             m=differences.shape[-2],
             q=Q_BEFORE,
-            undecided=undecided,
         )
         for kind in ("regressed", "improved", "unchanged"):
             kinds[undecided & getattr(findings, kind)] = kind

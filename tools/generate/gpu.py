@@ -18,8 +18,7 @@ from xml.etree import ElementTree
 import yaml
 
 from gpubench_plugin.config.limits import Limit
-from gpubench_plugin.core.quantities import quantity
-from gpubench_plugin.core.words import significant
+from gpubench_plugin.core.format import quantity, significant
 from gpubench_plugin.reports.github import code, escaped
 
 ROOT: Final = Path(__file__).parents[2]

@@ -25,8 +25,8 @@ from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
 from gpubench_plugin.cli.ab.workspaces import Workspace, temporary_workspace
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.records import Comparison
-from gpubench_plugin.core.words import counted
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.signals import exit_on_signals
 from gpubench_plugin.reports.formats.base import Page

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
-from gpubench_plugin.environment.git import run_git
+from gpubench_plugin.environment.code import run_git
 
 # Long enough for the checkout of a huge repository on a slow disk.
 _TIMEOUT_S: Final = 600.0

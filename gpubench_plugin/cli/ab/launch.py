@@ -16,7 +16,7 @@ from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.cli.ab.state import LaunchOutcome
 from gpubench_plugin.cli.ab.workspaces import Workspace
 from gpubench_plugin.environment import child_process
-from gpubench_plugin.environment.git import HOOK_VARIABLES
+from gpubench_plugin.environment.code import HOOK_VARIABLES
 
 _PROBE: Final = "gpubench_ab_probe"
 _NO_TESTS: Final = 5  # pytest's ExitCode.NO_TESTS_COLLECTED

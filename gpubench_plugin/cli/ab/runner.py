@@ -27,8 +27,8 @@ from gpubench_plugin.cli.ab.tracker import Tracker
 from gpubench_plugin.compare.looks import LOOK
 from gpubench_plugin.config.rounds_file import to_text
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
+from gpubench_plugin.core.format import counted, rough_duration
 from gpubench_plugin.core.records import Run
-from gpubench_plugin.core.words import counted, rough_duration
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.child_process import last_lines
 from gpubench_plugin.results.reader import StoredRun

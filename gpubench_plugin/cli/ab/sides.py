@@ -14,7 +14,7 @@ from typing import Final, Literal, Self
 
 from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.core.words import counted, listed, short_commit
+from gpubench_plugin.core.format import counted, listed, short_commit
 from gpubench_plugin.environment.code import changes, digests
 
 SideName = Literal["base", "head"]

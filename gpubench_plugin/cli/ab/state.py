@@ -14,8 +14,8 @@ from gpubench_plugin.cli.ab.sides import SIDES, SideName
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.environment.files import KernelLock
 from gpubench_plugin.environment.fingerprints import change_text, differences, flat
-from gpubench_plugin.environment.locks import KernelLock
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.run_directory import RunDirectory
 

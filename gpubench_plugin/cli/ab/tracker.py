@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from gpubench_plugin.compare.doubt import unchanged_in_doubt, with_doubts
+from gpubench_plugin.compare.caveats import unchanged_in_doubt, with_caveats
 from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.looks import LOOK, UNCHANGED_FROM
 from gpubench_plugin.compare.matching import match, restricted_to
@@ -108,7 +108,7 @@ class Tracker:
         verdicts = merge_parts(series, series_verdicts)
         self._open = {}
         for subject, item in verdicts.items():
-            verdict = with_doubts(item, bases, heads)
+            verdict = with_caveats(item, bases, heads)
             target = self._open if verdict.kind == "inconclusive" else self._final
             target[subject] = verdict
         pairs_needed = (verdict.pairs_needed for verdict in self.undecided)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.cli.commands._places import Locations, echo, echo_json, warn
 from gpubench_plugin.cli.commands.base import ExitCode
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
-from gpubench_plugin.core.words import byte_size, counted
+from gpubench_plugin.core.format import byte_size, counted
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.results import prune as pruning
 from gpubench_plugin.results.reader import is_being_written

@@ -18,7 +18,7 @@ from gpubench_plugin.cli.commands._places import (
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
-from gpubench_plugin.core.words import counted
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import printable
 

@@ -28,8 +28,8 @@ from gpubench_plugin.compare.matched_metrics import judged_metrics, rate_of
 from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import NothingComparable, UsageProblem, invalid_choice
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.records import COMPARED, Comparison, Result, Run, Verdict
-from gpubench_plugin.core.words import counted
 from gpubench_plugin.reports.formats.base import Format, Page
 
 _METRIC_LIMIT: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*=\s*(?P<limit>.*)", re.DOTALL)

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
+from gpubench_plugin.cli.commands import _pruning
 from gpubench_plugin.cli.commands._places import (
     RUN,
     Locations,
@@ -23,20 +24,30 @@ from gpubench_plugin.cli.commands._places import (
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError, invalid_choice
 from gpubench_plugin.environment.fingerprints import informative_facts, machine_facts
-from gpubench_plugin.reports.curves import curve_lines, curves_as_json
 from gpubench_plugin.reports.markup import plain
-from gpubench_plugin.reports.run_list import run_as_json, run_in_full, run_table
+from gpubench_plugin.reports.run_list import (
+    curve_lines,
+    curves_as_json,
+    run_as_json,
+    run_in_full,
+    run_table,
+)
 from gpubench_plugin.reports.table import column, lines
 from gpubench_plugin.reports.terminal import closing_lines
 from gpubench_plugin.reports.text import printable
+from gpubench_plugin.results import verdicts as verdict_document
+from gpubench_plugin.results.curves import Curve, benchmark_events, curves_of
+from gpubench_plugin.results.live import LiveRun
+from gpubench_plugin.results.prune import HASHED_BYTES, artifacts
+from gpubench_plugin.results.reader import StoredRun, intact
+from gpubench_plugin.results.registry.connection import connect
+from gpubench_plugin.results.run_directory import RunDirectory, find_run
+from gpubench_plugin.results.run_list import RunFilter, latest_runs
+from gpubench_plugin.results.tags import change_tags
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable
-
-    from gpubench_plugin.results.curves import Curve
-    from gpubench_plugin.results.reader import StoredRun
-    from gpubench_plugin.results.run_directory import RunDirectory
 
 _Part = TypeVar("_Part")
 
@@ -73,7 +84,7 @@ class Runs(Command):
         sub = actions.add_parser("prune", help="delete traces or whole runs")
         _add_pruning(sub.add_argument)
         add_format(sub, ("text", "json"), default="text")
-        sub.set_defaults(action=_prune)
+        sub.set_defaults(action=_pruning.prune)
         sub = actions.add_parser("artifacts", help="list a run's files with hashes")
         sub.add_argument("run", **RUN)
         sub.add_argument("--hash-all", action="store_true", help="hash files over 1 GiB, too")
@@ -88,9 +99,6 @@ class Runs(Command):
 
 
 def _list(options: argparse.Namespace, paths: Locations) -> int:
-    from gpubench_plugin.results.registry.connection import connect
-    from gpubench_plugin.results.run_list import RunFilter, latest_runs
-
     if options.status not in {None, *_STATES}:
         raise invalid_choice("--status", options.status, _STATES)
     with connect(paths.registry, paths.results_dir) as connection:
@@ -116,9 +124,6 @@ def _list(options: argparse.Namespace, paths: Locations) -> int:
 
 
 def _show(options: argparse.Namespace, paths: Locations) -> int:
-    from gpubench_plugin.results.reader import StoredRun
-    from gpubench_plugin.results.run_directory import RunDirectory
-
     with paths.baselines() as (baselines, resolver):
         source = resolver.find(options.run)
         stored = None
@@ -148,9 +153,6 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
 
 
 def _tag(options: argparse.Namespace, paths: Locations) -> int:
-    from gpubench_plugin.results.run_directory import RunDirectory
-    from gpubench_plugin.results.tags import change_tags
-
     named = frozenset(options.tags)
     add, remove = (frozenset(), named) if options.remove else (named, frozenset())
     notes = []
@@ -175,9 +177,6 @@ def _tag(options: argparse.Namespace, paths: Locations) -> int:
 
 
 def _artifacts(options: argparse.Namespace, paths: Locations) -> int:
-    from gpubench_plugin.results.prune import HASHED_BYTES, artifacts
-    from gpubench_plugin.results.run_directory import find_run
-
     def is_hashed(name: str, size: int) -> bool:
         if options.hash_all and size > HASHED_BYTES:
             warn([f"hashing {name}, {size} bytes"])
@@ -209,16 +208,8 @@ def _add_pruning(add: Callable[..., object]) -> None:
     add("--dry-run", action="store_true", help="only show what would be deleted")
 
 
-def _prune(options: argparse.Namespace, paths: Locations) -> int:
-    from gpubench_plugin.cli.commands import _pruning
-
-    return _pruning.prune(options, paths)
-
-
 def _readable(run: StoredRun | None, read: Callable[[StoredRun], _Part]) -> _Part | None:
     """A part of the `run` that is shown, or None if the file that has it is damaged."""
-    from gpubench_plugin.results.reader import intact
-
     if run is None:
         return None
     try:
@@ -235,8 +226,6 @@ def _facts(run: StoredRun) -> dict[str, Any]:
 
 def _current(run: StoredRun) -> str:
     """The benchmark that runs, or in which the run was interrupted, with its phase; else empty."""
-    from gpubench_plugin.results.live import LiveRun
-
     live = LiveRun(run_id=run.directory.run_id)
     for line in run.events:
         live.add(line)
@@ -244,8 +233,6 @@ def _current(run: StoredRun) -> str:
 
 
 def _curves(run: StoredRun) -> tuple[Curve, ...]:
-    from gpubench_plugin.results.curves import benchmark_events, curves_of
-
     return curves_of(benchmark_events(run.events))
 
 
@@ -257,8 +244,6 @@ def _results(run: StoredRun) -> list[str]:
 
 def _verdicts(directory: RunDirectory) -> str:
     """Verdict counts by kind as text; empty if the run was not judged."""
-    from gpubench_plugin.results import verdicts as verdict_document
-
     if not directory.verdicts.is_file():
         return ""
     try:

@@ -20,14 +20,14 @@ from gpubench_plugin.cli.commands._places import (
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.reports.live import current_line, ended_line, live_json, live_lines, run_line
+from gpubench_plugin.results.journal import JournalTail
+from gpubench_plugin.results.live import LiveBenchmark, LiveRun
+from gpubench_plugin.results.reader import intact, is_being_written
+from gpubench_plugin.results.run_directory import RunDirectory, find_run, runs_in
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterable, Mapping
-
-    from gpubench_plugin.results.journal import JournalTail
-    from gpubench_plugin.results.live import LiveBenchmark, LiveRun
-    from gpubench_plugin.results.run_directory import RunDirectory
 
 _POLL_S: Final = 0.5
 """As quick as eyes follow numbers; a look costs a tenth of a millisecond."""
@@ -51,9 +51,6 @@ class Watch(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Follow the run, or print its state."""
-        from gpubench_plugin.results.journal import JournalTail
-        from gpubench_plugin.results.live import LiveRun
-
         if options.format == "json" and not options.once:
             raise UsageProblem("--format=json: for the state at one time; add --once")
         directory = _run(options.run, Locations.of(options))
@@ -72,8 +69,6 @@ class Watch(Command):
 
 def _run(name: str | None, paths: Locations) -> RunDirectory:
     """The run called `name`, else the newest."""
-    from gpubench_plugin.results.run_directory import find_run, runs_in
-
     if name is not None:
         return find_run(paths.results_dir, name, cwd=paths.cwd)
     if not (runs := runs_in(paths.results_dir)):
@@ -83,8 +78,6 @@ def _run(name: str | None, paths: Locations) -> RunDirectory:
 
 def _state(directory: RunDirectory, tail: JournalTail, run: LiveRun) -> str:
     """Take in all lines so far, and tell the state of the run as ``gpubench runs list`` does."""
-    from gpubench_plugin.results.reader import intact, is_being_written
-
     is_written = is_being_written(directory)  # before the lines: none comes after them
     while lines := tail.read():
         with intact(directory):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gpubench_plugin.cli.doctor.machine import Fact, Gpu, Unknown
-from gpubench_plugin.core.words import byte_size, counted
+from gpubench_plugin.core.format import byte_size, counted
 from gpubench_plugin.environment import nvml
 from gpubench_plugin.environment.hardware import held_clock_mhz
 

@@ -14,7 +14,7 @@ from typing import Final
 import psutil
 
 from gpubench_plugin.cli.doctor.machine import Fact, Machine, Unknown
-from gpubench_plugin.core.words import byte_size, counted
+from gpubench_plugin.core.format import byte_size, counted
 from gpubench_plugin.environment.hardware import cpu_facts
 
 # Of the usable cores' time, used by others: above what an idle machine's services take.

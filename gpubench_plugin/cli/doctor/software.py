@@ -8,7 +8,7 @@ from itertools import combinations
 from typing import Any, Final
 
 from gpubench_plugin.cli.doctor.machine import Fact, Gpu, Machine, Unknown
-from gpubench_plugin.core.words import counted
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.environment import nvml
 
 _BUILDS: Final = "https://pytorch.org/get-started/locally/"

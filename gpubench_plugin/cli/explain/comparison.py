@@ -18,7 +18,7 @@ from gpubench_plugin.cli.ab.state import WARMUP_PAIR, Look, State
 from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
 from gpubench_plugin.cli.explain.judged import Measured, cures, judged_explanation
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.core.words import counted
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.reports.explanation import Explanation, LookVerdicts, Recommendation
 from gpubench_plugin.results import verdicts
 

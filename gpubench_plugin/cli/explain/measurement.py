@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.cli.explain.judged import CURES
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import MEANINGS, doubtful_flags
 from gpubench_plugin.core.records import Measurement, Samples, confidence_bounds_of
-from gpubench_plugin.core.words import counted
 from gpubench_plugin.reports.explanation import Explanation, PlotPoint, Recommendation
 from gpubench_plugin.reports.text import Glyphs
 from gpubench_plugin.reports.verdicts import number

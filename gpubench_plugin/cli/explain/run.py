@@ -14,7 +14,7 @@ from gpubench_plugin.compare.comparability import Comparability
 from gpubench_plugin.compare.launch_values import FEWEST
 from gpubench_plugin.compare.matched_metrics import limit_source_of
 from gpubench_plugin.core.errors import GpubenchError
-from gpubench_plugin.core.words import counted, short_commit
+from gpubench_plugin.core.format import counted, short_commit
 from gpubench_plugin.reports.explanation import Explanation, Recommendation, split_verdict
 from gpubench_plugin.reports.text import Glyphs
 from gpubench_plugin.reports.verdicts import number

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.core.errors import GangError
-from gpubench_plugin.environment.instrumentation import interpreter_options
+from gpubench_plugin.environment.system_facts import interpreter_options
 from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import STATE, BenchmarkState, case_on_ranks
@@ -230,17 +230,7 @@ class GangController(InProcessLauncher):
             forwarder=self._output,
         )
         self._startable.add(gang.size)  # a later failure to start may be transient
-        self._check_collections(gang)
         return gang
-
-    def _check_collections(self, gang: Gang) -> None:
-        """Warn about tests that only some ranks collected."""
-        if len({collection["digest"] for collection in gang.collected.values()}) > 1:
-            counts = ", ".join(f"{c['count']} on rank {rank}" for rank, c in gang.collected.items())
-            self._warn_once(
-                f"the ranks of the gang of {gang.size} collected different benchmarks: {counts}; "
-                "those that not every rank collected are mismatched_ranks"
-            )
 
     def _warn_once(self, text: str) -> None:
         """Warn once, bypassing Python's filters, which may turn warnings into errors."""

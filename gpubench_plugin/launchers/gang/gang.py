@@ -21,7 +21,7 @@ from gpubench_plugin.core.errors import GangError
 from gpubench_plugin.environment.scratch import private_folder
 from gpubench_plugin.environment.timeout_clock import TimeoutClock, poll_interval_s
 from gpubench_plugin.launchers import stacks
-from gpubench_plugin.launchers.deadlines import DEATH_SETTLE_S, Deadline, JoinDeadline, Timeouts
+from gpubench_plugin.launchers.deadlines import DEATH_SETTLE_S, Deadline, Timeouts
 from gpubench_plugin.launchers.gang.processes import RankProcesses, save_flights
 from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
 from gpubench_plugin.launchers.outcome import RankOutcome, ranks_text
@@ -102,9 +102,9 @@ class Gang:
                 if forwarder is not None:
                     forwarder.follow(self._processes.logs, self._processes.log_offsets)
                 clock = TimeoutClock()
-                join_deadline = JoinDeadline(timeouts, clock.now())
+                join_deadline = Deadline.to_join(timeouts, clock.now())
                 self._accept_ranks(listener, clock, join_deadline)
-            self.collected = self._gather_collections(clock, join_deadline)
+            self._await_collections(clock, join_deadline)
         except OSError as error:
             self.kill()
             raise GangError(f"could not start the gang of {size}: {error}") from error
@@ -200,7 +200,7 @@ class Gang:
         self._selector.close()
 
     def _accept_ranks(
-        self, listener: socket.socket, clock: TimeoutClock, join_deadline: JoinDeadline
+        self, listener: socket.socket, clock: TimeoutClock, join_deadline: Deadline
     ) -> None:
         """Accept connections from all ranks that know the token."""
         while len(self._links) < self.size:
@@ -227,22 +227,20 @@ class Gang:
             if (pidfd := self._processes.pidfds.get(rank)) is not None:
                 self._selector.register(pidfd, selectors.EVENT_READ, rank)
 
-    def _gather_collections(
-        self, clock: TimeoutClock, join_deadline: JoinDeadline
-    ) -> dict[int, Json]:
-        """Collection report of each rank, once all have sent theirs."""
+    def _await_collections(self, clock: TimeoutClock, join_deadline: Deadline) -> None:
+        """Send the run directory, and wait until all ranks have collected their tests."""
         for connection in self._links.values():
             connection.send({"run_directory": str(self._run)})
-        collections: dict[int, Json] = {}
+        ready: set[int] = set()
         for rank, message in self._messages(clock, lambda: join_deadline.at):
             if message is None:
                 break
-            collections[rank] = message
-            if len(collections) == self.size:
-                return dict(sorted(collections.items()))
+            ready.add(rank)
+            if len(ready) == self.size:
+                return
             join_deadline.rank_joined(clock.now())
         self._check_alive()
-        raise self._join_error(collections, join_deadline.message)
+        raise self._join_error(ready, join_deadline.message)
 
     def _join_error(self, joined: Collection[int], limit_text: str) -> GangError:
         """GangError about the ranks that did not join, with their stacks."""

@@ -82,10 +82,7 @@ class GangRank(LauncherPlugin):
         super().start(session, benchmarks)
         pytest_benchmark.disable_output(self._config)
         self._items = {item.nodeid: item for item in benchmarks}
-        digest = secondary.ids_hash(self._items)
-        collection = {"count": len(benchmarks), "digest": digest, "warnings": self._warnings}
-        self._connection.send(collection)
-        self._warnings = []
+        self._connection.send({"collected": len(benchmarks)})
         run = RunDirectory(path=Path(self._orders.get()["run_directory"]))
         is_root = self._context.ranks.world.is_root
         update_context(

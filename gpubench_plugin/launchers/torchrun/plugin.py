@@ -16,7 +16,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.core.words import listed
+from gpubench_plugin.core.format import listed
 from gpubench_plugin.environment.timeout_clock import TimeoutClock
 from gpubench_plugin.launchers import secondary
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, context_of, update_context

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from gpubench_plugin.core.quality_flags import LAUNCH_BOUND, TIMER_OVERHEAD
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
-from gpubench_plugin.measure.clocks.spin import Spin
-from gpubench_plugin.measure.clocks.timed_calls import (
+from gpubench_plugin.measure.clocks.step_cost import (
+    Spin,
     TimedCalls,
     counts,
     elsewhere_evidence,

@@ -13,18 +13,16 @@ from typing import ClassVar
 from gpubench_plugin.core.quality_flags import LAUNCH_BOUND
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
 from gpubench_plugin.measure.clocks.cuda_device import Event, TorchCuda
-from gpubench_plugin.measure.clocks.spin import Spin
 from gpubench_plugin.measure.clocks.step_cost import (
     COST_CALLS,
     BlockTimes,
+    Spin,
     StepCost,
-    step_cost,
-)
-from gpubench_plugin.measure.clocks.timed_calls import (
     counts,
     elsewhere_evidence,
     elsewhere_flags,
     outlasting_s,
+    step_cost,
 )
 
 # Launch time over step time from which the device waits for the host: 5% for their jitter.

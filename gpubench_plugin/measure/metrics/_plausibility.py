@@ -9,8 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from gpubench_plugin.core.errors import MeasurementError
+from gpubench_plugin.core.format import decimal_rate
 from gpubench_plugin.core.records import Metric, Observation
-from gpubench_plugin.core.words import decimal_rate
 from gpubench_plugin.measure.metrics._peaks import (
     CACHE_FACTOR,
     CACHED_BYTES,
@@ -30,15 +30,13 @@ def check_times(observation: Observation) -> None:
     Raises:
         MeasurementError: naming the clock, the time and its place.
     """
-    timer = observation.samples.timer
-    _check_times(f"duration of {timer}", observation.samples.durations_s)
-    _check_times(f"block of {timer}", observation.samples.block_s)
-    if observation.samples.sample_s:
-        _check_times(f"sampled duration of {timer}", observation.samples.sample_s)
+    samples = observation.samples
+    times_s = {"duration of": samples.durations_s, "block of": samples.block_s}
     for rank in observation.ranks:  # else slower ranks would hide a clock that stood still
-        _check_times(f"shortest duration of {timer} on rank {rank.rank}", (rank.min_s,))
-        _check_times(f"longest duration of {timer} on rank {rank.rank}", (rank.max_s,))
-        _check_times(f"total of {timer} on rank {rank.rank}", (rank.total_s,))
+        of_rank = (rank.min_s, rank.max_s, rank.total_s)
+        times_s[f"shortest, longest and total duration on rank {rank.rank} of"] = of_rank
+    for label, values_s in times_s.items():
+        _check_times(f"{label} {samples.timer}", values_s)
 
 
 def check_values(metrics: Mapping[str, Metric], observation: Observation) -> None:

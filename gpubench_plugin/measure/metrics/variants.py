@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpubench_plugin.core.records import Metric, Observation, confidence_bounds_of
+from gpubench_plugin.core.records import Better, Metric, Observation, confidence_bounds_of
 from gpubench_plugin.measure.metrics.base import metrics
 
 _VARIANT, _SPEED_UP = "variant_", "speed_up"
@@ -25,16 +25,12 @@ def variants(observation: Observation) -> Iterator[Metric]:
     """Step time of each variant, and its speed-up over the first, by neighbouring turns."""
     facts = observation.facts
     bounds = {bound for name in facts for bound in confidence_bounds_of(name)}
+    better: Better
     for name, value in facts.items():
         if name.startswith(_SPEED_UP):
-            yield Metric(
-                name=name, value=value, unit="1", better="none" if name in bounds else "higher"
-            )
+            better = "none" if name in bounds else "higher"
+            yield Metric(name=name, value=value, unit="1", better=better)
         elif name.startswith(_VARIANT):
             is_time = name.endswith("_s")
-            yield Metric(
-                name=name,
-                value=value,
-                unit="s" if is_time else "count",
-                better="lower" if is_time and name not in bounds else "none",
-            )
+            better = "lower" if is_time and name not in bounds else "none"
+            yield Metric(name=name, value=value, unit="s" if is_time else "count", better=better)

@@ -139,10 +139,8 @@ class DeviceState:
         bits = self._reason_bits()
         if bits is not None and bits & _IDLE:  # of a step of the host, or one that had ended
             return
-        for kind, values in (
-            (nvml.SM_CLOCK, self._sm_mhz),
-            (nvml.MEMORY_CLOCK, self._memory_mhz),
-        ):
+        readings = {nvml.SM_CLOCK: self._sm_mhz, nvml.MEMORY_CLOCK: self._memory_mhz}
+        for kind, values in readings.items():
             clock = self._answer("nvmlDeviceGetClockInfo", kind)
             if _is_plausible(clock, _HIGHEST_MHZ):
                 values.append(clock)
@@ -166,10 +164,9 @@ class DeviceState:
         A reason that no counter counted has its share of the blocks: NVML has no counter of it, or
         the driver has it under another number.
         """
+        increments = self._increments
         counted = {
-            _SLOWED_NS[field]: self._increments[field]
-            for field in _SLOWED_NS
-            if field in self._increments
+            name: increments[field] for field, name in _SLOWED_NS.items() if field in increments
         }
         if (not counted or self._window_s <= 0) and not self._samples:
             return None
@@ -218,8 +215,9 @@ class DeviceState:
         if self._start is None:
             return None
         known = set(self.facts) | ({"energy_j"} if _ENERGY_MJ in self._increments else set())
-        expected = ("sm_clock_mhz", "memory_clock_mhz", "temperature_c", "throttled_fraction")
-        unknown = [name for name in (*expected, "energy_j") if name not in known]
+        clocks = ("sm_clock_mhz", "memory_clock_mhz")
+        expected = (*clocks, "temperature_c", "throttled_fraction", "energy_j")
+        unknown = [name for name in expected if name not in known]
         return DeviceStateEvent(slowed_by=tuple(self.reasons), unknown=tuple(unknown)).line()
 
     def _answer(self, function: str, *arguments: object, of_device: bool = True) -> Any:
@@ -253,13 +251,9 @@ class DeviceState:
 
     def _reason_bits(self) -> int | None:
         """Current reasons; None if unknown. The older of the two names goes with CUDA 14."""
-        if self._handle is None:
-            return None
-        for function in (
-            "nvmlDeviceGetCurrentClocksEventReasons",
-            "nvmlDeviceGetCurrentClocksThrottleReasons",
-        ):
-            if isinstance(bits := self._answer(function), int):
+        for kind in ("Event", "Throttle"):
+            bits = self._answer(f"nvmlDeviceGetCurrentClocks{kind}Reasons")
+            if isinstance(bits, int):
                 return bits
         return None
 

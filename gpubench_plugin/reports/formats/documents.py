@@ -26,13 +26,14 @@ def table(comparisons: Sequence[Comparison], page: Page) -> str:
 
 @Format
 def markdown(comparisons: Sequence[Comparison], page: Page) -> str:
-    """Headlines, table, reasons and collapsed environment differences."""
-    if len(comparisons) > 1:
-        lines = [*github.several_heads(comparisons, only_changed=page.only_changed)]
-    else:
-        (comparison,) = comparisons
-        title = f"**{github.escaped(headline(comparison.verdicts))}**"
-        lines = [*github.section(comparison, title, page.verdicts(comparison))]
+    """A section per head: counts, table with reasons, collapsed environment differences."""
+    lines = [
+        line
+        for each in comparisons
+        for line in github.section(
+            each, f"**{github.escaped(headline(each.verdicts))}**", page.verdicts(each)
+        )
+    ]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.confirmation import RELAUNCHES, alarms, rejudge, withdraw_alarms
 from gpubench_plugin.core.errors import GpubenchError
-from gpubench_plugin.core.words import counted
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.launchers.context import case_on_ranks
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.run_directory import RunDirectory

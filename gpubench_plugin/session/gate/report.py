@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.threshold import LABEL
-from gpubench_plugin.core.words import counted
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.reports import github as page
-from gpubench_plugin.reports.markup import BAD, DOUBTFUL, GOOD
+from gpubench_plugin.reports.markup import BAD, CAUTION, GOOD
 from gpubench_plugin.reports.names import name_room
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdict_table import verdict_lines
@@ -94,10 +94,10 @@ def lines(
     else:
         yield from _changes(comparison, lookup, width, glyphs)
         for note in judgement.policy.undecided_notes(comparison.verdicts) if is_gate else ():
-            yield ((note, BAD if ": fail (" in note else DOUBTFUL),)
+            yield ((note, BAD if ": fail (" in note else CAUTION),)
     if is_gate and interrupted:
         advice = f"run with --resume={judgement.run_id} to measure the rest"
-        yield ((f"gate: not decided: the session was interrupted; {advice}", DOUBTFUL),)
+        yield ((f"gate: not decided: the session was interrupted; {advice}", CAUTION),)
     elif is_gate:
         yield from _result(judgement)
 
@@ -121,8 +121,8 @@ def _result(judgement: GateJudgement) -> Iterator[Line]:
         yield ((f"gate: failed{count_text}", BAD),)
     elif runs := judgement.runs_needed:
         runs_text = counted(runs, "more run")
-        yield ((f"gate: cannot judge yet (the baseline needs {runs_text})", DOUBTFUL),)
+        yield ((f"gate: cannot judge yet (the baseline needs {runs_text})", CAUTION),)
     elif undecided_text := judgement.undecided_text:
-        yield ((f"gate: passed, but {undecided_text}", DOUBTFUL),)
+        yield ((f"gate: passed, but {undecided_text}", CAUTION),)
     else:
         yield (("gate: passed", GOOD),)

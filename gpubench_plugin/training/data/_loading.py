@@ -9,7 +9,6 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.training.data._image_files import LoadError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from gpubench_plugin.config.sections import DataSection
-    from gpubench_plugin.training.data._image_files import ImageSequence, LabelledImage
+    from gpubench_plugin.training.data.images import ImageSequence, LabelledImage
 
     Indices = NDArray[np.int64]
     Loaded = tuple[Tensor, Tensor]
@@ -90,7 +89,7 @@ class Loader:
 
     def __init__(
         self,
-        gallery: ImageSequence,
+        images: ImageSequence,
         *,
         section: DataSection,
         batch_size: int,
@@ -101,7 +100,7 @@ class Loader:
     ):
         self._batch_size = batch_size
         self._share = {"world_size": world_size, "rank": rank, "seed": seed}
-        self._count = len(gallery)
+        self._count = len(images)
         self._order = _Order(self)
         self.steps_per_epoch = len(self.rows(epoch=0)) // batch_size
         with_workers = section.workers > 0
@@ -112,7 +111,7 @@ class Loader:
             "persistent_workers": section.persistent_workers and with_workers,
         }
         self._loader: DataLoader[Any] | None = DataLoader(
-            gallery,  # type: ignore[arg-type] # needs only an index and a length
+            images,  # type: ignore[arg-type] # needs only an index and a length
             batch_size=batch_size,
             sampler=self._order,
             collate_fn=collate,
@@ -135,13 +134,12 @@ class Loader:
         Raises:
             UsageProblem: an image cannot be read.
         """
-        if self._batches is None:
-            self._batches = self._begin()
-        batch = next(self._batches, None)
-        if batch is None:
-            self._batches = self._begin()
+        batch = None if self._batches is None else next(self._batches, None)
+        if batch is None:  # a new epoch
+            assert self._loader is not None, "closed"
+            self._batches = iter(self._loader)
             batch = next(self._batches)
-        return _raise_errors(batch)
+        return _raise_error(batch)
 
     def restart(self) -> None:
         """Restart with the first epoch."""
@@ -156,10 +154,6 @@ class Loader:
         _end(self._batches)
         _end(getattr(loader, "_iterator", None))
         self._batches = None
-
-    def _begin(self) -> Iterator[Any]:
-        assert self._loader is not None, "closed"
-        return iter(self._loader)
 
 
 class _Order(Sampler[int]):
@@ -181,27 +175,27 @@ def _end(batches: object) -> None:
         batches._shutdown_workers()
 
 
-def read_batch(gallery: ImageSequence, rows: Iterable[int]) -> Loaded:
+def read_batch(images: ImageSequence, rows: Iterable[int]) -> Loaded:
     """Read the images at `rows` in this process.
 
     Raises:
         UsageProblem: an image cannot be read.
     """
-    return _raise_errors(collate([gallery[int(row)] for row in rows]))
+    return _raise_error(collate([images[int(row)] for row in rows]))
 
 
-def collate(pictures: Sequence[LabelledImage | LoadError]) -> Loaded | LoadError:
+def collate(samples: Sequence[LabelledImage | str]) -> Loaded | str:
     """Collate images into a batch, or return the first error."""
     images, labels = [], []
-    for entry in pictures:
-        if isinstance(entry, LoadError):
-            return entry
-        images.append(entry[0])
-        labels.append(entry[1])
+    for sample in samples:
+        if isinstance(sample, str):
+            return sample
+        images.append(sample[0])
+        labels.append(sample[1])
     return torch.stack(images), torch.tensor(labels)
 
 
-def _raise_errors(batch: Loaded | LoadError) -> Loaded:
-    if isinstance(batch, LoadError):  # also after pinning, which keeps the class of a tuple
-        raise UsageProblem(batch.message)
+def _raise_error(batch: Loaded | str) -> Loaded:
+    if isinstance(batch, str):
+        raise UsageProblem(batch)
     return batch

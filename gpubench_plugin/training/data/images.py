@@ -2,38 +2,34 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import gzip
+import lzma
+import os
+import re
+import struct
+import tarfile
+import zlib
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
 import torch
 
 from gpubench_plugin.config.sections import DataSection
-from gpubench_plugin.core.errors import Unsupported, UsageProblem
-from gpubench_plugin.training.data._image_files import (
-    ARCHIVE,
-    TRAINING,
-    is_cifar,
-    is_mnist,
-    read_cifar,
-    read_folder,
-    read_mnist,
-)
+from gpubench_plugin.core.errors import MissingPackage, Unsupported, UsageProblem
 from gpubench_plugin.training.data._loading import Loader, held_out_of, read_batch, require_enough
 from gpubench_plugin.training.data.base import DataSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
     from torch import Tensor
 
-    from gpubench_plugin.training.data._image_files import ImageDataset
     from gpubench_plugin.workloads.base import Batch, Workload
-
-_ALLOWED = (
-    f"{ARCHIVE} or its folder, a folder with {TRAINING} and its companions, or a folder of images "
-    "with one folder per class"
-)
 
 
 class Images(DataSource):
@@ -59,20 +55,23 @@ class Images(DataSource):
         if not section.path:
             return (
                 "data.source=images: data.path is required, since nothing is downloaded; "
-                f"allowed: {_ALLOWED}"
+                f"allowed: {ALLOWED}"
             )
-        path = _expanded(section.path)
         try:
-            path.stat()
-        except FileNotFoundError:
-            return f"data.path: {path} does not exist; allowed: {_ALLOWED}"
+            _path(section).stat()
         except OSError as error:
-            return f"data.path: cannot read {path}: {error}; allowed: {_ALLOWED}"
+            return f"data.path: cannot read {section.path}: {error}; allowed: {ALLOWED}"
         return ""
 
     def _open(self) -> None:
         section, workload, device = self._section, self._workload, self._device
-        self._dataset = dataset = _read(section, workload)
+        if reason := self.refusal(section):
+            raise UsageProblem(reason)
+        sides = (getattr(workload.section, name, None) for name in ("image_size", "sample_size"))
+        side = next(filter(None, sides), None)
+        self._dataset = dataset = read_images(
+            _path(section), side=side, model=workload.section.name
+        )
         images, held_out = dataset.training, dataset.held_out
         # Refuses more classes than the model has, without synchronizing a device.
         probe = torch.zeros(1, images.channels, 8, 8)
@@ -138,33 +137,271 @@ class Images(DataSource):
         return self._convert(self._workload.from_images(images, labels))
 
 
-def _read(section: DataSection, workload: Workload[Any]) -> ImageDataset:
-    if (reason := Images.refusal(section)) or not section.path:
-        raise UsageProblem(reason)
+def _path(section: DataSection) -> Path:
+    # Path.expanduser() raises where there is no such user.
+    return Path(os.path.expanduser(section.path or ""))  # noqa: PTH111
+
+
+LabelledImage = tuple[torch.Tensor, int]
+"""Bytes by channel, row and column, and the number of its class."""
+
+ARCHIVE: Final = "cifar-10-binary.tar.gz"
+ALLOWED: Final = (
+    f"{ARCHIVE} or its folder, a folder with train-images-idx3-ubyte and its companions, or a "
+    "folder of images with one folder per class"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImageDataset:
+    """Images of a data set; `held_out` is None if it has no test part."""
+
+    kind: str
+    classes: int
+    training: ImageSequence
+    held_out: ImageSequence | None
+
+
+class ArrayImages:
+    """Images in memory, N×C×H×W bytes, shared with forked workers."""
+
+    def __init__(self, images: NDArray[Any], labels: NDArray[Any]):
+        self._images = images
+        self.labels = labels
+        self.channels: int = images.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> LabelledImage:
+        return torch.from_numpy(self._images[index].copy()), int(self.labels[index])
+
+
+class FileImages:
+    """Images read from files on access; instead of an unreadable one comes the error's text.
+
+    An exception in a loader's worker would arrive as a traceback.
+    """
+
+    channels = 3
+
+    def __init__(self, files: Sequence[tuple[Path, int]], side: int):
+        self._files = files
+        self._side = side
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> LabelledImage | str:
+        from PIL import Image
+
+        path, label = self._files[index]
+        try:
+            # Keeps untrusted files from Pillow's decoders of other formats.
+            with Image.open(path, formats=("PNG", "JPEG")) as image:
+                resized = image.convert("RGB").resize((self._side, self._side))
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            return f"data.path: {path}: cannot be read as an image: {error}"
+        return torch.from_numpy(np.array(resized)).permute(2, 0, 1), label
+
+
+ImageSequence = ArrayImages | FileImages
+
+
+def read_images(path: Path, *, side: int | None, model: str) -> ImageDataset:
+    """Read or index the images at `path`; those of a folder have `side` × `side` pixels.
+
+    Raises:
+        UsageProblem: there are none, or a file is missing or damaged.
+        Unsupported: a folder, for a `model` without a side.
+        MissingPackage: Pillow is not installed, for a folder.
+    """
+    with _reading(path):
+        if path.is_file() and not tarfile.is_tarfile(path):
+            raise UsageProblem(f"data.path: {path} is not an archive; allowed: {ALLOWED}")
+        if path.is_file() or any(_CIFAR.fullmatch(file.name) for file in _files(path)):
+            return _read_cifar(path)
+        if _find(path, _MNIST_TRAINING):
+            return _read_mnist(path)
+        if side is None:
+            raise Unsupported(f"data.source=images: {model} is not an image model")
+        return _read_folder(path, side)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
     try:
-        return _read_path(_expanded(section.path), workload)
-    except OSError as error:
+        yield
+    except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
+        raise UsageProblem(f"data.path: cannot read {path}: {error}; allowed: {ALLOWED}") from error
+
+
+# CIFAR-10: https://www.cs.toronto.edu/~kriz/cifar.html
+_CIFAR: Final = re.compile(r"((data_batch_\d|test_batch)(\.bin)?|batches\.meta)")
+_TEST: Final = "test_batch.bin"
+_CLASSES: Final = 10
+_SHAPE: Final = (3, 32, 32)
+# Bytes of an image: its label, then red, green and blue, row by row.
+_RECORD: Final = 1 + prod(_SHAPE)
+# Size of a batch file as published.
+_MAX_BYTES: Final = 10_000 * _RECORD
+
+
+def _read_cifar(path: Path) -> ImageDataset:
+    """The binary version, an archive or its folder; the archive is not unpacked to disk."""
+    contents = {}
+    for name, data in _members(path) if path.is_file() else _in_folder(path):
+        if not name.endswith(".bin"):
+            raise UsageProblem(
+                f"data.path: {path}: {name} is of CIFAR-10's python version, which is pickled and "
+                f"may execute code when read; allowed: the binary version, {ARCHIVE}"
+            )
+        if len(data) % _RECORD or not 0 < len(data) <= _MAX_BYTES:
+            raise UsageProblem(
+                f"data.path: {path}: {name} has {len(data)} bytes; allowed: a multiple of "
+                f"{_RECORD} up to {_MAX_BYTES}"
+            )
+        contents[name] = data
+    test = contents.pop(_TEST, None)
+    if not contents:
+        raise UsageProblem(f"data.path: {path} contains no data_batch_1.bin …; allowed: {ALLOWED}")
+    return ImageDataset(
+        kind="cifar-10",
+        classes=_CLASSES,
+        training=_to_images(path, b"".join(contents[name] for name in sorted(contents))),
+        held_out=None if test is None else _to_images(path, test),
+    )
+
+
+def _to_images(path: Path, content: bytes) -> ArrayImages:
+    records = np.frombuffer(content, dtype=np.uint8).reshape(-1, _RECORD)
+    labels = records[:, 0]
+    if labels.max() >= _CLASSES:
+        raise UsageProblem(f"data.path: {path} does not contain images of {_CLASSES} classes")
+    return ArrayImages(records[:, 1:].reshape(-1, *_SHAPE), labels.astype(np.int64))
+
+
+def _members(path: Path) -> Iterator[tuple[str, bytes]]:
+    with tarfile.open(path) as archive:
+        for member in archive:
+            name = PurePosixPath(member.name).name
+            if _CIFAR.fullmatch(name) and member.isfile() and (file := archive.extractfile(member)):
+                yield name, file.read(_MAX_BYTES + 1)
+        if archive.fileobj is not None:
+            # Reading past the end checks gzip's CRC; limited, since it may expand endlessly.
+            archive.fileobj.read(_MAX_BYTES)
+
+
+def _in_folder(path: Path) -> Iterator[tuple[str, bytes]]:
+    for file in _files(path):
+        if _CIFAR.fullmatch(file.name):
+            with file.open("rb") as stream:
+                yield file.name, stream.read(_MAX_BYTES + 1)
+
+
+def _files(path: Path) -> list[Path]:
+    folders = path, path / "cifar-10-batches-bin", path / "cifar-10-batches-py"
+    return [f for folder in folders if folder.is_dir() for f in folder.iterdir() if f.is_file()]
+
+
+# MNIST and its like: http://yann.lecun.com/exdb/mnist/
+_MNIST_TRAINING: Final = "train-images-idx3-ubyte"
+_MNIST_TEST: Final = "t10k-images-idx3-ubyte"
+# Far above MNIST's 47 MB, below what exhausts a host's memory: gzip may expand endlessly.
+_MNIST_MAX_BYTES: Final = 1 << 30
+# Type code of the idx format.
+_UNSIGNED_BYTE: Final = 8
+
+
+def _read_mnist(path: Path) -> ImageDataset:
+    training = _part(path, _MNIST_TRAINING)
+    held_out = _part(path, _MNIST_TEST) if _find(path, _MNIST_TEST) else None
+    classes = max(int(part.labels.max()) + 1 for part in (training, held_out) if part)
+    return ImageDataset(kind="mnist", classes=classes, training=training, held_out=held_out)
+
+
+def _part(path: Path, name: str) -> ArrayImages:
+    images = _array(path, name, dimensions=3)
+    labels = _array(path, name.replace("images-idx3", "labels-idx1"), dimensions=1)
+    if len(images) != len(labels) or images.size == 0:
+        size = " by ".join(map(str, images.shape[1:]))
         raise UsageProblem(
-            f"data.path: cannot read {section.path}: {error}; allowed: {_ALLOWED}"
+            f"data.path: {path}: {name} has {len(images)} images of {size} pixels but "
+            f"{len(labels)} labels; allowed: one label per image"
+        )
+    return ArrayImages(images[:, np.newaxis], labels.astype(np.int64))
+
+
+def _array(path: Path, name: str, *, dimensions: int) -> NDArray[np.uint8]:
+    file = _find(path, name)
+    if file is None:
+        raise UsageProblem(f"data.path: {path}: missing {name} (or {name}.gz)")
+    with _reading(file), gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+        content = stream.read(_MNIST_MAX_BYTES)
+    header = 4 * (1 + dimensions)
+    magic_number, *shape = struct.unpack_from(f">{1 + dimensions}I", content.ljust(header, b"\0"))
+    if magic_number != (_UNSIGNED_BYTE << 8) + dimensions or len(content) != header + prod(shape):
+        raise UsageProblem(f"data.path: {file}: not an idx file with {dimensions} dimensions")
+    return np.frombuffer(content, dtype=np.uint8, offset=header).reshape(shape)
+
+
+def _find(path: Path, name: str) -> Path | None:
+    candidates = (path / name, path / f"{name}.gz")
+    return next((file for file in candidates if file.is_file()), None)
+
+
+_SUFFIXES: Final = (".png", ".jpg", ".jpeg")
+
+
+def _read_folder(path: Path, side: int) -> ImageDataset:
+    """One folder per class, sorted by name without hidden ones.
+
+    With a folder ``train`` the classes are in it, and those in ``test`` or ``val`` are held out.
+    """
+    _require_pillow()
+    train = path / "train"
+    training, classes = _labelled_files(train if train.is_dir() else path)
+    held_out_folders = [path / name for name in ("test", "val") if (path / name).is_dir()]
+    held_out = None
+    if train.is_dir() and held_out_folders:
+        held_out, test_classes = _labelled_files(held_out_folders[0])
+        if test_classes != classes:
+            raise UsageProblem(
+                f"data.path: {held_out_folders[0]} has the classes {', '.join(test_classes)}; "
+                f"allowed: those in {train}: {', '.join(classes)}"
+            )
+    return ImageDataset(
+        kind="folder",
+        classes=len(classes),
+        training=FileImages(training, side),
+        held_out=None if held_out is None else FileImages(held_out, side),
+    )
+
+
+def _labelled_files(folder: Path) -> tuple[list[tuple[Path, int]], list[str]]:
+    """Images below `folder` with class indices, and the class names."""
+    by_class = {
+        entry.name: sorted(file for file in entry.iterdir() if file.suffix.lower() in _SUFFIXES)
+        for entry in sorted(folder.iterdir())
+        if entry.is_dir() and not entry.name.startswith(".")
+    }
+    # A class whose images lie deeper would be dropped silently.
+    empty_folders = [folder / name for name, files in by_class.items() if not files]
+    if empty_folders or not by_class:
+        raise UsageProblem(
+            f"data.path: no images in {next(iter(empty_folders), folder)}; allowed: one folder "
+            f"per class with {', '.join(_SUFFIXES)} files directly in it"
+        )
+    indexed = enumerate(by_class.values())
+    return [(file, label) for label, files in indexed for file in files], list(by_class)
+
+
+def _require_pillow() -> None:
+    try:
+        import PIL.Image  # noqa: F401 # availability check
+    except ImportError as error:
+        raise MissingPackage(
+            f"data.source=images: Pillow (for PNG and JPEG) cannot be imported ({error})",
+            package="Pillow",
+            install="pip install pillow",
         ) from error
-
-
-def _expanded(text: str) -> Path:
-    path = Path(text)
-    with suppress(RuntimeError):  # of an unknown user, whose path does not exist
-        path = path.expanduser()
-    return path
-
-
-def _read_path(path: Path, workload: Workload[Any]) -> ImageDataset:
-    if is_cifar(path):
-        return read_cifar(path)
-    if path.is_file():
-        raise UsageProblem(f"data.path: {path} is not an archive; allowed: {_ALLOWED}")
-    if is_mnist(path):
-        return read_mnist(path)
-    sides = (getattr(workload.section, name, None) for name in ("image_size", "sample_size"))
-    side: int | None = next(filter(None, sides), None)
-    if side is None:
-        raise Unsupported(f"data.source=images: {workload.section.name} is not an image model")
-    return read_folder(path, side=side)

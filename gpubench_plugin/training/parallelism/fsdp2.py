@@ -14,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.training.parallelism.base import Parallelism
-from gpubench_plugin.workloads._blocks import blocks_of
+from gpubench_plugin.workloads.base import blocks_of
 
 _DTYPES: Final[Mapping[str | None, torch.dtype | None]] = {
     None: None,

@@ -12,15 +12,6 @@ from torch import Tensor
 from gpubench_plugin.core.errors import CorrectnessError, Unsupported
 from gpubench_plugin.environment.device_errors import is_device_failure
 
-DTYPES: Final = {
-    "fp64": torch.float64,
-    "fp32": torch.float32,
-    "tf32": torch.float32,
-    "fp16": torch.float16,
-    "bf16": torch.bfloat16,
-}
-"""Storage dtypes, by a precision's ``compute_dtype``."""
-
 # Four roundings to mantissas of 10, 10 and 7 bits. In fp32 above what any algorithm of a 3×3
 # convolution loses, and far below TF32. Measured on a CPU, with 256 channels: 2.3e-7 directly,
 # 3.6e-7 by Winograd's F(2×2, 3×3) and 2.3e-6 by F(4×4, 3×3), both in fp32; 2.9e-4 with inputs

@@ -10,7 +10,7 @@ from torch import Tensor
 LAYOUTS: Final = ("contiguous", "padded", "transposed")
 """``padded``: rows with gaps; ``transposed``: column-major."""
 
-_GAP = 8  # elements, enough to make rows not contiguous; not measured
+_GAP = 8  # elements, enough to make rows not contiguous
 
 
 def with_layout(matrix: Tensor, layout: str) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor, float32, nn
 
 from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.workloads._own.batch import described
-from gpubench_plugin.workloads._own.copies import fake_copy
+from gpubench_plugin.workloads._own.model import fake_copy
 
 if TYPE_CHECKING:
     import torch

@@ -150,7 +150,7 @@ class OwnWorkload(Workload[ModelSection]):
         return self._loss.name if role == "loss" else self._model.name
 
     def _advice(self, error: Exception) -> str:
-        """What to pass where the model does not take what of the batch it gets."""
+        """Advice for a batch that does not match the model's arguments."""
         if not isinstance(error, TypeError) or "argument" not in error_text(error):
             return ""
         if isinstance(self._batch.inputs, dict):

@@ -16,7 +16,7 @@ from gpubench_plugin.core.events import PipelineEvent
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import synchronize, timed_s
 from gpubench_plugin.workloads.diffusion.denoising import Denoising, EventLog, logged
-from gpubench_plugin.workloads.diffusion.schedulers import NoiseSchedule, steps_of
+from gpubench_plugin.workloads.diffusion.schedulers import NoiseSchedule, steps_by_rank
 from gpubench_plugin.workloads.diffusion.transport import Header, Transport
 from gpubench_plugin.workloads.unet_cond import UNetCond
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
     Log = Callable[[Mapping[str, object]], None]
 
+# Repetitions of all steps on the last rank, whose median is the time of one process: as long as a
+# short measurement, since a few calls of some milliseconds are too noisy.
 _MIN_REPETITIONS: Final = 3
 _MAX_REPETITIONS: Final = 50
 _MIN_TOTAL_S: Final = 0.2
-"""Repetitions of all steps on the last rank, whose median is the time of one process: as long as a
-short measurement, since a few calls of some milliseconds are too noisy; not measured."""
 
+# Seconds kept for reporting a message that did not arrive; of less than ten, half. Rank zero has
+# as long to report a hang under torchrun.
 _REPORT_S: Final = 5.0
-"""Seconds kept for reporting a message that did not arrive; of less than ten, half. Not measured:
-rank zero has as long to report a hang under torchrun."""
 
 
 @dataclass(eq=False, repr=False, kw_only=True)  # pytest prints what a failing test gets
@@ -183,13 +183,13 @@ class DenoisingPipeline:
         if self.transport is None or self.rank == 0:
             return self._latents[sample]
         header = self._header(sample, self._steps.start, receiver=self.rank)
-        with logged(log, "receive", **_header_json(header)):
+        with logged(log, "receive", **header.facts):
             return self.transport.receive(header)
 
     def _send(self, latents: Tensor, sample: int, log: EventLog | None) -> None:
         assert self.transport is not None, "a single rank is also the last one"
         header = self._header(sample, self._steps.stop, receiver=self.rank + 1)
-        with logged(log, "send", **_header_json(header)):
+        with logged(log, "send", **header.facts):
             self.transport.send(latents, header)
 
     def _header(self, sample: int, step: int, *, receiver: int) -> Header:
@@ -282,17 +282,6 @@ def ideal_speed_up(steps: Sequence[range], samples: int) -> float:
     return samples * sum(lengths) / (sum(lengths) + (samples - 1) * max(lengths))
 
 
-def _header_json(header: Header) -> Json:
-    size = header.dtype.itemsize * torch.Size(header.shape).numel()
-    return {
-        "sample": header.sample,
-        "step": header.step,
-        "sender": header.sender,
-        "receiver": header.receiver,
-        "bytes": size,
-    }
-
-
 def build_pipeline(
     module: nn.Module,
     workload: Workload[Any],
@@ -328,16 +317,12 @@ def build_pipeline(
         beta_schedule=workload.beta_schedule,
         device=device,
     )
-    steps = [
-        steps_of(
-            number,
-            world_size=world_size,
-            total=schedule.total,
-            remainder=section.remainder,
-            evaluations_per_step=schedule.evaluations_per_step,
-        )
-        for number in range(world_size)
-    ]
+    steps = steps_by_rank(
+        world_size,
+        total=schedule.total,
+        remainder=section.remainder,
+        evaluations_per_step=schedule.evaluations_per_step,
+    )
     initial_batch = workload.synthetic_batch(
         section.samples,
         device=torch.device("cpu"),

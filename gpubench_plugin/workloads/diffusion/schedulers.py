@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import warnings
 from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.config.sections import SCHEDULERS
-from gpubench_plugin.core.errors import Unsupported, invalid_choice
+from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.workloads._transformers import from_library
 
 if TYPE_CHECKING:
@@ -107,58 +108,23 @@ class NoiseSchedule:
 REMAINDERS: Final = ("first", "last", "spread")
 """Ranks that take the remaining steps: the first, the last, or the first few one each."""
 
-_REFUSE: Final = "refuse"
 
-
-def steps_of(
-    rank: int,
-    *,
-    world_size: int,
-    total: int,
-    remainder: str = _REFUSE,
-    evaluations_per_step: int = 1,
-) -> range:
-    """Network evaluations of `rank` among `total`, counted from zero.
+def steps_by_rank(
+    world_size: int, *, total: int, remainder: str = "refuse", evaluations_per_step: int = 1
+) -> list[range]:
+    """Network evaluations of each rank among `total`, counted from zero.
 
     `remainder` is one of :data:`REMAINDERS`, or ``refuse``.
 
     Raises:
         Unsupported: steps remain and are refused, a rank would have none, or a solver step would be
             split between ranks.
-        UsageProblem: there is no such remainder.
     """
-    if remainder not in (_REFUSE, *REMAINDERS):
-        raise invalid_choice("diffusion.remainder", remainder, (_REFUSE, *REMAINDERS))
     if world_size > total:
         raise Unsupported(
             f"diffusion.denoising_steps: {total} steps are too few for {world_size} ranks; "
             f"allowed: at least {world_size} steps"
         )
-    remaining = total % world_size
-    if remaining and remainder == _REFUSE:
-        raise Unsupported(
-            f"diffusion.denoising_steps: {total} steps are not divisible by {world_size} "
-            f"ranks (remainder {remaining}); allowed: a multiple of {world_size}, or "
-            f"diffusion.remainder={_listed(_remainders(world_size, total, evaluations_per_step))}"
-        )
-    boundaries = _boundaries(world_size, total, remainder)
-    if split_rank := _split_rank(boundaries, evaluations_per_step):
-        options = _remainders(world_size, total, evaluations_per_step) if remaining else []
-        hint = (
-            f"allowed: diffusion.remainder={_listed(options)}"
-            if options
-            else "choose a different number of steps or ranks"
-        )
-        raise Unsupported(
-            f"diffusion.denoising_steps: the boundary between ranks {split_rank - 1} and "
-            f"{split_rank}, at {boundaries[split_rank]} of {total}, would split a step of "
-            f"{evaluations_per_step} evaluations; {hint}"
-        )
-    return range(boundaries[rank], boundaries[rank + 1])
-
-
-def _boundaries(world_size: int, total: int, remainder: str) -> list[int]:
-    """First step of each rank, followed by `total`."""
     base_count, extra_count = divmod(total, world_size)
     extra_steps = [0] * world_size
     if remainder == "first":
@@ -167,23 +133,18 @@ def _boundaries(world_size: int, total: int, remainder: str) -> list[int]:
         extra_steps[-1] = extra_count
     elif remainder == "spread":
         extra_steps[:extra_count] = [1] * extra_count
-    return [rank * base_count + sum(extra_steps[:rank]) for rank in range(world_size + 1)]
-
-
-def _split_rank(boundaries: list[int], evaluations_per_step: int) -> int:
-    """First rank that would start inside a solver step; 0 if none."""
-    starts = enumerate(boundaries[:-1])
-    return next((rank for rank, start in starts if start % evaluations_per_step), 0)
-
-
-def _remainders(world_size: int, total: int, evaluations_per_step: int) -> list[str]:
-    """Remainder options that split no solver step."""
-    return [
-        option
-        for option in REMAINDERS
-        if not _split_rank(_boundaries(world_size, total, option), evaluations_per_step)
-    ]
-
-
-def _listed(options: list[str]) -> str:
-    return " or ".join(options) if options else f"<none of {', '.join(REMAINDERS)} fits>"
+    elif extra_count:
+        raise Unsupported(
+            f"diffusion.denoising_steps: {total} steps are not divisible by {world_size} "
+            f"ranks (remainder {extra_count}); allowed: a multiple of {world_size}, or "
+            f"diffusion.remainder={', '.join(REMAINDERS)}"
+        )
+    ends = list(accumulate(base_count + extra for extra in extra_steps))
+    for rank, end in enumerate(ends):
+        if end % evaluations_per_step and end < total:
+            raise Unsupported(
+                f"diffusion.denoising_steps: the boundary between ranks {rank} and {rank + 1}, at "
+                f"{end} of {total}, would split a step of {evaluations_per_step} evaluations; "
+                "choose another number of steps or ranks, or another diffusion.remainder"
+            )
+    return [range(*pair) for pair in pairwise([0, *ends])]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import timedelta
+from math import prod
 from time import monotonic
 from typing import TYPE_CHECKING, Final, Self
 
@@ -19,6 +20,8 @@ from gpubench_plugin.core.errors import CorrectnessError, LostMessage
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from gpubench_plugin.core.records import Json
 
 LENGTH: Final = 16
 """Integers of a header: eight fixed ones, and up to eight dimensions."""
@@ -64,6 +67,13 @@ class Header:
             dtype=_DTYPES[dtype],
             shape=tuple(shape[:ndim]),
         )
+
+    @property
+    def facts(self) -> Json:
+        """Sample, step, ranks, and size of the message, for the log."""
+        numbers = ("sample", "step", "sender", "receiver")
+        size = self.dtype.itemsize * prod(self.shape)
+        return {**{name: getattr(self, name) for name in numbers}, "bytes": size}
 
     def __str__(self) -> str:
         dtype, shape = str(self.dtype).removeprefix("torch."), "x".join(map(str, self.shape))

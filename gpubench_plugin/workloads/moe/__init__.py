@@ -7,10 +7,10 @@ from gpubench_plugin.workloads.moe.workload import MoE
 
 if TYPE_CHECKING:
     from gpubench_plugin.workloads.moe.construction import Construction
+    from gpubench_plugin.workloads.moe.experts import CachedExperts, offload
     from gpubench_plugin.workloads.moe.groups import Axis, ParallelGroups, sizes
     from gpubench_plugin.workloads.moe.layer import PHASES, ROUTER, GraphedRouter
     from gpubench_plugin.workloads.moe.measured import MoESubject, phase_times
-    from gpubench_plugin.workloads.moe.pinned_cache import ExpertCache, offload
     from gpubench_plugin.workloads.moe.routing import Router, capacity
 
 __getattr__ = lazy_names(__name__)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from gpubench_plugin.core.errors import CorrectnessError
-from gpubench_plugin.workloads.moe.dispatchers.base import compute_dtype
-from gpubench_plugin.workloads.moe.experts.base import Experts, swiglu
+from gpubench_plugin.workloads.moe.dispatchers import compute_dtype
+from gpubench_plugin.workloads.moe.experts import Experts, swiglu
 from gpubench_plugin.workloads.moe.layer import backward
 
 if TYPE_CHECKING:

@@ -11,22 +11,23 @@ from torch import nn
 
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.workloads.moe import rank_sorters
-from gpubench_plugin.workloads.moe.dispatchers import dispatcher_for
-from gpubench_plugin.workloads.moe.dispatchers.base import slot_counts
-from gpubench_plugin.workloads.moe.experts import KINDS
-from gpubench_plugin.workloads.moe.experts.base import (
+from gpubench_plugin.workloads.moe.dispatchers import dispatcher_for, slot_counts
+from gpubench_plugin.workloads.moe.experts import (
+    KINDS,
     Experts,
     StackedExperts,
     draw_router,
+    offload,
     uniform,
     weights,
 )
 from gpubench_plugin.workloads.moe.groups import Placement
 from gpubench_plugin.workloads.moe.layer import MoELayer, capture_router
-from gpubench_plugin.workloads.moe.pinned_cache import offload
 from gpubench_plugin.workloads.moe.routing import Router
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
     from torch import Tensor
 
     from gpubench_plugin.config.sections import MoeSection
@@ -111,34 +112,30 @@ class Construction:
         """Placement of experts by the rank sorter; must be called on every rank."""
         name = self.section.rank_sorter
         loads = [0.0] * self.section.experts if name == "none" else self._loads()
-        order = rank_sorters.sorted_experts(self._sorter, loads, self.groups.expert.size, name=name)
-        return self._placement_in(order)
+        return self._placement_in(self._sorter(loads, self.groups.expert.size))
 
     def layer(self, placement: Placement) -> MoELayer:
         """This rank's layer, on the device."""
         section = self.section
-        experts = self._experts(placement)
-        size = section.pinned_cache
-        cached_experts = None
-        if size and isinstance(experts, StackedExperts):
-            cached_experts = offload(experts, size=size)
-        router = self.router()
+        experts: Callable[[Tensor, Tensor], Tensor] = self._experts(placement)
+        if section.pinned_cache and isinstance(experts, StackedExperts):
+            experts = offload(experts, size=section.pinned_cache)
+        router: nn.Module = self.router()
+        if section.graph_capture:
+            router = capture_router(self.router(), self.tokens(self.groups.tokens.index))
         return MoELayer(
-            router=self._captured(router) if section.graph_capture else router,
+            router=router,
             dispatcher=dispatcher_for(section.dispatcher, placement, self.groups),
-            experts=cached_experts or experts,
+            experts=experts,
             tensor=self.groups.tensor.group,
         )
-
-    def _captured(self, router: Router) -> nn.Module:
-        return capture_router(router, self.tokens(self.groups.tokens.index))
 
     def _experts(self, placement: Placement) -> Experts:
         kind = KINDS[self.section.expert_kind]
         module = kind(*self.weights(placement.own_experts, drawn_on=self.drawn_on))
         return cast("Experts", self.precision.convert_module(module).to(self.device))
 
-    def _placement_in(self, order: range | tuple[int, ...]) -> Placement:
+    def _placement_in(self, order: Iterable[int]) -> Placement:
         expert = self.groups.expert
         return Placement(tuple(order), ranks=expert.size, rank=expert.index)
 

@@ -13,14 +13,14 @@ from torch import nn
 
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.workloads.moe.collectives import all_reduce_sum, copy_to_group
-from gpubench_plugin.workloads.moe.dispatchers.base import COMBINE, DISPATCH
+from gpubench_plugin.workloads.moe.dispatchers import COMBINE, DISPATCH
 from gpubench_plugin.workloads.moe.routing import Router, Routing
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch import distributed as dist
 
-    from gpubench_plugin.workloads.moe.dispatchers.base import Dispatcher, DispatchState
+    from gpubench_plugin.workloads.moe.dispatchers import Dispatcher, DispatchState
 
 
 ROUTER: Final = "router"

@@ -17,9 +17,8 @@ from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.workloads.moe.comparison import compare
 from gpubench_plugin.workloads.moe.construction import Construction
-from gpubench_plugin.workloads.moe.experts.grouped import Grouped
+from gpubench_plugin.workloads.moe.experts import CachedExperts, Grouped
 from gpubench_plugin.workloads.moe.layer import EXPERTS, PHASES, ROUTER, backward
-from gpubench_plugin.workloads.moe.pinned_cache import CachedExperts
 from gpubench_plugin.workloads.moe.routing import Router, capacity
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from gpubench_plugin.config.sections import MoeSection
-    from gpubench_plugin.workloads.moe.dispatchers.base import DispatchState
+    from gpubench_plugin.workloads.moe.dispatchers import DispatchState
     from gpubench_plugin.workloads.moe.layer import Stage
 
 
@@ -96,9 +95,8 @@ INITIALISATION: Final = "initialisation"
 PARTS: Final = (FORWARD, FORWARD_BACKWARD, ROUTER, *PHASES, INITIALISATION)
 """Measurable parts of the layer."""
 
+# Calls whose median is a phase's time in the record: odd, and few beside the timed ones.
 _PHASE_CALLS: Final = 11
-"""Calls whose median is a phase's time in the record: odd, and few beside the timed ones; not
-measured."""
 
 
 class MoESubject:
@@ -185,7 +183,7 @@ class MoESubject:
     def begin(self) -> None:
         """Reset the cache's hit counts."""
         if isinstance(self._layer.experts, CachedExperts):
-            self._layer.experts.cache.reset_counts()
+            self._layer.experts.reset_counts()
 
     def finish(self) -> Mapping[str, float]:
         """Phase times (measured now), this rank's load, and dropped tokens.
@@ -197,8 +195,8 @@ class MoESubject:
             return {}
         facts = dict(self._facts)
         if isinstance(experts := self._layer.experts, CachedExperts):
-            visits = experts.cache.hits + experts.cache.misses
-            facts["expert_cache_hit_fraction"] = experts.cache.hits / max(visits, 1)
+            visits = experts.hits + experts.misses
+            facts["expert_cache_hit_fraction"] = experts.hits / max(visits, 1)
         if self.part in (FORWARD, FORWARD_BACKWARD):
             with torch.no_grad(), self._context():
                 stages = self._layer.stages(self._tokens)

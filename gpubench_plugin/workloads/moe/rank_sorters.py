@@ -62,34 +62,23 @@ def register(name: str, builder: Builder) -> None:
     _BUILDERS[name] = builder
 
 
-def sorter_names() -> tuple[str, ...]:
-    """Valid values of ``moe.rank_sorter``."""
-    return tuple(sorted(_BUILDERS))
-
-
 def build_sorter(name: str, groups: ParallelGroups) -> Sorter:
-    """Build the sorter called `name`.
+    """Build the sorter called `name`, which refuses an order that is not every expert once.
 
     Raises:
         UsageProblem: there is none of that name.
     """
     if name not in _BUILDERS:
-        raise invalid_choice("moe.rank_sorter", name, sorter_names())
-    return _BUILDERS[name](groups)
+        raise invalid_choice("moe.rank_sorter", name, sorted(_BUILDERS))
+    sorter = _BUILDERS[name](groups)
 
+    def sorted_experts(loads: Sequence[float], ranks: int) -> Sequence[int]:
+        order = tuple(sorter(loads, ranks))
+        if sorted(order) != list(range(len(loads))):
+            raise UsageProblem(
+                f"moe.rank_sorter={name!r} returned {order}; allowed: a permutation of "
+                f"{len(loads)} experts"
+            )
+        return order
 
-def sorted_experts(
-    sorter: Sorter, loads: Sequence[float], ranks: int, *, name: str
-) -> tuple[int, ...]:
-    """Run `sorter` on the `loads` and validate the result.
-
-    Raises:
-        UsageProblem: it is not every expert once.
-    """
-    order = tuple(sorter(loads, ranks))
-    if sorted(order) != list(range(len(loads))):
-        raise UsageProblem(
-            f"moe.rank_sorter={name!r} returned {order}; allowed: a permutation of "
-            f"{len(loads)} experts"
-        )
-    return order
+    return sorted_experts

@@ -16,9 +16,8 @@ from gpubench_plugin.config.sections import (
     refuse_second_z_loss,
 )
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
-from gpubench_plugin.workloads.moe.dispatchers.base import Local
-from gpubench_plugin.workloads.moe.experts import KINDS
-from gpubench_plugin.workloads.moe.experts.base import draw_router, weights
+from gpubench_plugin.workloads.moe.dispatchers import Local
+from gpubench_plugin.workloads.moe.experts import KINDS, draw_router, weights
 from gpubench_plugin.workloads.moe.groups import Placement
 from gpubench_plugin.workloads.moe.layer import MoELayer
 from gpubench_plugin.workloads.moe.routing import Router

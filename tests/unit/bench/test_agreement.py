@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubench_plugin.bench.agreement import ResultCheck, agreement, copied
+from gpubench_plugin.bench.variants import ResultCheck, agreement, copied
 from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
 
 ONES, NAN = torch.ones(4), float("nan")

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubench_plugin.bench import throttling
+from gpubench_plugin.bench import measuring, probing, throttling
 from gpubench_plugin.bench.bench import Bench
 from gpubench_plugin.bench.measuring import Measuring
 from gpubench_plugin.bench.subjects import FirstForward, Subjects
@@ -42,7 +42,7 @@ from gpubench_plugin.launchers.context import BenchmarkState
 from gpubench_plugin.launchers.report_payload import Notes
 from gpubench_plugin.measure.clocks.base import Block, Task
 from gpubench_plugin.measure.clocks.host import CpuClock
-from gpubench_plugin.measure.probes import interference, memory, nvml
+from gpubench_plugin.measure.probes import memory, nvml
 from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
 from gpubench_plugin.ranks.process_group import RankAgreement
@@ -141,10 +141,7 @@ def bench(
     return Bench(measuring, notes=notes)
 
 
-PROBES = {"PeakMemory": memory, "DeviceState": nvml, "Suspension": interference}
-
-
-@pytest.mark.parametrize("name", PROBES)
+@pytest.mark.parametrize("name", ["PeakMemory", "DeviceState", "Suspension"])
 def test_what_a_probe_has_seen_is_a_flag_of_the_record(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -152,7 +149,7 @@ def test_what_a_probe_has_seen_is_a_flag_of_the_record(
     probe = SimpleNamespace(
         flags=("seen",), facts={}, event=None, begin=lambda: None, sample=lambda: None
     )
-    monkeypatch.setattr(PROBES[name], name, lambda *_, **__: nullcontext(probe))
+    monkeypatch.setattr(probing, name, lambda *_, **__: nullcontext(probe))
     assert "seen" in bench(Group())(step).flags
 
 
@@ -182,10 +179,8 @@ def test_the_devices_state_is_watched_from_the_first_timed_call_on(
             self._announce_launched()
             return super().block(task, **sizes)
 
-    monkeypatch.setattr(nvml, "DeviceState", Watch)
-    monkeypatch.setattr(
-        "gpubench_plugin.measure.clocks.select.clock_for", lambda *_, **__: Launching()
-    )
+    monkeypatch.setattr(probing, "DeviceState", Watch)
+    monkeypatch.setattr(measuring, "clock_for", lambda *_, **__: Launching())
     events: list[Json] = []
     watched = bench(Group(), events=events)
     measurement = watched(step)
@@ -228,7 +223,7 @@ def test_ranks_that_share_a_gpu_share_its_energy(monkeypatch: pytest.MonkeyPatch
             super().__init__(device, sharing_ranks=sharing_ranks)
             numbers.append(sharing_ranks)
 
-    monkeypatch.setattr(nvml, "DeviceState", Watch)
+    monkeypatch.setattr(probing, "DeviceState", Watch)
     for shares in (True, False):
         monkeypatch.setattr(Case, "shares_device", shares)
         group = Group()
@@ -249,7 +244,7 @@ def test_the_clocks_own_memory_is_allocated_before_memory_is_watched(
             excluded.append(excluded_bytes)
 
     monkeypatch.setattr(CpuClock, "prepare", lambda _: 42)
-    monkeypatch.setattr(memory, "PeakMemory", Watch)
+    monkeypatch.setattr(probing, "PeakMemory", Watch)
     bench(Group())(step)
     assert excluded == [42]
 
@@ -298,7 +293,7 @@ def test_a_throttled_measurement_fails_where_that_is_asked_for(
 ) -> None:
     """On every rank, with a reason of its own; the journal keeps the numbers."""
     probe = SimpleNamespace(flags=("throttled",))
-    monkeypatch.setattr(interference, "Suspension", lambda: nullcontext(probe))
+    monkeypatch.setattr(probing, "Suspension", lambda: nullcontext(probe))
     root = Group(size=2)
     events: list[Json] = []
     failing = bench(root, measure={"throttle": "fail"}, events=events)
@@ -319,7 +314,7 @@ def test_a_throttled_measurement_is_flagged_otherwise(
 ) -> None:
     """The numbers stay."""
     probe = SimpleNamespace(flags=("throttled",))
-    monkeypatch.setattr(interference, "Suspension", lambda: nullcontext(probe))
+    monkeypatch.setattr(probing, "Suspension", lambda: nullcontext(probe))
     measurement = bench(Group(), measure={"throttle": throttle})(step)
     assert "throttled" in measurement.flags
     assert measurement.metrics
@@ -348,7 +343,7 @@ def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
         step()
         readings_at_calls.add(len(readings))
 
-    monkeypatch.setattr(nvml, "DeviceState", Hot)
+    monkeypatch.setattr(probing, "DeviceState", Hot)
     monkeypatch.setattr("gpubench_plugin.bench.throttling._POLL_S", 1e-3)
     limits: list[float] = []
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.bench.training_checks import scheduled
+from gpubench_plugin.bench.refusals import schedule_refusal
+from gpubench_plugin.bench.training_setup import scheduled
 from gpubench_plugin.config.sections import Configuration, ModelSection, TrainingSection
-from gpubench_plugin.core.errors import UsageProblem
 from tests.support.presets import preset_of, trainer_of
 
 
@@ -48,8 +48,8 @@ def test_the_schedule_follows_what_is_trained(keys: dict[str, Any], steps: int) 
 
 def test_the_schedule_of_a_resumed_training_is_stated() -> None:
     """Its epochs are not the whole training; a constant rate does not ask for it."""
-    with pytest.raises(UsageProblem, match=r"schedule_steps=null beside training\.resume"):
-        length(epochs=3, resume="a.json", scheduler="cosine")
+    training = TrainingSection(epochs=3, resume="a.json", scheduler="cosine")
+    assert "schedule_steps=null beside training.resume" in schedule_refusal(training)
     assert length(epochs=3, resume="a.json") == 69
 
 

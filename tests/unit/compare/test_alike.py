@@ -7,9 +7,12 @@ from gpubench_plugin.compare.comparability import (
     differences_text,
     machine_differences,
     reported_differences,
+    same_kind_of_time,
     settings_differences,
 )
 from gpubench_plugin.core.records import FactDifference, Metric
+from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
+from gpubench_plugin.measure.clocks.host import CpuClock
 from tests.support.made import result, run
 
 
@@ -54,17 +57,13 @@ def test_another_locked_clock_is_a_difference_where_both_are_known():
 
 
 def test_numbers_of_two_measuring_methods_are_incomparable():
-    """A record that names none is of the first; pytest-benchmark has a method of its own."""
-    old, first, second = (
-        run("a", machine=machine)
-        for machine in ({}, {"gpubench.measuring_method": 1}, {"gpubench.measuring_method": 2})
-    )
-    assert machine_differences(old, first) == ()
-    assert differences_text(machine_differences(old, second)) == (
+    """pytest-benchmark has a method of its own."""
+    first, second = (run("a", machine={"gpubench.measuring_method": n}) for n in (1, 2))
+    assert differences_text(machine_differences(first, second)) == (
         "gpubench.measuring_method 1 in base, 2 in head"
     )
     assert machine_differences(run("b", foreign=True), second) == ()
-    assert exempting("gpubench.", runs=(old, second)) == ""
+    assert exempting("gpubench.", runs=(first, second)) == ""
 
 
 def test_another_version_of_gpubench_is_comparable_while_it_measures_alike():
@@ -237,7 +236,7 @@ def test_amounts_on_one_side_alone_make_times_incomparable():
 
 
 def test_work_that_a_side_has_not_recorded_is_no_difference():
-    """Records of earlier versions have none, and compare as they did."""
+    """Foreign files have none."""
     known = replace(result(), work={"samples": 64.0})
     assert of_work(known, result()) == of_work(result(), known) == ""
 
@@ -247,3 +246,31 @@ def test_the_work_of_a_training_to_a_target_is_what_it_took():
     base, head = (replace(result(), work={"samples": n}) for n in (64.0, 128.0))
     steps = Metric(name="steps_to_target", value=8.0, unit="count", better="lower")
     assert of_work(base, head, steps_to_target=steps) == ""
+
+
+WALL = (
+    CpuClock.timer,
+    "perf_counter",
+    "time.perf_counter",
+    "time.perf_counter_ns",
+    "monotonic",
+    "time.monotonic_ns",
+    "time",
+    "time.time",
+    "timeit.default_timer",
+    "mps_synchronised",
+    "xpu_synchronised",
+    "cuda_synchronised",
+    "cuda_synchronised_monotonic",
+)
+PROCESS = ("process_time", "time.process_time_ns", "cuda_synchronised_process_time")
+DEVICE = (CudaStepClock.timer, "cuda_kernel_hot", "cuda_kernel_cold")
+KINDS = (WALL, PROCESS, DEVICE, ("thread_time", "thread_time_ns"), ("my_timer",), ("mine.time",))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_clocks_of_one_kind_are_alike_and_no_others(kind):
+    """Wall time, the device's, processor time; what is unknown only by its name."""
+    for one in kind:
+        for other in (name for names in KINDS for name in names):
+            assert same_kind_of_time(one, other) is (other in kind)

@@ -5,8 +5,8 @@ import pytest
 from gpubench_plugin.compare.matching import WINDOW, match
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.quality_flags import UNFINISHED
-from gpubench_plugin.core.records import FactDifference, Metric
-from tests.support.made import UNITS, result, run, timed
+from gpubench_plugin.core.records import FactDifference
+from tests.support.made import result, run, timed
 
 
 def unpaired(bases, heads, **options):
@@ -56,57 +56,81 @@ def test_a_benchmark_that_is_new_or_removed_has_its_own_verdict():
     assert kinds(unpaired([base], [head], removed=False)) == {("test_new", ""): "new"}
 
 
-def test_a_benchmark_that_lost_the_precision_in_its_id_is_told_its_old_name():
-    """Earlier versions named one in every id: nothing is compared, and the reason says why."""
-    base = run("a", timed(1.0, "test_it[fp32-ws1]"), timed(1.0, "test_it[8-ws1]"))
-    head = run("b", timed(1.0, "test_it[ws1]"))
-    verdict, *_, removed = unpaired([base], [head]).verdicts
-    assert verdict.kind == "new"
-    assert verdict.reason == (
-        "the base has no such benchmark, but test_it[fp32-ws1]: ids contain a precision only if "
-        "the benchmark uses one; set the baseline again"
-    )
-    assert (removed.id, removed.kind) == ("test_it[8-ws1]", "removed")
-    assert removed.reason == "only in the base"
-    (one,) = (v for v in unpaired([base], [head]).verdicts if v.id == "test_it[fp32-ws1]")
-    assert one.reason == (
-        "only in the base; the head has test_it[ws1]: ids contain a precision only if the "
-        "benchmark uses one"
-    )
-
-
 def test_a_skipped_benchmark_that_is_gone_is_not_removed():
     """It never was there."""
     base = run("a", result("test_old", outcome="skipped"))
     assert unpaired([base], [run("b")]).verdicts == ()
 
 
-@pytest.mark.parametrize("outcome", ["failed", "misconfigured", "oom", "hang", "crashed"])
-def test_a_benchmark_that_broke_is_errored_with_its_reason(outcome):
-    """Of the reason the first line, cut where it is long."""
-    head = run("b", result(outcome=outcome, reason="it broke\nand more"))
-    (verdict,) = unpaired([run("a", timed(1.0))], [head]).verdicts
-    assert verdict.kind == "errored"
-    assert verdict.reason == f"{outcome.replace('_', ' ')}: it broke"
-    long = run("b", result(outcome=outcome, reason="x" * 1000))
-    (verdict,) = unpaired([run("a", timed(1.0))], [long]).verdicts
+def turned(better):
+    one = timed(1.0)
+    metric = replace(one.metrics["step_time_min_s"], better=better)
+    return replace(one, metrics={"step_time_min_s": metric})
+
+
+def vanished(name="test_a"):
+    one = result(name, outcome="not_measured", reason="no record")
+    return replace(one, flags=(UNFINISHED,))
+
+
+OK = timed(1.0)
+WHOLE = result(step_time_min_s=1.0, peak_memory_bytes=4.0)
+FAILED = result(outcome="failed")
+IN_MS = result(step_time_min_s=1.0, units={"step_time_min_s": "ms"})
+TURNED = "incomparable", "better: lower) in base but (s, better: higher) in head"
+NO_PAIR = "no_baseline", "no pair has peak_memory_bytes on both sides"
+
+
+@pytest.mark.parametrize(
+    ("bases", "heads", "kind", "said"),
+    [
+        *(
+            (
+                [OK],
+                [result(outcome=outcome, reason="it broke\nand more")],
+                "errored",
+                f"{outcome}: it broke",
+            )
+            for outcome in ("failed", "misconfigured", "oom", "hang", "crashed")
+        ),
+        *(
+            ([OK], [result(outcome=outcome)], "not_measured", outcome.replace("_", " "))
+            for outcome in ("skipped", "unsupported", "not_measured")
+        ),
+        ([OK] * 3, [OK, result(outcome="hang"), OK], "errored", "hang in 1 of 3 launches"),
+        ([OK] * 3, [OK, vanished(), OK], "errored", "no record in 1 of 3 launches"),
+        ([OK, None], [None, OK], "no_baseline", "no pair measured it on both sides"),
+        ([result(outcome="oom", reason="3 GiB")], [OK], "no_baseline", "failed to measure it: oom"),
+        ([OK, replace(OK, settings={"a": 2})], [OK, OK], "incomparable", "a 2 in base, absent in"),
+        ([IN_MS], [OK], "incomparable", "(ms, better: lower) in base but (s, better: lower)"),
+        ([turned("lower"), OK, OK], [turned("higher")] * 3, *TURNED),
+        ([OK, OK], [turned("higher"), OK], "incomparable", "higher) in an earlier head but (s,"),
+        ([WHOLE, OK], [OK, WHOLE], *NO_PAIR),
+        ([WHOLE, FAILED], [OK, WHOLE], *NO_PAIR),
+        ([WHOLE, OK], [OK, OK], "removed", "only the base has peak_memory_bytes"),
+    ],
+)
+def test_pairs_without_a_series_have_one_verdict_with_its_reason(bases, heads, kind, said):
+    """Of launches beside each other; a missing one is of a run without the benchmark."""
+    sides = [[run("a", *filter(None, [one])) for one in side] for side in (bases, heads)]
+    (verdict,) = match(*sides, paired=True).verdicts
+    assert verdict.kind == kind
+    assert said in verdict.reason
+    assert "and more" not in verdict.reason  # only the first line
+
+
+def test_a_metric_whose_direction_has_turned_is_incomparable_in_a_history():
+    """The first earlier run that differs is named."""
+    earlier = [run("a", turned(better)) for better in ("lower", "higher", "higher")]
+    (verdict,) = unpaired(earlier, [run("b", turned("higher"))]).verdicts
+    assert (verdict.kind, TURNED[1] in verdict.reason) == ("incomparable", True)
+
+
+def test_a_long_reason_is_cut():
+    """To fit into a table."""
+    head = run("b", result(outcome="failed", reason="x" * 1000))
+    (verdict,) = unpaired([run("a", OK)], [head]).verdicts
     assert len(verdict.reason) < 200
-
-
-@pytest.mark.parametrize("outcome", ["skipped", "unsupported", "not_measured"])
-def test_a_benchmark_that_did_not_run_is_not_measured(outcome):
-    """Kept apart from one that broke."""
-    head = run("b", result(outcome=outcome))
-    (verdict,) = unpaired([run("a", timed(1.0))], [head]).verdicts
-    assert (verdict.kind, verdict.reason) == ("not_measured", outcome.replace("_", " "))
-
-
-def test_one_broken_launch_of_the_head_is_an_error_of_all():
-    """A head that fails sometimes is not green."""
-    bases = [run(f"a{n}", timed(1.0)) for n in range(3)]
-    heads = [run("b", timed(1.0)), run("c", result(outcome="hang")), run("d", timed(1.0))]
-    (verdict,) = match(bases, heads, paired=True).verdicts
-    assert (verdict.kind, verdict.reason) == ("errored", "hang in 1 of 3 launches")
 
 
 def test_pairs_that_lack_their_base_are_left_out_and_said():
@@ -117,24 +141,6 @@ def test_pairs_that_lack_their_base_are_left_out_and_said():
     assert (matched.series[0].base, matched.series[0].head) == ((1.0, 3.0), (2.0, 4.0))
     assert matched.notes == (
         "test_a: 1 of 3 pairs are excluded because one side did not measure it",
-    )
-
-
-def test_pairs_of_which_none_is_whole_have_no_baseline():
-    """Base and head each measured it, never in the same pair."""
-    bases = [run("a", timed(1.0)), run("b")]
-    matched = match(bases, [run("c"), run("d", timed(1.0))], paired=True)
-    (verdict,) = matched.verdicts
-    assert verdict.reason == "no pair measured it on both sides"
-
-
-def test_a_base_that_broke_is_no_baseline():
-    """The reason says what happened to it."""
-    base = run("a", result(outcome="oom", reason="3 GiB"))
-    (verdict,) = unpaired([base], [run("b", timed(1.0))]).verdicts
-    assert (verdict.kind, verdict.reason) == (
-        "no_baseline",
-        "the base failed to measure it: oom: 3 GiB",
     )
 
 
@@ -177,14 +183,6 @@ def test_settings_make_only_their_benchmark_incomparable():
     matched = unpaired([base], [head])
     assert [one.id for one in matched.series] == ["test_b"]
     assert kinds(matched) == {("test_a", ""): "incomparable"}
-
-
-def test_one_incomparable_launch_makes_pairs_incomparable():
-    """A machine that changed under way."""
-    bases = [run("a", timed(1.0), machine={"gpu.driver": driver}) for driver in "112"]
-    heads = [run("b", timed(1.0), machine={"gpu.driver": "1"}) for _ in range(3)]
-    (verdict,) = match(bases, heads, paired=True).verdicts
-    assert (verdict.kind, verdict.reason) == ("incomparable", "gpu.driver 2 in base, 1 in head")
 
 
 def test_incomparable_earlier_runs_are_no_samples():
@@ -268,16 +266,6 @@ def test_a_metric_that_a_foreign_file_lacks_is_not_removed():
     ours = run("a", result(step_time_s=1.0, peak_memory_bytes=1.0))
     theirs = run("b", result(step_time_s=1.0), foreign=True)
     assert unpaired([ours], [theirs]).verdicts == ()
-
-
-def test_values_in_other_units_are_incomparable():
-    """Both units are named."""
-    base = run("a", result(step_time_s=1.0, units={"step_time_s": "ms"}))
-    (verdict,) = unpaired([base], [run("b", result(step_time_s=1.0))]).verdicts
-    assert (verdict.kind, verdict.reason) == (
-        "incomparable",
-        "unit of step_time_s is ms in base but s in head",
-    )
 
 
 def test_several_heads_give_one_value_each():
@@ -364,36 +352,6 @@ def test_a_metric_that_the_last_launch_lacks_is_judged_in_the_others():
     assert "peak_memory_bytes is judged in 4 of 5 pairs" in note
 
 
-def test_a_metric_that_no_launch_of_the_head_has_is_removed():
-    """Although the base has it in its first launch alone."""
-    bases = [run("a", result(step_time_min_s=1.0, peak_memory_bytes=4.0)), run("a", timed(1.0))]
-    matched = match(bases, [run("b", timed(1.0))] * 2, paired=True)
-    assert kinds(matched) == {("test_a", "peak_memory_bytes"): "removed"}
-
-
-def test_a_metric_that_no_pair_has_on_both_sides_has_no_baseline():
-    """The base did measure it, in other pairs."""
-    whole = result(step_time_min_s=1.0, peak_memory_bytes=4.0)
-    matched = match(
-        [run("a", whole), run("a", timed(1.0))],
-        [run("b", timed(1.0)), run("b", whole)],
-        paired=True,
-    )
-    (verdict,) = matched.verdicts
-    assert (verdict.kind, verdict.reason) == (
-        "no_baseline",
-        "no pair has peak_memory_bytes on both sides",
-    )
-
-
-def test_a_metric_of_a_head_beside_which_there_is_no_base_is_not_removed():
-    """That launch counts in no pair, and yet shows that it is measured."""
-    whole = result(step_time_min_s=1.0, peak_memory_bytes=4.0)
-    bases = [run("a", whole), run("a", result(outcome="failed"))]
-    matched = match(bases, [run("b", timed(1.0)), run("b", whole)], paired=True)
-    assert kinds(matched) == {("test_a", "peak_memory_bytes"): "no_baseline"}
-
-
 def test_a_limit_counts_that_any_launch_of_the_head_states():
     """The latest one of those that state it, although the last launch states none."""
     texts = [{"step_time_min_s": "<=2"}, {"step_time_min_s": "<=1"}, {}]
@@ -436,42 +394,6 @@ def test_a_text_of_the_caller_that_is_no_limit_is_a_usage_problem():
         unpaired([run("a", timed(1.0))], [run("b", timed(1.0))], limits={"step_time_min_s": "much"})
 
 
-def turned(label, better):
-    one = timed(1.0)
-    metric = Metric(
-        name="step_time_min_s", value=1.0, unit=UNITS["step_time_min_s"][0], better=better
-    )
-    return run(label, replace(one, metrics={**one.metrics, "step_time_min_s": metric}))
-
-
-@pytest.mark.parametrize(
-    ("before", "now", "said"),
-    [
-        ("lower", "higher", "step_time_min_s of less is better in base, but more in head"),
-        ("higher", "none", "step_time_min_s of more is better in base, but neither in head"),
-    ],
-)
-@pytest.mark.parametrize("paired", [True, False])
-def test_a_metric_whose_direction_has_turned_is_incomparable(before, now, said, paired):
-    """Both directions are named, of pairs and of earlier runs, the first of which differs."""
-    bases = [turned("a", before), turned("a", now), turned("a", now)]
-    (verdict,) = match(bases, [turned("b", now)] * 3, paired=paired).verdicts
-    assert (verdict.kind, verdict.reason) == ("incomparable", said)
-
-
-def test_launches_of_a_head_that_contradict_each_other_are_incomparable():
-    """There is no direction in which all of them are judged."""
-    heads = [turned("b", "higher"), turned("b", "lower")]
-    (verdict,) = match([turned("a", "lower")] * 2, heads, paired=True).verdicts
-    reason = "step_time_min_s of more is better in an earlier head, but less in head"
-    assert verdict.reason == reason
-
-
-def vanished(name="test_a"):
-    one = result(name, outcome="not_measured", reason="no record")
-    return replace(one, flags=(UNFINISHED,))
-
-
 def test_what_a_killed_run_never_told_of_is_errored_where_the_base_measured_it():
     """It may be what killed it. What the base has not measured either is not measured."""
     base = run("a", timed(1.0), result("test_b", outcome="skipped"))
@@ -482,16 +404,6 @@ def test_what_a_killed_run_never_told_of_is_errored_where_the_base_measured_it()
         ("test_c", ""): "not_measured",
     }
     assert matched.verdicts[0].reason == "not measured: no record"
-
-
-def test_one_killed_launch_of_the_head_is_an_error_of_all():
-    """As one that failed."""
-    heads = [run("b", timed(1.0)), run("c", vanished()), run("d", timed(1.0))]
-    (verdict,) = match([run("a", timed(1.0))] * 3, heads, paired=True).verdicts
-    assert (verdict.kind, verdict.reason) == (
-        "errored",
-        "not measured: no record in 1 of 3 launches",
-    )
 
 
 def test_the_pinned_ones_are_counted_among_the_values():

@@ -5,7 +5,7 @@ import pytest
 
 from gpubench_plugin.compare import looks
 from gpubench_plugin.compare.pairs import judge_pairs
-from gpubench_plugin.core.quantities import quantity
+from gpubench_plugin.core.format import quantity
 from tests.support.made import series
 
 NOISE = np.random.default_rng(5).standard_normal((40, 2, 20))
@@ -227,12 +227,6 @@ def test_series_at_different_looks_are_judged_together():
 def test_nothing_gives_nothing():
     """No series, no verdict."""
     assert judge_pairs([]) == []
-
-
-def test_sides_of_different_length_are_a_mistake_of_the_caller():
-    """They cannot be pairs."""
-    with pytest.raises(ValueError, match="2 values on the base but 1 on the head"):
-        judge_pairs([series([1.0, 1.0], [1.0])])
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,3 @@ def test_what_was_only_not_selected_was_not_renamed():
     """Of a session somebody knows what still exists."""
     found = reasons([like(OLD)], [like(NEW)], is_gone=lambda name: name != OLD)
     assert found[NEW] == "the base has no such benchmark"
-
-
-def test_the_id_of_an_earlier_version_goes_before():
-    """That is known, and no likelihood."""
-    old, new = "test_it.py::test_a[fp32-ws1]", "test_it.py::test_a[ws1]"
-    assert "likely" not in "".join(reasons([like(old)], [like(new)]).values())

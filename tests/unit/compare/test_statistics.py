@@ -32,21 +32,6 @@ def test_series_of_the_suite_that_are_not_there_count_as_not_rejected():
     assert benjamini_hochberg(p, 3, q=0.02).tolist() == [False, False]
 
 
-def test_decided_series_are_not_decided_again():
-    """A series that is not looked at is none of the three, whatever its numbers."""
-    sure = Estimates(
-        mean=np.array([0.1, 0.1, -0.1, 0.0]),
-        error=np.full(4, 0.001),
-        dof=np.asarray(9.0),
-    )
-    found = judge_all_series(
-        sure, WORSE, BETTER, m=4, undecided=np.array([True, False, True, True])
-    )
-    assert found.regressed.tolist() == [True, False, False, False]
-    assert found.improved.tolist() == [False, False, True, False]
-    assert found.unchanged.tolist() == [False, False, False, True]
-
-
 def test_an_effect_without_any_spread_is_sure_and_none_is_none():
     """A standard error of zero divides nothing by nothing."""
     exact = Estimates(mean=np.array([0.05, 0.0]), error=np.zeros(2), dof=np.asarray(4.0))

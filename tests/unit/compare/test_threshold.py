@@ -3,6 +3,7 @@ import math
 import pytest
 
 from gpubench_plugin.compare import threshold
+from gpubench_plugin.config.limits import Limit
 from tests.support.made import series
 
 
@@ -22,22 +23,25 @@ def test_the_limit_alone_decides_between_two_values(head, kind):
     assert verdict.reason.endswith("threshold, not statistical")
 
 
-def test_exactly_the_limit_is_a_regression():
-    """Worse by the limit or more: 100 to 102 at two percent."""
-    assert judged([100.0], [102.0]).kind == "regressed"
-
-
-def test_less_throughput_is_worse():
-    """The direction of the metric decides."""
-    verdict = judged([100.0], [95.0], metric="samples_per_s")
-    assert (verdict.kind, verdict.effect) == ("regressed", pytest.approx(0.05))
-    assert verdict.reason == "5.0% lower, limit 2%; threshold, not statistical"
-
-
-def test_of_several_values_the_medians_count():
-    """One slow value of three changes nothing."""
-    verdict = judged([1.0, 1.0, 9.0], [1.0, 1.01, 5.0])
-    assert (verdict.base, verdict.head, verdict.kind) == (1.0, 1.01, "unchanged")
+@pytest.mark.parametrize(
+    ("base", "head", "metric", "kind", "method", "said"),
+    [
+        ([100.0], [102.0], "step_time_s", "regressed", "threshold", "2.0% slower"),
+        ([100.0], [95.0], "samples_per_s", "regressed", "threshold", "5.0% lower, limit 2%"),
+        ([1.0, 1.0, 9.0], [1.0, 1.01, 5.0], "step_time_s", "unchanged", "threshold", "1.0% slower"),
+        ([0.0], [0.0], "peak_memory_bytes", "unchanged", "threshold", "no change, limit 2%"),
+        ([1.0], [1.0], "rounds", "errored", None, "no preferred direction"),
+        ([], [1.0], "step_time_s", "no_baseline", None, "the base has no value of step_time_s"),
+        ([1.0], [], "step_time_s", "not_measured", None, "the head has no value of step_time_s"),
+        ([512.0] * 3, [600.0], "peak_memory_bytes", "regressed", "exact", "no variance"),
+        ([512.0], [600.0], "peak_memory_bytes", "regressed", "threshold", "not statistical"),
+    ],
+)
+def test_medians_are_judged_by_direction_and_limit(base, head, metric, kind, method, said):
+    """At the limit it is a regression; a side may lack it; constant values are exact."""
+    verdict = judged(base, head, metric=metric)
+    assert (verdict.kind, verdict.method) == (kind, method)
+    assert said in verdict.reason
 
 
 @pytest.mark.parametrize(
@@ -79,28 +83,31 @@ def test_a_base_of_which_nothing_is_a_percentage_is_an_error(base):
     assert verdict.reason.startswith(f"the base's step_time_s is {base:g}: 2% of it is undefined")
 
 
-def test_nothing_on_both_sides_is_no_change():
-    """Peak memory may well be zero."""
-    verdict = judged([0.0], [0.0], metric="peak_memory_bytes")
-    assert (verdict.kind, verdict.effect) == ("unchanged", 0.0)
-    assert verdict.reason == "no change, limit 2%; threshold, not statistical"
+@pytest.mark.parametrize(("better", "base", "head"), [("lower", 2.0, 2.1), ("higher", 2.0, 1.9)])
+def test_an_effect_is_positive_where_the_head_is_worse(better, base, head):
+    """Five percent worse is 0.05 in both directions, from values and from log ratios."""
+    assert threshold.effect_of(base, head, better) == pytest.approx(0.05)
+    assert threshold.fraction(threshold.log_ratio(base, head, better), better) == pytest.approx(
+        0.05
+    )
 
 
-def test_a_percentage_of_a_metric_without_direction_is_an_error():
-    """The reason says to state a fixed bound."""
-    verdict = judged([1.0], [1.0], metric="rounds")
-    assert verdict.kind == "errored"
-    assert "no preferred direction" in verdict.reason
+@pytest.mark.parametrize("better", ["lower", "higher"])
+def test_the_bars_are_the_log_ratios_of_the_limit(better):
+    """Exactly at the bars the effect is plus or minus the limit."""
+    limit = Limit.parse("3%", "limit")
+    assert threshold.fraction(threshold.worse_bar(limit, better), better) == pytest.approx(0.03)
+    assert threshold.fraction(threshold.better_bar(limit, better), better) == pytest.approx(-0.03)
 
 
-def test_a_missing_side_is_said():
-    """No value of the base, none of the head: two verdicts."""
-    assert judged([], [1.0]).kind == "no_baseline"
-    assert judged([1.0], []).kind == "not_measured"
-
-
-def test_values_that_never_vary_are_called_exact():
-    """Several values of the base are needed to know that they do not vary."""
-    verdict = judged([512.0] * 3, [600.0], metric="peak_memory_bytes")
-    assert (verdict.kind, verdict.method, verdict.launches) == ("regressed", "exact", 3)
-    assert judged([512.0], [600.0], metric="peak_memory_bytes").method == "threshold"
+def test_effects_beyond_all_numbers_end_in_a_finite_one():
+    """An absurd log ratio overflows nothing."""
+    assert math.isfinite(threshold.fraction(1e9, "lower"))
+    assert math.isfinite(threshold.fraction(-1e9, "higher"))
+    for better in ("lower", "higher"):
+        for base, head in ((1e-308, 1e308), (1e308, 1e-308), (5e-324, 1e308)):
+            assert math.isfinite(threshold.log_ratio(base, head, better))
+            assert threshold.log_ratio(base, head, better) == -threshold.log_ratio(
+                head, base, better
+            )
+    assert math.isfinite(threshold.effect_of(1e-308, 1e308, "lower"))

@@ -26,12 +26,12 @@ def judged(found):
 @pytest.mark.parametrize(
     ("base", "head", "note"),
     [
-        (["3%"], ["60%"], f"loosens the limit of {TIME} from 3% to 60%"),
-        (["3%"], ["1%"], f"tightens the limit of {TIME} from 3% to 1%"),
-        ([], ["60%"], f"loosens the limit of {TIME} from 2% to 60%"),
-        (["1%"], [], f"loosens the limit of {TIME} from 1% to 2%"),
-        (["<=1"], ["<=2"], f"loosens the limit of {TIME} from <=1 to <=2"),
-        ([">=2"], [">=1"], f"loosens the limit of {TIME} from >=2 to >=1"),
+        (["3%"], ["60%"], f"changes the limit of {TIME} from 3% to 60%"),
+        (["3%"], ["1%"], f"changes the limit of {TIME} from 3% to 1%"),
+        ([], ["60%"], f"changes the limit of {TIME} from 2% to 60%"),
+        (["1%"], [], f"changes the limit of {TIME} from 1% to 2%"),
+        (["<=1"], ["<=2"], f"changes the limit of {TIME} from <=1 to <=2"),
+        ([">=2"], [">=1"], f"changes the limit of {TIME} from >=2 to >=1"),
         (["<=1"], ["60%"], f"changes the limit of {TIME} from <=1 to 60%"),
     ],
 )
@@ -51,7 +51,9 @@ def test_a_limit_that_the_head_drops_still_counts():
     """Of a metric that is not judged by default nothing else would be left."""
     found = matched(result(**{TIME: 1.0}, mfu=0.4, limits={"mfu": ">=0.3"}), limited(mfu=0.2))
     assert judged(found) == {TIME: "2%", "mfu": ">=0.3"}
-    assert found.notes == ("the head drops the limit >=0.3 of mfu (test_a); the base's counts",)
+    assert found.notes == (
+        "the head changes the limit of mfu from >=0.3 to none (test_a); the base's counts",
+    )
 
 
 def test_a_limit_of_what_the_base_does_not_judge_is_the_heads():
@@ -60,7 +62,7 @@ def test_a_limit_of_what_the_base_does_not_judge_is_the_heads():
     found = matched(limited(mfu=0.2), head)
     assert judged(found) == {TIME: "2%", "mfu": ">=0.3", "new": "<=2"}
     (note,) = found.notes
-    said = "the head adds the limit >=0.3 of mfu, which has none on the base (test_a)"
+    said = "the head changes the limit of mfu from none to >=0.3 (test_a)"
     assert note == f"{said}; the head's counts"
 
 
@@ -77,7 +79,7 @@ def test_one_note_counts_the_benchmarks_of_a_change():
     head = run("b", *(replace(limited("9%"), id=f"test_{n}") for n in range(8)))
     found = match([base], [head], paired=False)
     assert found.notes == (
-        f"the head loosens the limit of {TIME} from 3% to 9% (8 benchmarks); the base's counts",
+        f"the head changes the limit of {TIME} from 3% to 9% (8 benchmarks); the base's counts",
     )
 
 
@@ -95,7 +97,7 @@ def test_the_caller_can_let_the_heads_limits_count():
     found = matched(limited("3%"), limited("60%"), limits_from="head")
     assert judged(found) == {TIME: "60%"}
     assert found.notes == (
-        f"the head loosens the limit of {TIME} from 3% to 60% (test_a); the head's counts",
+        f"the head changes the limit of {TIME} from 3% to 60% (test_a); the head's counts",
     )
 
 
@@ -121,5 +123,5 @@ def test_three_metrics_of_a_change_are_enumerated():
     """As one would write it."""
     base = result(**{TIME: 1.0, "step_time_s": 1.0, "step_time_mean_s": 1.0})
     found = matched(replace(base, limits={TIME: "10%"}), replace(base, limits={TIME: "20%"}))
-    said = f"loosens the limit of {TIME}, step_time_s and step_time_mean_s from 10% to 20%"
+    said = f"changes the limit of {TIME}, step_time_s and step_time_mean_s from 10% to 20%"
     assert found.notes == (f"the head {said} (test_a); the base's counts",)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from gpubench_plugin.config import resolved_file
+from gpubench_plugin.config import yaml_reader
 from gpubench_plugin.config.sections import (
     Configuration,
     ExperimentSection,
@@ -40,9 +40,9 @@ def test_what_is_written_is_read_back_equal(tmp_path: Path, values: dict[str, st
     """By us and by any reader, in order, also ids and texts that look like something else."""
     written = {node_id: configuration(notes) for node_id, notes in values.items()}
     path = tmp_path / "config_resolved.yaml"
-    path.write_text(resolved_file.to_yaml(written), encoding="utf-8")
+    path.write_text(yaml_reader.to_yaml(written), encoding="utf-8")
     plain = {node_id: each.model_dump(mode="json") for node_id, each in written.items()}
-    read = resolved_file.read(path)
+    read = yaml_reader.read_resolved(path)
     assert read == yaml.safe_load(path.read_text(encoding="utf-8")) == plain
     assert (list(read), list(read[next(iter(read))])) == (
         list(written),
@@ -52,7 +52,7 @@ def test_what_is_written_is_read_back_equal(tmp_path: Path, values: dict[str, st
 
 def test_an_id_that_is_no_unicode_is_written_as_in_the_journal() -> None:
     """Of a file whose name is not UTF-8."""
-    text = resolved_file.to_yaml({"test_\udcff.py::test": configuration("")})
+    text = yaml_reader.to_yaml({"test_\udcff.py::test": configuration("")})
     assert list(yaml.safe_load(text)) == ["test_\\udcff.py::test"]
 
 
@@ -60,9 +60,9 @@ def test_equal_configurations_are_written_and_read_once(tmp_path: Path) -> None:
     """5,000 benchmarks of few configurations make a small file, and share what is read."""
     same = {f"test_{n}[ws1]": configuration(str(n % 2)) for n in range(5000)}
     path = tmp_path / "config_resolved.yaml"
-    path.write_text(resolved_file.to_yaml(same), encoding="utf-8")
+    path.write_text(yaml_reader.to_yaml(same), encoding="utf-8")
     assert path.stat().st_size < 200_000
-    read = resolved_file.read(path)
+    read = yaml_reader.read_resolved(path)
     assert read["test_0[ws1]"] is read["test_4998[ws1]"]
     assert read["test_1[ws1]"]["experiment"]["notes"] == "1"
 
@@ -73,6 +73,6 @@ def test_a_damaged_file_is_one_error(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config_resolved.yaml"
     path.write_text(text)
     with pytest.raises(BrokenFile, match=str(path)):
-        resolved_file.read(path)
+        yaml_reader.read_resolved(path)
     with pytest.raises(BrokenFile, match="gone"):
-        resolved_file.read(tmp_path / "gone")
+        yaml_reader.read_resolved(tmp_path / "gone")

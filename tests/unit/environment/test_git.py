@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.environment.git import commit_facts
+from gpubench_plugin.environment.code import commit_facts
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,13 +14,13 @@ import pytest
 
 from gpubench_plugin.baselines.samples import objections
 from gpubench_plugin.core.records import Result, Run
-from gpubench_plugin.environment import instrumentation
+from gpubench_plugin.environment import system_facts
 from gpubench_plugin.environment.fingerprints import machine_facts, resume_facts
-from gpubench_plugin.environment.instrumentation import interpreter_facts, is_instrumented
+from gpubench_plugin.environment.system_facts import interpreter_facts, is_instrumented
 
 TOLD = """
 import json
-from gpubench_plugin.environment.instrumentation import *
+from gpubench_plugin.environment.system_facts import *
 print(json.dumps([interpreter_facts(), is_instrumented(), interpreter_options()]))
 """
 
@@ -29,7 +29,7 @@ def told(*options: str, **environ: str) -> Any:
     """Facts, flag and options of an interpreter that is started so."""
     started = subprocess.run(
         [sys.executable, *options, "-c", TOLD],
-        cwd=Path(instrumentation.__file__).parents[2],
+        cwd=Path(system_facts.__file__).parents[2],
         env={**os.environ, **environ},
         check=True,
         capture_output=True,

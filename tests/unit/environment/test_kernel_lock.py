@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.cli.ab.state import State
-from gpubench_plugin.environment.locks import KernelLock, locked
+from gpubench_plugin.environment.files import KernelLock, locked
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.reader import is_being_written
 from tests.support.runs_builder import write_run

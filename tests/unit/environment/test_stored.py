@@ -19,7 +19,7 @@ from gpubench_plugin.environment import stored
 from gpubench_plugin.results import journal, tags, verdicts
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.sources import load_run
-from gpubench_plugin.training.manifest import Manifest
+from gpubench_plugin.training.checkpoint import Manifest
 
 DATA: Final = Path(__file__).parents[2] / "support" / "data" / "stored"
 RUN: Final = RunDirectory(path=DATA / "kept" / "20261123T180949Z_run_03dd66")

@@ -33,7 +33,6 @@ class Gang:
 
     def __init__(self, noted: list[Any], ending: RankOutcome, size: int, **_: Any):
         self.size = size
-        self.collected: dict[int, Any] = {}
         self._noted = noted
         self._ending = ending
 

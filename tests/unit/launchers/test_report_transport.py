@@ -96,11 +96,10 @@ def test_what_a_rank_sends_is_bounded(
     )
     told = encode(pytestconfig, [call], [warned(f"{huge} {n}") for n in range(30)])
 
-    assert len(json.dumps(told)) < 30 * LONGEST_TEXT
+    assert len(json.dumps(told)) < 50 * LONGEST_TEXT
     (back,) = decode(pytestconfig, 1, told).reports
     assert back.longrepr.endswith("x the cause")
     assert back.sections[-1][0] == "Captured 19"
-    assert told["warnings"][-1]["text"] == "10 more warnings omitted"
 
 
 def test_texts_that_fit_are_whole(

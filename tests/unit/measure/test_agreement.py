@@ -11,11 +11,11 @@ import pytest
 
 from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.core.records import Samples
-from gpubench_plugin.measure.clocks.base import Clock
+from gpubench_plugin.measure.clocks.base import Clock, Task
 from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
 from gpubench_plugin.measure.clocks.host import CpuClock, SynchronisedClock
-from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.fake_cuda import CURRENT, SIDE, FakeCuda, FakeHost
 
@@ -100,8 +100,10 @@ def run_all(ranks: list[Rank], section: MeasureSection) -> list[Samples]:
         rank = ranks[index]
         try:
             return measure(
-                rank.step, clock=rank.clock(), section=section, agreement=Threads(board, index)
-            )
+                [Variant(task=Task(step=rank.step), clock=rank.clock())],
+                section=section,
+                agreement=Threads(board, index),
+            )[0]
         except BaseException:
             board.barrier.abort()
             raise
@@ -164,5 +166,9 @@ def test_ranks_meet_before_the_first_call() -> None:
         order.append("called")
         host.spend(2000 * US)
 
-    measure(step, clock=CpuClock(host.now), section=MeasureSection(), agreement=Noted())
+    measure(
+        [Variant(task=Task(step=step), clock=CpuClock(host.now))],
+        section=MeasureSection(),
+        agreement=Noted(),
+    )[0]
     assert order[:2] == ["met", "called"]

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.host import CpuClock
-from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.fake_cuda import FakeHost
@@ -198,12 +199,11 @@ def test_contended_measuring_goes_on(tmp_path: Path, blocks: int | None) -> None
         machine.spend(2, ran={0: 1.8}, waited={0: 0.2 if held_up else 0})
 
     samples = measure(
-        step,
-        clock=CpuClock(machine.host.now),
+        [Variant(task=Task(step=step), clock=CpuClock(machine.host.now))],
         section=MeasureSection(),
         agreement=RankAgreement(),
         make_contention=machine.watch,
-    )
+    )[0]
     seconds = sum(samples.block_s)
     if blocks is None:
         assert "contended" in samples.flags

@@ -8,7 +8,7 @@ import pytest
 
 from gpubench_plugin.measure.clocks.base import Step, Task
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
-from gpubench_plugin.measure.clocks.timed_calls import counts
+from gpubench_plugin.measure.clocks.step_cost import counts
 from tests.support.fake_cuda import SIDE, FakeCuda, FakeHost
 
 US = 1000

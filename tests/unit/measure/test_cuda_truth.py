@@ -17,7 +17,7 @@ from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.cuda_kernel import CudaKernelClock
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
-from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.exhaustive import shown
 from tests.support.fake_cuda import CURRENT, SIDE, FakeCuda, FakeHost
@@ -94,8 +94,10 @@ def measured(
 ) -> Samples:
     device = FakeCuda(FakeHost(), record_ns=EVENT_NS)
     return measure(
-        lambda: load.run(device), clock=clock(device), section=section, agreement=RankAgreement()
-    )
+        [Variant(task=Task(step=lambda: load.run(device)), clock=clock(device))],
+        section=section,
+        agreement=RankAgreement(),
+    )[0]
 
 
 def by_steps(load: Load, section: MeasureSection = BRIEF) -> Samples:
@@ -282,12 +284,15 @@ def test_a_step_after_a_setup_takes_what_it_takes_in_an_endless_loop(
     truth_s = median(start.elapsed_time(end) * 1e-3 for start, end in events[20:])
     device = FakeCuda(FakeHost())
     samples = measure(
-        lambda: load.run(device),
-        clock=CudaStepClock(device, device.host.now),
+        [
+            Variant(
+                task=Task(step=lambda: load.run(device), setup=lambda: setup.run(device)),
+                clock=CudaStepClock(device, device.host.now),
+            )
+        ],
         section=BRIEF,
         agreement=RankAgreement(),
-        setup=lambda: setup.run(device),
-    )
+    )[0]
     assert is_right(samples, truth_s), errors(samples, truth_s)
     assert "outliers" not in samples.flags
 

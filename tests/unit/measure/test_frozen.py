@@ -18,8 +18,9 @@ from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import Samples
+from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.host import CpuClock
-from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.ranks.rank_report import condense
 from tests.support.fake_cuda import FakeHost
@@ -40,13 +41,18 @@ def measured(
     """The samples of a step that takes these times in turn on a host clock on paper."""
     host, times = FakeHost(), cycle(times_ns)
     return measure(
-        lambda: host.spend(next(times)),
-        clock=CpuClock(host.now),
+        [
+            Variant(
+                task=Task(
+                    step=lambda: host.spend(next(times)), setup=(lambda: None) if setup else None
+                ),
+                clock=CpuClock(host.now),
+            )
+        ],
         section=MeasureSection(rounds_file=rounds_file, **keys),
         agreement=agreement or RankAgreement(),
         fixed_rounds=rounds,
-        setup=(lambda: None) if setup else None,
-    )
+    )[0]
 
 
 @pytest.mark.parametrize("by", ["ci", "steps", "time"])
@@ -157,7 +163,7 @@ GOOD: dict[str, Any] = {"schema_version": 1, "benchmarks": {"a": ENTRY}}
     [
         ("", "is empty"),
         ('{"schema_version": 1, "benchm', "is truncated"),
-        ("[" * 100_000, "is not JSON"),
+        ("[" * 100_000, "nested too deeply"),
         ("[]", "is not a rounds file: it has no schema_version"),
         ('{"schema_version": 1}', "violates the schema at benchmarks: missing key"),
         (json.dumps({**GOOD, "schema_version": 2}), "schema_version 2; this"),

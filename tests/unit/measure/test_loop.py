@@ -18,7 +18,7 @@ from gpubench_plugin.core.records import Samples
 from gpubench_plugin.measure.clocks.base import Block, Clock, Task
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
 from gpubench_plugin.measure.clocks.host import CpuClock
-from gpubench_plugin.measure.loop import measure
+from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.exhaustive import shown
 from tests.support.fake_cuda import FakeCuda, FakeHost
@@ -43,8 +43,10 @@ def timed(
     step: Callable[[], object], clock: Clock, section: MeasureSection | None = None, **more: Any
 ) -> Samples:
     """The samples of `step`, with the default keys unless there is a `section`."""
+    task = Task(step=step, setup=more.pop("setup", None), teardown=more.pop("teardown", None))
     section = section or MeasureSection()
-    return measure(step, clock=clock, section=section, agreement=RankAgreement(), **more)
+    variant = Variant(task=task, clock=clock)
+    return measure([variant], section=section, agreement=RankAgreement(), **more)[0]
 
 
 def measured(*times_ns: int, **keys: Any) -> tuple[Samples, Counted]:

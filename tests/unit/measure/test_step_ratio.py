@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from gpubench_plugin.measure.clocks.host import CpuClock
-from gpubench_plugin.measure.step_ratio import time_ratio
+from gpubench_plugin.measure.paired_turns import time_ratio
 from tests.support.fake_cuda import FakeHost
 
 

@@ -13,7 +13,7 @@ from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
-from gpubench_plugin.measure.loop import Variant, measure_in_turns
+from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.measure.paired_turns import paired_speed_up
 from gpubench_plugin.measure.plan import FEWEST_TURNS
 from gpubench_plugin.ranks.process_group import RankAgreement
@@ -74,7 +74,7 @@ def test_variants_take_turns_on_a_device() -> None:
         first_call_s = clock.time_first_call(task)
         return Variant(name=name, task=task, clock=clock, first_call_s=first_call_s)
 
-    samples = measure_in_turns(
+    samples = measure(
         [variant("eager", 2_500_000), variant("launching", 10_000), variant("fused", 2_000_000)],
         section=MeasureSection(),
         agreement=RankAgreement(),

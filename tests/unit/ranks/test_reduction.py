@@ -79,7 +79,7 @@ def test_rank_zero_sees_what_all_saw() -> None:
 
     def part(reduction: Reduction, rank: int) -> Observation:
         samples = replace(SEEN.samples, durations_s=(1.0 + rank, 2.0 - rank / 2))
-        seen = reduction.merge(replace(SEEN, samples=samples))
+        (seen,) = reduction.merge_all([replace(SEEN, samples=samples)])
         reduction.raise_conclusion(None)
         return seen
 
@@ -96,7 +96,7 @@ def test_a_world_of_one_sends_nothing_and_leaves_nothing_out() -> None:
     group = Group(dist.HashStore(), World())
     alone = Reduction(cast("ProcessGroup", group), "a test")
     alone.raise_check_failures(None)
-    assert alone.merge(million) is million
+    assert alone.merge_all([million]) == [million]
     alone.raise_conclusion(None)
     with pytest.raises(KeyError):
         alone.raise_conclusion(KeyError())
@@ -109,7 +109,7 @@ def test_what_is_wrong_at_rank_zero_fails_every_rank() -> None:
         samples = replace(SEEN.samples, block_calls=(2 + rank,))
         failure: Exception | None = None
         try:
-            reduction.merge(replace(SEEN, samples=samples))
+            reduction.merge_all([replace(SEEN, samples=samples)])
         except MeasurementError as error:
             failure = error
         reduction.raise_conclusion(failure)

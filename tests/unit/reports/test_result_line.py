@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from gpubench_plugin.core.records import Measurement, Metric, Result
+from gpubench_plugin.reports.columns import result_line
 from gpubench_plugin.reports.text import ASCII, UNICODE
-from gpubench_plugin.reports.verbose_line import result_line
 
 
 def numbers(step: float, half_width: float | None, rounds: int = 100) -> dict[str, Metric]:

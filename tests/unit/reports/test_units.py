@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.core.quantities import count, quantity
+from gpubench_plugin.core.format import count, quantity
 from gpubench_plugin.reports import text
 from gpubench_plugin.reports.text import ASCII
 

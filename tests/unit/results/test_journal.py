@@ -100,7 +100,7 @@ def test_tail_reads_each_line_once_when_it_is_complete(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write("\noops\n")
     for read in (tail.read, tail.read, lambda: journal.read(path)):
-        with pytest.raises(ResultsError, match=r"metrics\.jsonl, line 5: invalid journal line"):
+        with pytest.raises(ResultsError, match=r"metrics\.jsonl, line 5 is not JSON"):
             read()
     with pytest.raises(ResultsError, match="cannot read"):
         journal.JournalTail(tmp_path / "none").read()
@@ -161,7 +161,7 @@ def test_broken_line_in_the_middle_is_an_error(tmp_path: Path) -> None:
     """A broken line that is not the last is damage, and the error names it."""
     path = tmp_path / "metrics.jsonl"
     path.write_text('{"schema_version": 1, "event": "a"}\n{"ev\n{"schema_version": 1}\n')
-    with pytest.raises(ResultsError, match="line 2: invalid journal line"):
+    with pytest.raises(ResultsError, match="line 2 is truncated"):
         journal.read(path)
 
 

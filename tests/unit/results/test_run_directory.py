@@ -94,7 +94,6 @@ def test_read_only_folder_is_refused(read_only_folder: Path) -> None:
         RunDirectory.create(read_only_folder / "results", "resnet", RUN)
 
 
-@pytest.mark.slow
 def test_run_that_exists_is_refused(tmp_path: Path) -> None:
     """An earlier run is never written into."""
     earlier = RunDirectory.create(tmp_path, "resnet", RUN)

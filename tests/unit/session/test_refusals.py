@@ -26,14 +26,6 @@ def test_others_run_only_where_an_option_is_not_to_blame(reason: str, message: s
     assert refused({"t.py::a": reason}, ["t.py::b"]) == message
 
 
-def test_many_are_left_out_by_beginnings_that_leave_in_all_others() -> None:
-    """A file or a function as a whole, if nothing else of it would run; else each variant."""
-    ids = ["a.py::x[1]", "a.py::x[2]", "b.py::y[1]", "b.py::y[2]", "c.py::z[1]"]
-    message = refused(dict.fromkeys(ids, "no images"), ["b.py::w", "c.py::z[2]"])
-    way_out = "--deselect=a.py --deselect=b.py::y --deselect='c.py::z[1]'"
-    assert message.endswith(f"\nto run the others, add {way_out}")
-
-
 def refused(reasons: Mapping[str, str], others: Iterable[str]) -> str:
     """The message, where some tests are refused and the `others` are fine."""
     items: dict[str, Any] = {id: SimpleNamespace(nodeid=id) for id in (*reasons, *others)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,7 @@ def make_trainer(slope: Slope) -> Callable[..., Trainer]:
         init_scale: float = 128.0,
         module: nn.Module | None = None,
         data: Any = None,
-        no_sync: Any = None,
+        no_sync: Any = nullcontext,
         reference: Any = None,
         **training: Any,
     ) -> Trainer:

@@ -40,17 +40,6 @@ def test_what_is_written_is_read(name, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_lies_there_is_neither_overwritten_nor_removed(tmp_path):
-    """A folder or file of somebody's under the checkpoint's name."""
-    made = CheckpointIO("torch-save", tensors(), tmp_path)
-    (tmp_path / "checkpoint").mkdir()
-    (tmp_path / "checkpoint/mine").touch()
-    with pytest.raises(UsageProblem, match=r"checkpoint already exists; use an empty folder"):
-        made.save()
-    made.remove()
-    assert (tmp_path / "checkpoint/mine").exists()
-
-
 SCRIPT = """
 import os
 import sys

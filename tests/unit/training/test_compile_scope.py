@@ -15,12 +15,16 @@ from gpubench_plugin.config.sections import CompileScope, ModelSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Unsupported, UsageProblem
 from gpubench_plugin.measure.probes.operations import count_flops
-from gpubench_plugin.training.compile import COUNTING, NAME
-from gpubench_plugin.training.compile_scope import ModelWithLoss, call_compiler, loss_function
+from gpubench_plugin.training.compile import (
+    COUNTING,
+    NAME,
+    ModelWithLoss,
+    call_compiler,
+    loss_function,
+)
 from gpubench_plugin.training.compile_study import capture_counters
 from gpubench_plugin.training.model import build_model, load_model_state, model_state
-from gpubench_plugin.workloads._blocks import blocks_of
-from gpubench_plugin.workloads.base import Workload
+from gpubench_plugin.workloads.base import Workload, blocks_of
 from tests.support.presets import preset_of, trainer_of, workload_of
 
 CPU = torch.device("cpu")
@@ -182,7 +186,7 @@ def test_counted_work_does_not_depend_on_the_scope() -> None:
     for scope in (None, *SCOPES):
         keys = (f"model.compile_scope={scope}", "model.compile=default") if scope else ()
         trainer = trainer_of(preset_of("mlp", "tiny", *keys))
-        parameters = sum(p.numel() for p in trainer._module.parameters())
+        parameters = sum(p.numel() for p in trainer.module.parameters())
         found.add((count_flops(trainer.flops_step).total, parameters))
     assert len(found) == 1
 

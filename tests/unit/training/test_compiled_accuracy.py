@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from gpubench_plugin.core.errors import CorrectnessError
-from gpubench_plugin.training import compiled_accuracy
-from gpubench_plugin.training.compiled_accuracy import (
+from gpubench_plugin.training import compile_study
+from gpubench_plugin.training.compile_study import (
     StepResults,
     batch_in,
     compare,
@@ -147,7 +147,7 @@ def test_weights_of_16_bits_have_a_reference_of_their_own() -> None:
 def test_reference_without_memory_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     """The memory of what was computed is released; other errors are not hidden."""
     released: list[torch.device] = []
-    monkeypatch.setattr(compiled_accuracy, "release_memory", released.append)
+    monkeypatch.setattr(compile_study, "release_memory", released.append)
     module, _ = deep_network()
 
     def fail(error: Exception, module: nn.Module) -> Tensor:

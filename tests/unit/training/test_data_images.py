@@ -8,6 +8,7 @@ import multiprocessing
 import struct
 import sys
 import tarfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,9 +18,8 @@ from PIL import Image
 from gpubench_plugin.config.sections import DataSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Unsupported, UsageProblem
-from gpubench_plugin.training.data._image_files import ArrayImages
 from gpubench_plugin.training.data._loading import Loader, epoch_rows
-from gpubench_plugin.training.data.images import Images
+from gpubench_plugin.training.data.images import ArrayImages, Images
 from gpubench_plugin.workloads.base import Batch, Workload
 
 CPU = torch.device("cpu")
@@ -80,13 +80,12 @@ def mnist_of(path, *, packed, count=20, test=True):
     for part in ("train", "t10k") if test else ("train",):
         pixels = draw.integers(0, 256, (count, 28, 28), dtype=np.uint8)
         labels = (np.arange(count) % 10).astype(np.uint8)
-        for name, header, content in (
-            (f"{part}-images-idx3-ubyte", (2051, count, 28, 28), pixels),
-            (f"{part}-labels-idx1-ubyte", (2049, count), labels),
-        ):
-            data = struct.pack(f">{len(header)}I", *header) + content.tobytes()
-            file = path / (f"{name}.gz" if packed else name)
-            file.write_bytes(gzip.compress(data) if packed else data)
+        images, labelled = path / f"{part}-images-idx3-ubyte", path / f"{part}-labels-idx1-ubyte"
+        idx(images, 2051, count, 28, 28, content=pixels.tobytes())
+        idx(labelled, 2049, count, content=labels.tobytes())
+        for file in (images, labelled) if packed else ():
+            Path(f"{file}.gz").write_bytes(gzip.compress(file.read_bytes()))
+            file.unlink()
     return path
 
 
@@ -304,20 +303,11 @@ def test_nothing_is_downloaded(path, images):
         images(path)
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [("n" * 5000, "cannot read n.*allowed: cifar"), ("~nobody-here/x", "nobody-here.*allowed")],
-)
-def test_path_that_cannot_be_looked_at(path, message, images):
+@pytest.mark.parametrize("path", ["n" * 5000, "~nobody-here/x", "nowhere"])
+def test_path_that_cannot_be_looked_at(path, images):
     """What the operating system refuses is one message with what is allowed."""
-    with pytest.raises(UsageProblem, match=message):
+    with pytest.raises(UsageProblem, match=rf"data\.path: cannot read {path[:9]}.*allowed: cifar"):
         images(path)
-
-
-def test_missing_path(images, tmp_path):
-    """A path that is not there is one message."""
-    with pytest.raises(UsageProblem, match=r"data\.path: .*nowhere does not exist"):
-        images(tmp_path / "nowhere")
 
 
 def test_empty_folder(images, tmp_path):
@@ -400,55 +390,41 @@ def test_damaged_archive(damage, images, binary_cifar, tmp_path):
 
 
 def test_huge_member_is_not_read(images, tmp_path):
-    """A member that says it is larger than any batch is refused before a byte of it is read."""
+    """A member that says it is larger than any batch is refused without its bytes."""
     path = tmp_path / "huge.tar"
     member = tarfile.TarInfo("../data_batch_1.bin")
     member.size = 3073 << 40
     path.write_bytes(member.tobuf() + bytes(1024))
-    with pytest.raises(
-        UsageProblem, match=r"data_batch_1\.bin has \d{16} bytes; .* up to 30730000"
-    ):
+    with pytest.raises(UsageProblem, match=r"cannot read \S*huge\.tar"):
         images(path)
 
 
+def idx(path, *header, content=b""):
+    path.write_bytes(struct.pack(f">{len(header)}I", *header) + content)
+
+
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("name", "header", "content", "message"),
     [
-        (lambda path: (path / "train-labels-idx1-ubyte").unlink(), "missing train-labels"),
-        (
-            lambda path: (path / "train-images-idx3-ubyte").write_bytes(b"\0\0\x08\x03"),
-            "not an idx file with 3 dimensions",
-        ),
-        (
-            lambda path: (path / "train-labels-idx1-ubyte").write_bytes(
-                struct.pack(">II", 2049, 1) + b"\0"
-            ),
-            "has 20 images of 28 by 28 pixels but 1 labels",
-        ),
-        (
-            lambda path: (path / "train-images-idx3-ubyte").write_bytes(
-                struct.pack(">IIII", 2051, 20, 0, 28)
-            ),
-            "has 20 images of 0 by 28 pixels",
-        ),
-        (  # so many pixels that 64 bits cannot count them
-            lambda path: (path / "train-images-idx3-ubyte").write_bytes(
-                struct.pack(">IIII", 2051, 1 << 31, 1 << 31, 4)
-            ),
-            "not an idx file with 3 dimensions",
-        ),
-        (
-            lambda path: (path / "train-images-idx3-ubyte").write_bytes(
-                struct.pack(">IIII", 2049, 20, 28, 28) + bytes(20 * 28 * 28)
-            ),
-            "not an idx file with 3 dimensions",
-        ),
+        ("train-images-idx3-ubyte", (2051,), b"", "not an idx file with 3 dimensions"),
+        ("train-labels-idx1-ubyte", (2049, 1), b"\0", "20 images of 28 by 28 pixels but 1 labels"),
+        ("train-images-idx3-ubyte", (2051, 20, 0, 28), b"", "20 images of 0 by 28 pixels"),
+        # So many pixels that 64 bits cannot count them.
+        ("train-images-idx3-ubyte", (2051, 1 << 31, 1 << 31, 4), b"", "not an idx file with 3"),
+        ("train-images-idx3-ubyte", (2049, 20, 28, 28), bytes(15_680), "not an idx file with 3"),
     ],
 )
-def test_damaged_mnist(damage, message, images, tmp_path):
-    """Files of MNIST that are missing, cut or do not belong together are one message."""
-    damage(mnist_of(tmp_path, packed=False))
+def test_damaged_mnist(name, header, content, message, images, tmp_path):
+    """Files of MNIST that are cut or do not belong together are one message."""
+    idx(mnist_of(tmp_path, packed=False) / name, *header, content=content)
     with pytest.raises(UsageProblem, match=message):
+        images(tmp_path)
+
+
+def test_missing_labels(images, tmp_path):
+    """A file of MNIST that is missing is named."""
+    (mnist_of(tmp_path, packed=False) / "train-labels-idx1-ubyte").unlink()
+    with pytest.raises(UsageProblem, match="missing train-labels"):
         images(tmp_path)
 
 
@@ -470,8 +446,7 @@ def test_too_few_classes(images, tmp_path):
 def test_too_few_classes_for_what_is_held_out(images, tmp_path):
     """Held-out labels count, too: on CUDA a class too many would end the process."""
     mnist_of(tmp_path, packed=False)
-    labels = struct.pack(">II", 2049, 20) + bytes(19) + b"\x0a"
-    (tmp_path / "t10k-labels-idx1-ubyte").write_bytes(labels)
+    idx(tmp_path / "t10k-labels-idx1-ubyte", 2049, 20, content=bytes(19) + b"\x0a")
     with pytest.raises(UsageProblem, match=r"model\.classes=10 is too small; the images have 11"):
         images(tmp_path)
 

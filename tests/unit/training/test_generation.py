@@ -218,18 +218,17 @@ def test_a_prompt_may_take_all_positions(make):
     assert check.correctness["tokens_compared"] == 3
 
 
-def test_work_and_facts_of_a_prompt(make):
-    """One call takes in the tokens of all prompts and gives each row its first token."""
-    prefill = make(Prefill, prompt_tokens=10)
-    assert Work(samples=3, tokens=30) == prefill.work()
-    assert prefill.finish() == {"first_tokens": 1.0}
-
-
-def test_work_and_facts_of_a_token(make):
-    """One call gives each row one token."""
-    decode = make(Decode)
-    assert Work(tokens=3) == decode.work()
-    assert decode.finish() == {"output_tokens": 1.0}
+@pytest.mark.parametrize(
+    ("kind", "work", "fact"),
+    [
+        (Prefill, Work(samples=3, tokens=30), "first_tokens"),
+        (Decode, Work(tokens=3), "output_tokens"),
+    ],
+)
+def test_work_and_facts_of_a_call(kind, work, fact, make):
+    """A prompt takes in the tokens of all rows; each call gives each row one token."""
+    generation = make(kind, prompt_tokens=10)
+    assert (generation.work(), generation.finish()) == (work, {fact: 1.0})
 
 
 @pytest.mark.parametrize(("kind", "tokens", "attended"), [(Prefill, 16, 16), (Decode, 1, 24)])

@@ -118,21 +118,21 @@ def test_epochs_are_those_of_a_loop_by_hand(accumulation: int) -> None:
     configuration = preset_of("mlp", "tiny", *MLP, f"training.accumulation_steps={accumulation}")
     trainer = trainer_of(configuration)
     evaluation = Evaluation(loss=0.5, accuracy=0.75)
-    trainer._evaluate = lambda: evaluation
+    trainer.evaluate = lambda: evaluation
     lines: list[Any] = []
     trainer.prepare(lines.append)
     events = [line for line in lines if line["event"] == "epoch"]
 
     by_hand = trainer_of(configuration)  # its data start anew
     workload = workload_of(configuration)
-    precision = by_hand._precision
+    precision = by_hand.precision
     model = build_model(
         workload, section=configuration.model, seed=0, device=CPU, precision=precision
     ).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
     means, shares, steps = [], [], []
     for number in range(1, 47):
-        batch = next(by_hand._data)
+        batch = next(by_hand.data)
         logits = model(batch.inputs)
         loss = cross_entropy(logits, batch.targets)
         (loss / accumulation).backward()
@@ -150,7 +150,7 @@ def test_epochs_are_those_of_a_loop_by_hand(accumulation: int) -> None:
         assert event["samples_per_s"] == pytest.approx(event["samples"] / event["duration_s"])
     assert [(event["epoch"], event["samples"]) for event in events] == [(1, 1472), (2, 1472)]
     assert [(event["test_loss"], event["test_accuracy"]) for event in events] == [(0.5, 0.75)] * 2
-    assert trainer._loss_of == trainer._workload.loss  # the timed steps record nothing
+    assert trainer._loss_of == trainer.workload.loss  # the timed steps record nothing
 
 
 def epoch_history(events: list[Any], workload: Any, **changes: Any) -> EpochHistory:

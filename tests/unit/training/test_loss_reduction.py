@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy, mse_loss
 
-from gpubench_plugin.training.loss_reduction import adds_up_samples
+from gpubench_plugin.training.check import adds_up_samples
 from gpubench_plugin.workloads.base import Batch
 
 

@@ -44,9 +44,9 @@ def first_steps(shipped):
     def check(name, precision):
         trainer = shipped(name, precision, "training.steps=5", "training.loss_drop=null")
         chosen = catalog.load("precision", precision)()
-        trainer._reference = Fp32Reference(
-            workload=trainer._workload,
-            training=trainer._training,
+        trainer.reference = Fp32Reference(
+            workload=trainer.workload,
+            training=trainer.training,
             measure=MeasureSection(),
             precision=precision,
             compute_dtypes=[chosen.compute_dtype],

@@ -85,7 +85,7 @@ def test_every_precision_stays_within_its_band(precision, compared):
     found = check.correctness["reference"]
     dtypes = [catalog.load("precision", precision)().compute_dtype]
     section = MeasureSection()
-    bands = bands_of(trainer._module, precision=precision, compute_dtypes=dtypes, measure=section)
+    bands = bands_of(trainer.module, precision=precision, compute_dtypes=dtypes, measure=section)
     band = bands.later
     assert found["steps"] == len(found["losses"]) == len(found["gradient_norms"]) == 5
     assert check.facts["loss_error"] == found["loss_error"] <= band.loss
@@ -278,31 +278,22 @@ class Noise(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("layer", "reason"),
-    [(nn.Dropout(0.5), "compiled dropout"), (Noise(), "a compiled model draws different random")],
-)
-def test_compiled_dropout_is_not_compared(layer, reason, slope, compared):
-    """What draws other random numbers when compiled has no reference, and the record says so."""
-    slope.build = lambda: nn.Sequential(nn.Linear(2, 16), layer, nn.Linear(16, 1))
-    module = slope.build()
-    slope.section = slope.section.model_copy(update={"compile": "default"})
-    _, check = compared(learning_rate=0.005, module=module)
-    assert reason in check.correctness["reference"]["not_compared"]
-    assert "loss_error" not in check.facts
-
-
-@pytest.mark.parametrize(
-    ("layer", "said"),
+    ("layer", "compile", "reason"),
     [
-        (nn.Dropout(0.5), "draw dropout separately"),
-        (nn.BatchNorm1d(16), "normalize partial batches"),
+        (nn.Dropout(0.5), "default", "compiled dropout"),
+        (Noise(), "default", "a compiled model draws different random"),
+        # Ranks that divide a model draw and normalise in parts, which is no error of theirs.
+        (nn.Dropout(0.5), "none", "draw dropout separately"),
+        (nn.BatchNorm1d(16), "none", "normalize partial batches"),
     ],
 )
-def test_divided_model_that_differs_by_design_is_not_compared(layer, said, slope, compared):
-    """Ranks that divide a model draw and normalise in parts, which is no error of theirs."""
+def test_model_that_differs_by_design_is_not_compared(layer, compile, reason, slope, compared):
+    """What draws other random numbers has no reference, and the record says so."""
     slope.build = lambda: nn.Sequential(nn.Linear(2, 16), layer, nn.Linear(16, 1))
-    _, check = compared(learning_rate=0.005, shares_batch=True)
-    assert said in check.correctness["reference"]["not_compared"]
+    slope.section = slope.section.model_copy(update={"compile": compile})
+    _, check = compared(learning_rate=0.005, module=slope.build(), shares_batch=compile == "none")
+    assert reason in check.correctness["reference"]["not_compared"]
+    assert "loss_error" not in check.facts
 
 
 def test_errors_are_relative_to_the_largest_value_so_far(slope, compared):

@@ -92,23 +92,14 @@ def test_a_step_of_inference_waits_for_nothing(name: str, precision: str) -> Non
     assert +reads.counts == Counter()
 
 
-def test_a_training_that_ends_waits_for_its_last_step() -> None:
-    """It reads the loss, which the device has only after all steps."""
-    trainer = trainer_of(preset_of("mlp", "tiny"))
-    trainer.begin()
-    trainer.step()
+@pytest.mark.parametrize("built", [trainer_of, inference_of])
+def test_what_ends_waits_for_its_last_step(built: Callable[[Any], Any]) -> None:
+    """The loss, or whether the last output is finite, is there only after all steps."""
+    subject = built(preset_of("mlp", "tiny"))
+    subject.begin()
+    subject.step()
     with Reads() as reads:
-        trainer.finish()
-    assert +reads.counts
-
-
-def test_an_inference_that_ends_waits_for_its_last_step() -> None:
-    """It reads whether the last output is finite."""
-    inference = inference_of(preset_of("mlp", "tiny"))
-    inference.begin()
-    inference.step()
-    with Reads() as reads:
-        inference.finish()
+        subject.finish()
     assert +reads.counts
 
 

@@ -12,9 +12,8 @@ from torch.utils._pytree import tree_leaves
 from transformers import AttentionInterface
 from transformers.integrations.sdpa_attention import repeat_kv
 
-from gpubench_plugin.workloads import _grouped_attention
-from gpubench_plugin.workloads._grouped_attention import groups_heads, with_folded_groups
-from gpubench_plugin.workloads._language import CachedModel
+from gpubench_plugin.workloads import _language
+from gpubench_plugin.workloads._language import CachedModel, groups_heads, with_folded_groups
 
 CPU = torch.device("cpu")
 SMALL = (
@@ -156,7 +155,7 @@ def test_autocast_decides_what_a_kernel_takes(monkeypatch):
 
 def test_without_such_a_kernel_heads_are_repeated(monkeypatch):
     """A prompt in a longer cache attends causally to its own tokens, head by head."""
-    monkeypatch.setattr(_grouped_attention, "groups_heads", lambda *_: False)
+    monkeypatch.setattr(_language, "groups_heads", lambda *_: False)
     query, key, value = (
         torch.randn(3, heads, tokens, 16, generator=torch.Generator().manual_seed(tokens))
         for heads, tokens in ((8, 12), (2, 40), (2, 41))

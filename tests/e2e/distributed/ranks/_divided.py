@@ -13,8 +13,9 @@ from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.config.sections import DistributedSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.check import require_gradients
-from gpubench_plugin.training.compile_scope import loss_function
+from gpubench_plugin.training.compile import loss_function
 from gpubench_plugin.training.inference import Inference
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.parallelism.pipeline import runs_in_a_v
@@ -126,7 +127,7 @@ def trained(case, precision, group):
         training=configuration.training,
         precision_section=configuration.precision,
         device=CPU,
-        agreement=group and group.agreement,
+        agreement=group.agreement if group else RankAgreement(),
         passes=parallelism and parallelism.passes(module, chosen),
         ranks_per_batch=RANKS if group else 1,
     )

@@ -103,7 +103,7 @@ def trainer_of(group, name, way, precision, overrides, *, apart=False):
                 gradients(*args)
 
         trainer._gradients = kept_apart
-        trainer._no_sync = nullcontext
+        trainer.no_sync = nullcontext
     return trainer
 
 

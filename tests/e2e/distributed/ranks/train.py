@@ -19,8 +19,7 @@ from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.ranks.process_group import ProcessGroup, RankAgreement
 from gpubench_plugin.ranks.world import World
 from gpubench_plugin.training.check import require_gradients
-from gpubench_plugin.training.compile import EAGER
-from gpubench_plugin.training.compile_scope import loss_function
+from gpubench_plugin.training.compile import EAGER, loss_function
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.trainer import Trainer
@@ -164,7 +163,7 @@ def trainer_of(configuration, parallelism=None, *, loss=None, group=None):
         training=configuration.training,
         precision_section=configuration.precision,
         device=CPU,
-        no_sync=parallelism and (lambda: parallelism.no_sync(module)),
+        no_sync=(lambda: parallelism.no_sync(module)) if parallelism else nullcontext,
         agreement=group.agreement if group else RankAgreement(),
         differs_from_one_process=parallelism and parallelism.differs_from_one_process(module),
     )

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from gpubench_plugin.bench.adoption.adopter import AdoptionPlugin
+from gpubench_plugin.bench.adoption import AdoptionPlugin
 from gpubench_plugin.compare.comparison import compare_history
 from gpubench_plugin.config.case import Case
 from gpubench_plugin.config.marks import BenchmarkMark

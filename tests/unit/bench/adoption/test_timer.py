@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.bench.adoption.timer import Accelerator, SynchronisedTimer
+from gpubench_plugin.bench.adoption import Accelerator, SynchronisedTimer
 from gpubench_plugin.environment import cuda_devices
 from tests.unit.bench.adoption.conftest import Torch
 

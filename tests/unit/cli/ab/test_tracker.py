@@ -75,7 +75,7 @@ def test_the_bases_limits_count_unless_the_heads_are_asked_for() -> None:
         assert kinds(tracker) == {"slow": kind}
         (note,) = tracker.comparison().notes
         assert note == (
-            "the head loosens the limit of step_time_min_s and step_time_s from 2% to 60% (slow); "
+            "the head changes the limit of step_time_min_s and step_time_s from 2% to 60% (slow); "
             f"the {side}'s counts"
         )
 

@@ -37,23 +37,19 @@ def test_a_block_without_length_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("statistic", "time_s", "what"),
-    [
-        ("min_s", 0.0, "shortest duration"),
-        ("max_s", float("nan"), "longest duration"),
-        ("total_s", -1.0, "total"),
-    ],
+    ("statistic", "time_s", "place"),
+    [("min_s", 0.0, 1), ("max_s", float("nan"), 2), ("total_s", -1.0, 3)],
 )
 def test_the_times_of_every_rank_are_checked(
     observe: Callable[..., Observation],
     timed: Callable[..., RankTimes],
     statistic: str,
     time_s: float,
-    what: str,
+    place: int,
 ) -> None:
     """A rank whose clock stood still is named, and not hidden by the slower ones."""
     ranks = (timed(0), timed(1, **{statistic: time_s}))
-    message = f"{what} of a clock on rank 1, 1 of 1, is {time_s} s"
+    message = f"duration on rank 1 of a clock, {place} of 3, is {time_s} s"
     with pytest.raises(MeasurementError, match=message):
         check_times(observe(ranks=ranks, world_size=2))
 

@@ -128,7 +128,7 @@ def test_the_limits_of_the_command_line_outrank_the_baselines() -> None:
 
     assert kinds(found)[MLP, "step_time_min_s"] == "regressed"
     assert kinds(given)[MLP, "step_time_min_s"] == "unchanged"
-    loosened = "the head loosens the limit of step_time_min_s and step_time_s from 2% to 60%"
+    loosened = "the head changes the limit of step_time_min_s and step_time_s from 2% to 60%"
     assert loosened in " ".join(found.notes)
 
 

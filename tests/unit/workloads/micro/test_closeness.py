@@ -6,11 +6,11 @@ import torch
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.workloads._micro.checks import (
-    DTYPES,
     TOLERANCES,
     require_close,
     require_equal,
 )
+from gpubench_plugin.workloads.base import DTYPES
 
 
 def test_the_error_is_relative_to_the_norm() -> None:

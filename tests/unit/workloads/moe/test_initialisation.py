@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin.workloads.moe.experts import base
-from gpubench_plugin.workloads.moe.experts.base import weights
+from gpubench_plugin.workloads.moe import experts
+from gpubench_plugin.workloads.moe.experts import weights
 from tests.unit.workloads.moe.made import section
 
 
 def values(count, seed=0, stream=0):
-    return base.uniform((count,), bound=0.5, seed=seed, stream=stream, device="cpu")
+    return experts.uniform((count,), bound=0.5, seed=seed, stream=stream, device="cpu")
 
 
 def test_values_are_those_of_the_hash_in_plain_integers():
@@ -39,7 +39,7 @@ def test_values_are_uniform():
 def test_chunks_do_not_show(monkeypatch):
     """A weight drawn piece by piece is the one drawn at once."""
     whole = values(1000)
-    monkeypatch.setattr(base, "_CHUNK", 64)
+    monkeypatch.setattr(experts, "_CHUNK", 64)
     assert values(1000).equal(whole)
 
 

@@ -12,7 +12,7 @@ from torch.nn.functional import silu
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpubench_plugin.measure.probes.operations import count_flops
-from gpubench_plugin.workloads.moe.experts.grouped import TEGrouped
+from gpubench_plugin.workloads.moe.experts import TEGrouped
 from tests.unit.workloads.moe.made import construction, measured
 
 kinds = pytest.mark.parametrize("kind", ["sequential", "grouped"])

@@ -12,9 +12,8 @@ import torch
 
 from gpubench_plugin.core.errors import CorrectnessError, Unsupported, UsageProblem
 from gpubench_plugin.environment import devices
-from gpubench_plugin.workloads.moe import dispatchers
+from gpubench_plugin.workloads.moe import dispatchers, experts
 from gpubench_plugin.workloads.moe import measured as room
-from gpubench_plugin.workloads.moe.experts import grouped
 from gpubench_plugin.workloads.moe.groups import Axis, ParallelGroups
 from gpubench_plugin.workloads.moe.layer import PHASES, ROUTER
 from tests.support.hot_path import Reads
@@ -212,7 +211,7 @@ def test_flex_is_refused_with_its_library_too(monkeypatch):
 
 def test_grouped_without_the_product_is_unsupported(monkeypatch):
     """A torch without grouped_mm is said to be one."""
-    monkeypatch.setattr(grouped, "_grouped_mm", None)
+    monkeypatch.setattr(experts, "_grouped_mm", None)
     assert "does not provide grouped_mm" in refusal_of(lambda: construction(expert_kind="grouped"))
 
 
@@ -223,7 +222,7 @@ def test_device_that_fails_in_the_trial_of_grouped_is_no_refusal(monkeypatch, te
     def fail(*_, **__):
         raise torch.AcceleratorError(f"CUDA error: {text}")
 
-    monkeypatch.setattr(grouped, "_grouped_mm", fail)
+    monkeypatch.setattr(experts, "_grouped_mm", fail)
     with pytest.raises(torch.AcceleratorError, match=text):
         construction(expert_kind="grouped")
 

@@ -8,15 +8,15 @@ import torch
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.workloads.moe import construction as room
 from gpubench_plugin.workloads.moe import measured as timing
+from gpubench_plugin.workloads.moe.experts import CachedExperts, offload
 from gpubench_plugin.workloads.moe.layer import GraphedRouter, _TensorRouter, capture_router
 from gpubench_plugin.workloads.moe.measured import phase_times
-from gpubench_plugin.workloads.moe.pinned_cache import ExpertCache, offload
 from tests.unit.workloads.moe.made import CPU, construction, measured
 
 
 def cache_of(experts, size):
     kept = [(torch.full((2, 4), float(e)), torch.full((2, 2), float(e))) for e in range(experts)]
-    return ExpertCache(kept, size=size, device=CPU)
+    return CachedExperts(kept, size=size, device=CPU)
 
 
 def test_the_cache_drops_what_was_used_longest_ago():

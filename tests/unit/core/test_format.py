@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gpubench_plugin.core.words import (
+from gpubench_plugin.core.format import (
     byte_size,
     change_percentage,
     counted,

@@ -1,0 +1,339 @@
+"""Dispatchers: how tokens travel to the ranks of their experts and back.
+
+The base has the phases on both sides of the experts. Within a rank tokens are only reordered;
+between ranks every rank gets all tokens, or each token travels only to its experts.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import torch
+
+from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.workloads.moe.collectives import (
+    all_gather,
+    all_to_all,
+    exchange_counts,
+    reduce_scatter,
+)
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch import distributed as dist
+
+    from gpubench_plugin.workloads.moe.groups import ParallelGroups, Placement
+    from gpubench_plugin.workloads.moe.routing import Routing
+
+DISPATCH: Final = ("dispatch_preprocess", "dispatch", "dispatch_postprocess")
+COMBINE: Final = ("combine_preprocess", "combine", "combine_postprocess")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DispatchState:
+    """Dispatch state: token rows on the way to the experts and back.
+
+    `rows` (rows × width) are on this rank now, `counts` of them for each slot. `order` has the
+    assignment of each row in slot order: token · k + choice. `dtype` is that of the layer's tokens
+    and outputs.
+    """
+
+    rows: Tensor
+    counts: Tensor
+    order: Tensor
+    routing: Routing
+    dtype: torch.dtype
+
+
+T = TypeVar("T", bound=DispatchState)
+
+
+class Dispatcher(ABC, Generic[T]):
+    """Sends tokens to their experts, ordered by expert, and returns the outputs.
+
+    Phases return a new state and leave their input unchanged, so that each can be repeated alone;
+    those not overridden are no-ops. The rows of an expert are ordered by rank and token, so that
+    its matrix is that of one process with all tokens.
+    """
+
+    def __init__(self, placement: Placement):
+        self.placement = placement
+
+    @abstractmethod
+    def dispatch_preprocess(self, tokens: Tensor, routing: Routing) -> T:
+        """Prepare sending: order tokens, agree on sizes."""
+
+    def dispatch(self, state: T) -> T:
+        """Send rows to the ranks of their experts."""
+        return state
+
+    def dispatch_postprocess(self, state: T) -> T:
+        """Order received rows by expert."""
+        return state
+
+    def combine_preprocess(self, state: T) -> T:
+        """Order expert outputs for the return."""
+        return state
+
+    def combine(self, state: T) -> T:
+        """Send rows back to their tokens' ranks."""
+        return state
+
+    def assigned_rows(self, tokens: Tensor, routing: Routing) -> tuple[Tensor, Tensor, Tensor]:
+        """A row of `tokens` per assignment in slot order, that order, and the counts by slot."""
+        slots, experts = self.placement.slots(routing.experts), self.placement.experts
+        order, counts = sort_by_slot(slots, kept_mask=routing.kept_mask, total=experts)
+        return tokens.to(compute_dtype(tokens))[order // slots.shape[1]], order, counts
+
+    @abstractmethod
+    def combine_postprocess(self, state: T) -> Tensor:
+        """Output (tokens × width): weighted sum of the experts' outputs."""
+
+    def is_noop(self, phase: str) -> bool:
+        """Whether `phase` is a no-op."""
+        return getattr(type(self), phase) is getattr(Dispatcher, phase)
+
+
+def compute_dtype(tensor: Tensor) -> torch.dtype:
+    """Dtype of matrix products with `tensor`: autocast's if enabled."""
+    kind = tensor.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else tensor.dtype
+
+
+def sort_by_slot(slots: Tensor, *, kept_mask: Tensor | None, total: int) -> tuple[Tensor, Tensor]:
+    """Permutation that sorts assignments by slot, and the count per slot.
+
+    A `kept_mask` drops assignments, and synchronizes.
+    """
+    flat = slots.flatten()
+    if kept_mask is None:
+        return flat.argsort(stable=True), slot_counts(flat, total)
+    flat = torch.where(kept_mask.flatten(), flat, total)
+    counts = slot_counts(flat, total + 1)[:total]
+    return flat.argsort(stable=True)[: int(counts.sum())], counts
+
+
+def slot_counts(slots: Tensor, total: int) -> Tensor:
+    """Number of occurrences of each of `total` slots."""
+    counts = torch.zeros(total, dtype=torch.int64, device=slots.device)
+    return counts.scatter_add(0, slots, torch.ones_like(slots))
+
+
+def weighted_sum(rows: Tensor, order: Tensor, weights: Tensor) -> Tensor:
+    """Sum of each token's `rows` in fp32, times `weights` (tokens × k); `order` is the rows'."""
+    weighted_rows = rows.float() * weights.flatten()[order].unsqueeze(1)
+    total = weighted_rows.new_zeros((len(weights), rows.shape[1]))
+    return total.index_add(0, order // weights.shape[1], weighted_rows)
+
+
+def weighted_output(state: DispatchState) -> Tensor:
+    """Output for returned rows, in the tokens' dtype."""
+    return weighted_sum(state.rows, state.order, state.routing.weights).to(state.dtype)
+
+
+class Local(Dispatcher[DispatchState]):
+    """Local dispatcher for a rank with all experts: tokens are only reordered."""
+
+    def dispatch_preprocess(self, tokens: Tensor, routing: Routing) -> DispatchState:
+        """One row per assignment, ordered by slot."""
+        rows, order, counts = self.assigned_rows(tokens, routing)
+        return DispatchState(
+            rows=rows, counts=counts, order=order, routing=routing, dtype=tokens.dtype
+        )
+
+    def combine_postprocess(self, state: DispatchState) -> Tensor:
+        """Weighted sums in the tokens' dtype."""
+        return weighted_output(state)
+
+
+class _BetweenRanks(Dispatcher[T]):
+    def __init__(self, placement: Placement, group: dist.ProcessGroup):
+        super().__init__(placement)
+        self.group = group
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered(DispatchState):
+    """Rows with `slots` and `weights` of their assignments: this rank's, then all ranks'.
+
+    A dropped assignment has a slot of no rank.
+    """
+
+    slots: Tensor
+    weights: Tensor
+
+
+class AllGather(_BetweenRanks[Gathered]):
+    """All-gathers tokens and routing, and reduce-scatters outputs in fp32.
+
+    Every rank must have equally many tokens.
+    """
+
+    def dispatch_preprocess(self, tokens: Tensor, routing: Routing) -> Gathered:
+        """Prepare tokens for sending, and look up the slot of each assignment."""
+        slots = self.placement.slots(routing.experts)
+        if routing.kept_mask is not None:
+            slots = torch.where(routing.kept_mask, slots, self.placement.experts)
+        empty = slots.new_empty(0)
+        return Gathered(
+            rows=tokens.to(compute_dtype(tokens)),
+            counts=empty,
+            order=empty,
+            routing=routing,
+            dtype=tokens.dtype,
+            slots=slots,
+            weights=routing.weights,
+        )
+
+    def dispatch(self, state: Gathered) -> Gathered:
+        """Gather tokens and routing of all ranks."""
+        tensors = state.rows, state.slots, state.weights
+        rows, slots, weights = (all_gather(tensor, self.group) for tensor in tensors)
+        return replace(state, rows=rows, slots=slots, weights=weights)
+
+    def dispatch_postprocess(self, state: Gathered) -> Gathered:
+        """One row per assignment to a local expert, ordered by expert; synchronizes."""
+        per_rank = self.placement.per_rank
+        local_slots = state.slots - self.placement.rank * per_rank
+        order, counts = sort_by_slot(
+            local_slots, kept_mask=(local_slots >= 0) & (local_slots < per_rank), total=per_rank
+        )
+        rows = state.rows[order // local_slots.shape[1]]
+        return replace(state, rows=rows, counts=counts, order=order)
+
+    def combine_preprocess(self, state: Gathered) -> Gathered:
+        """Contribution of local experts to every token."""
+        return replace(state, rows=weighted_sum(state.rows, state.order, state.weights))
+
+    def combine(self, state: Gathered) -> Gathered:
+        """Reduce-scatter the contributions."""
+        return replace(state, rows=reduce_scatter(state.rows, self.group))
+
+    def combine_postprocess(self, state: Gathered) -> Tensor:
+        """Cast the sums to the tokens' dtype."""
+        return state.rows.to(state.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchanged(DispatchState):
+    """State with row counts `send_sizes` to and `receive_sizes` from each rank.
+
+    `by_expert` is the permutation of received rows from rank order to expert order.
+    """
+
+    send_sizes: list[int]
+    receive_sizes: list[int]
+    by_expert: Tensor
+
+
+class AllToAll(_BetweenRanks[Exchanged]):
+    """Uneven all-to-all in both directions; ranks exchange the sizes first.
+
+    Source: Lepikhin et al., GShard, section 3.2, https://arxiv.org/abs/2006.16668; the phases are
+    those of Megatron-Core's dispatcher of the same name.
+    """
+
+    def dispatch_preprocess(self, tokens: Tensor, routing: Routing) -> Exchanged:
+        """One row per assignment, ordered by slot, and the split sizes; synchronizes."""
+        ranks, per_rank = self.placement.ranks, self.placement.per_rank
+        rows, order, counts = self.assigned_rows(tokens, routing)
+        send_counts = counts.view(ranks, per_rank)
+        receive_counts = exchange_counts(send_counts, self.group)  # ranks × local experts
+        sizes: list[list[int]] = torch.stack((send_counts.sum(1), receive_counts.sum(1))).tolist()
+        send_sizes, receive_sizes = sizes
+        experts = torch.arange(per_rank, device=rows.device).repeat(ranks)
+        row_count = sum(receive_sizes)
+        row_experts = experts.repeat_interleave(receive_counts.flatten(), output_size=row_count)
+        return Exchanged(
+            rows=rows,
+            counts=receive_counts.sum(0),
+            order=order,
+            routing=routing,
+            dtype=tokens.dtype,
+            send_sizes=send_sizes,
+            receive_sizes=receive_sizes,
+            by_expert=row_experts.argsort(stable=True),
+        )
+
+    def dispatch(self, state: Exchanged) -> Exchanged:
+        """Send the rows to the ranks of their experts."""
+        return self._exchanged(state, state.receive_sizes, state.send_sizes)
+
+    def dispatch_postprocess(self, state: Exchanged) -> Exchanged:
+        """Reorder from rank order to expert order."""
+        return replace(state, rows=state.rows[state.by_expert])
+
+    def combine_preprocess(self, state: Exchanged) -> Exchanged:
+        """Reorder back to rank order."""
+        by_rank = torch.empty_like(state.by_expert)
+        by_rank[state.by_expert] = torch.arange(len(by_rank), device=by_rank.device)
+        return replace(state, rows=state.rows[by_rank])
+
+    def combine(self, state: Exchanged) -> Exchanged:
+        """Send the rows back to their tokens' ranks."""
+        return self._exchanged(state, state.send_sizes, state.receive_sizes)
+
+    def combine_postprocess(self, state: Exchanged) -> Tensor:
+        """Weighted sums in the tokens' dtype."""
+        return weighted_output(state)
+
+    def _exchanged(
+        self, state: Exchanged, receive_sizes: list[int], send_sizes: list[int]
+    ) -> Exchanged:
+        rows = all_to_all(
+            state.rows, receive_sizes=receive_sizes, send_sizes=send_sizes, group=self.group
+        )
+        return replace(state, rows=rows)
+
+
+def require_flex() -> None:
+    """Refuse the dispatcher of DeepEP's or HybridEP's fused kernels, which were never tested.
+
+    Raises:
+        Unsupported: the library is missing, or installed but not supported.
+    """
+    if find_spec("deep_ep") is None:
+        raise Unsupported(
+            "moe.dispatcher=flex requires DeepEP or HybridEP; install deep_ep from "
+            "https://github.com/deepseek-ai/DeepEP (HybridEP is its branch hybrid-ep) with a "
+            "CUDA build of torch, or use all-to-all"
+        )
+    raise Unsupported(
+        "moe.dispatcher=flex: deep_ep is installed but not supported by this version of "
+        "gpubench; use all-to-all"
+    )
+
+
+_BETWEEN_RANKS: Final[dict[str, type[AllGather | AllToAll]]] = {
+    "all-gather": AllGather,
+    "all-to-all": AllToAll,
+}
+
+
+def dispatcher_for(name: str, placement: Placement, groups: ParallelGroups) -> Dispatcher[Any]:
+    """The dispatcher named by ``moe.dispatcher``; auto: local, or all-to-all between ranks.
+
+    Raises:
+        Unsupported: it does not fit the number of ranks that share the experts, or is flex.
+    """
+    expert = groups.expert
+    if name == "flex":
+        require_flex()
+    if name == "auto":
+        name = "local" if expert.group is None else "all-to-all"
+    if name == "local":
+        if expert.group is not None:
+            raise Unsupported(
+                f"moe.dispatcher=local sends no tokens to other ranks, but {expert.size} "
+                "ranks share the experts; use all-gather or all-to-all, or "
+                "moe.expert_parallel=1"
+            )
+        return Local(placement)
+    if expert.group is None:
+        raise Unsupported(
+            f"moe.dispatcher={name}: a single rank holds all experts; use local, or more ranks"
+        )
+    return _BETWEEN_RANKS[name](placement, expert.group)
