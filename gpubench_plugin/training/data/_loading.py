@@ -12,22 +12,71 @@ from gpubench_plugin.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
     from numpy.typing import NDArray
     from torch import Tensor
 
     from gpubench_plugin.config.sections import DataSection
-    from gpubench_plugin.training.data.images import ImageSequence, LabelledImage
 
     Indices = NDArray[np.int64]
     Loaded = tuple[Tensor, Tensor]
 
+
+LabelledImage = tuple[torch.Tensor, int]
+"""Bytes by channel, row and column, and the number of its class."""
 
 _HELD_OUT: Final = 0.2
 """Held-out share of a table without a test part: the customary split."""
 
 _SPLIT_SEED: Final = 20_260_101
 """Seed of the shuffle before the split: files are sorted, and digits alternate."""
+
+
+class ArrayImages:
+    """Images in memory, N×C×H×W bytes, shared with forked workers."""
+
+    def __init__(self, images: NDArray[Any], labels: NDArray[Any]):
+        self._images = images
+        self.labels = labels
+        self.channels: int = images.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def __getitem__(self, index: int) -> LabelledImage:
+        return torch.from_numpy(self._images[index].copy()), int(self.labels[index])
+
+
+class FileImages:
+    """Images read from files on access; instead of an unreadable one comes the error's text.
+
+    An exception in a loader's worker would arrive as a traceback.
+    """
+
+    channels = 3
+
+    def __init__(self, files: Sequence[tuple[Path, int]], side: int):
+        self._files = files
+        self._side = side
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def __getitem__(self, index: int) -> LabelledImage | str:
+        from PIL import Image
+
+        path, label = self._files[index]
+        try:
+            # Keeps untrusted files from Pillow's decoders of other formats.
+            with Image.open(path, formats=("PNG", "JPEG")) as image:
+                resized = image.convert("RGB").resize((self._side, self._side))
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            return f"data.path: {path}: cannot be read as an image: {error}"
+        return torch.from_numpy(np.array(resized)).permute(2, 0, 1), label
+
+
+ImageSequence = ArrayImages | FileImages
 
 
 def held_out_rows(count: int) -> tuple[Indices, Indices]:

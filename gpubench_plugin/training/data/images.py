@@ -20,11 +20,19 @@ import torch
 
 from gpubench_plugin.config.sections import DataSection
 from gpubench_plugin.core.errors import MissingPackage, Unsupported, UsageProblem
-from gpubench_plugin.training.data._loading import Loader, held_out_of, read_batch, require_enough
+from gpubench_plugin.training.data._loading import (
+    ArrayImages,
+    FileImages,
+    ImageSequence,
+    Loader,
+    held_out_of,
+    read_batch,
+    require_enough,
+)
 from gpubench_plugin.training.data.base import DataSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
     from torch import Tensor
@@ -142,9 +150,6 @@ def _path(section: DataSection) -> Path:
     return Path(os.path.expanduser(section.path or ""))  # noqa: PTH111
 
 
-LabelledImage = tuple[torch.Tensor, int]
-"""Bytes by channel, row and column, and the number of its class."""
-
 ARCHIVE: Final = "cifar-10-binary.tar.gz"
 ALLOWED: Final = (
     f"{ARCHIVE} or its folder, a folder with train-images-idx3-ubyte and its companions, or a "
@@ -160,52 +165,6 @@ class ImageDataset:
     classes: int
     training: ImageSequence
     held_out: ImageSequence | None
-
-
-class ArrayImages:
-    """Images in memory, N×C×H×W bytes, shared with forked workers."""
-
-    def __init__(self, images: NDArray[Any], labels: NDArray[Any]):
-        self._images = images
-        self.labels = labels
-        self.channels: int = images.shape[1]
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> LabelledImage:
-        return torch.from_numpy(self._images[index].copy()), int(self.labels[index])
-
-
-class FileImages:
-    """Images read from files on access; instead of an unreadable one comes the error's text.
-
-    An exception in a loader's worker would arrive as a traceback.
-    """
-
-    channels = 3
-
-    def __init__(self, files: Sequence[tuple[Path, int]], side: int):
-        self._files = files
-        self._side = side
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def __getitem__(self, index: int) -> LabelledImage | str:
-        from PIL import Image
-
-        path, label = self._files[index]
-        try:
-            # Keeps untrusted files from Pillow's decoders of other formats.
-            with Image.open(path, formats=("PNG", "JPEG")) as image:
-                resized = image.convert("RGB").resize((self._side, self._side))
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            return f"data.path: {path}: cannot be read as an image: {error}"
-        return torch.from_numpy(np.array(resized)).permute(2, 0, 1), label
-
-
-ImageSequence = ArrayImages | FileImages
 
 
 def read_images(path: Path, *, side: int | None, model: str) -> ImageDataset:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.sections import DistributedSection, TrainingSection
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
-    from gpubench_plugin.training.parallelism.pipeline import PipelinePasses
+    from gpubench_plugin.training.parallelism._stages import PipelinePasses
     from gpubench_plugin.workloads.base import Workload
 
 

@@ -222,7 +222,7 @@ def test_microbatches_that_do_not_suit_are_refused(
 
 def test_activations_keep_the_dtype_of_parameters_between_stages() -> None:
     """Under autocast a stage hands on what the next rank expects to receive."""
-    from gpubench_plugin.training.parallelism.pipeline import _Stage
+    from gpubench_plugin.training.parallelism._stages import _Stage
 
     stage = nn.Linear(2, 2)
     autocast = _Stage(stage, lambda: torch.autocast("cpu", torch.bfloat16), torch.float32)
