@@ -19,7 +19,6 @@ from gpubench_plugin.bench.subjects import (
 )
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Misuse, Unsupported
-from gpubench_plugin.launchers.context import context_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -66,6 +65,7 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     """
     import torch
 
+    from gpubench_plugin.launchers.context import context_of
     from gpubench_plugin.measure.state import state_restored
     from gpubench_plugin.ranks.world import threads_per_rank
 
@@ -109,6 +109,8 @@ def _autotune_convolutions(configuration: Configuration[Any]) -> None:
 @pytest.fixture
 def process_group(request: pytest.FixtureRequest, torch_device: torch.device) -> ProcessGroup:
     """The process group: torchrun's, else a group of one; lives for the session."""
+    from gpubench_plugin.launchers.context import context_of
+
     case = case_of(request)
     return context_of(request.config).ranks.process_group(
         case.configuration.distributed.backend, torch_device, shares_device=case.shares_device
@@ -195,6 +197,7 @@ def gpubench(
     from gpubench_plugin.bench.bench import Bench
     from gpubench_plugin.bench.measuring import Measuring
     from gpubench_plugin.config.parametrization import PRECISION
+    from gpubench_plugin.launchers.context import context_of
     from gpubench_plugin.results import pytest_benchmark
 
     state = running_state(request)

@@ -53,10 +53,7 @@ _WORK: Final = ("CALL", "BINARY", "UNARY", "COMPARE", "CONTAINS", "FOR", "IMPORT
 
 def as_subject(value: object) -> Subject | None:
     """Return `value` if it is a subject, no class of subjects; else None."""
-    # The class first: attributes of arbitrary objects may compute.
-    if hasattr(type(value), "flops_step") and isinstance(value, Subject):
-        return value
-    return None
+    return value if isinstance(value, Subject) and not isinstance(value, type) else None
 
 
 def result_reason(value: object, subjects: Sequence[Subject]) -> str:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Final
 from gpubench_plugin.config.parametrization import overriding_fixture
 from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.core.records import Check
-from gpubench_plugin.launchers.context import state_of
 
 if TYPE_CHECKING:
     import torch
@@ -196,6 +195,8 @@ def running_state(request: pytest.FixtureRequest) -> BenchmarkState:
     Raises:
         Misuse: the test is not a benchmark.
     """
+    from gpubench_plugin.launchers.context import state_of
+
     state = state_of(request.node)
     if state is None:
         raise Misuse(

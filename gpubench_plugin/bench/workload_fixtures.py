@@ -9,7 +9,6 @@ import pytest
 
 from gpubench_plugin.bench.subjects import require_kinds, running_state, subjects_of
 from gpubench_plugin.core.errors import Unsupported
-from gpubench_plugin.launchers.context import context_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -75,6 +74,7 @@ def diffusion(
 
     Its outputs are compared bitwise with those of one process before it is measured.
     """
+    from gpubench_plugin.launchers.context import context_of
     from gpubench_plugin.results.recorder import append_events
     from gpubench_plugin.training.model import build_model
     from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline

@@ -161,7 +161,7 @@ def _foreign_result(entry: _Entry) -> Result:
     return Result(
         id=entry.fullname,
         outcome="measured",
-        timer=entry.options.get("timer", "perf_counter"),
+        timer=str(entry.options.get("timer", "perf_counter")),
         metrics=metrics,
         launches=({name: metric.value for name, metric in metrics.items()},),
         settings=settings_of(options),

@@ -101,7 +101,7 @@ MARKS = {
 }
 COMPONENTS = {
     "--data.source=images": ["data.source=images", "data.path"],
-    "--data.source=images --data.path=no": ["data.path", "no", "does not exist"],
+    "--data.source=images --data.path=no": ["data.path", "no", "No such file"],
     "--data.path=no": ["data.path=no", "data.source=synthetic"],
     "--training.epochs=2": ["training.epochs=2", "no epochs"],
     "--training.evaluate=true": ["training.evaluate=true"],

@@ -35,7 +35,7 @@ def run(project: Project, *args: str, mutant: str = "") -> Run:
         "conftest.py",
         f"""
         import pytest
-        from gpubench_plugin.training import Optimization
+        from gpubench_plugin.training.optimization import Optimization
         @pytest.fixture(autouse=True)
         def mutant(monkeypatch):
             {mutant or "pass"}
@@ -81,7 +81,7 @@ def test_wrong_training_fails(project: Project, mutant: str, said: str, precisio
 def test_reference_that_does_not_fit_is_told(project: Project) -> None:
     """Measured all the same, with a flag, and the bytes that it would take."""
     little = (
-        'monkeypatch.setattr("gpubench_plugin.training.timed_collective.free_bytes",'
+        'monkeypatch.setattr("gpubench_plugin.bench.training_setup.free_bytes",'
         " lambda *a, **k: 1000)"
     )
     (benchmark,) = run(project, mutant=little).summary["benchmarks"]

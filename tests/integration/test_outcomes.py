@@ -233,7 +233,7 @@ ENDINGS: dict[str, tuple[str, list[str]]] = {
     "twice": ("failed", ["gpubench was called twice"]),
     "amount": ("failed", ["samples=-1", "a number above 0"]),
     "amount_in_words": ("failed", ["samples='8'"]),
-    "huge_amount": ("failed", [f"samples=1{'0' * 39};"]),
+    "huge_amount": ("failed", [f"samples=1{'0' * 39}"]),
     "unit": ("failed", ["gpubench.record('speed')", "'furlongs'"]),
     "later": ("failed", BOTH),
     "instead": ("failed", BOTH),

@@ -349,7 +349,7 @@ class Ingest(Results):
     def verify(self, folder: Path, ended: Sequence[str]) -> None:
         assert self.command(folder, "db", "ingest") == "0 stored, 3 already present\n"
         history = json.loads(self.command(folder, "history", MLP, "--format=json"))["histories"]
-        assert sum(len(series["points"]) for series in history[0]["series"]) == 3
+        assert sum(len(series["points"]) for series in history[0]["segments"]) == 3
 
 
 class FirstIngest(Ingest):

@@ -13,6 +13,7 @@ import torch
 from gpubench_plugin.bench import fixtures
 from gpubench_plugin.config.marks import Preset
 from gpubench_plugin.config.sections import Configuration, ExperimentSection, ModelSection
+from gpubench_plugin.launchers import context
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -46,7 +47,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def device_of(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Callable[..., Any]:
     """A context with the fixture's device, for a case on ``cuda:1``; its end tears it down."""
     ranks = SimpleNamespace(world=SimpleNamespace(local_size=1))
-    monkeypatch.setattr(fixtures, "context_of", lambda _: SimpleNamespace(ranks=ranks))
+    monkeypatch.setattr(context, "context_of", lambda _: SimpleNamespace(ranks=ranks))
 
     def of(model: ModelSection, preset: Preset = "tiny") -> Any:
         case = SimpleNamespace(
