@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 _PROBLEM = pytest.StashKey[UsageProblem]()
 _ROOT_DELAY_S: Final = 30
-"""Long enough for rank zero to reach a usage error after another rank; not measured."""
+"""Long enough for rank zero to reach a usage error after another rank."""
 _PATHS = pytest.StashKey[list[str]]()
 """Paths of the benchmarks that were added to the command line."""
 _OUTPUT: pytest.StashKey[DeferredStream] = pytest.StashKey()

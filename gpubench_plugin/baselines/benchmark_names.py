@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Outcome, Result
 
 _MOST_LISTED: Final = 20
-"""Choices in a message, one per line: a screen of 24 lines; not measured."""
+"""Choices in a message, one per line: a screen of 24 lines."""
 
 _OPERATOR: Final = re.compile(r"\b(?:and|or|not)\b")
 

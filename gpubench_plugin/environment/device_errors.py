@@ -76,10 +76,10 @@ _CPU_ALLOCATOR: Final = re.compile(
 """torch raises a plain RuntimeError for a failed CPU allocation (c10/core/CPUAllocator.cpp)."""
 
 _QUERY_S: Final = 1.0
-"""Longest wait for queued work: a kernel may wait for another rank indefinitely. Not measured."""
+"""Longest wait for queued work: a kernel may wait for another rank indefinitely."""
 
 _PAUSE_S: Final = 0.001
-"""Pause between two queries. Not measured."""
+"""Pause between two queries."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

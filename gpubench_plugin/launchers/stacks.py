@@ -23,7 +23,7 @@ SIGNAL: Final = signal.SIGUSR1
 _TIMEOUT_S: Final = 1.0
 """Stacks take less than 0.1 s on a loaded machine; the user waits for the report meanwhile."""
 _POLL_S: Final = 0.05
-"""A file of the same size after this time is complete; not measured."""
+"""A file of the same size after this time is complete."""
 
 _CALL_OF_PYTEST: Final = re.compile(
     r'  File ".*[\\/]_pytest[\\/](?:python|fixtures)\.py", line \d+ in '

@@ -24,7 +24,7 @@ from gpubench_plugin.ranks.rendezvous import on_loopback, store_for
 from gpubench_plugin.ranks.world import World
 
 TIMEOUT: Final = timedelta(minutes=30)
-"""Of waiting for the slowest rank: longer than any benchmark or compilation; not measured."""
+"""Of waiting for the slowest rank: longer than any benchmark or compilation."""
 
 _NEEDS: Final = {"nccl": "cuda", "xccl": "xpu"}
 """Device type of a backend."""

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _MAIN: Final = "main"
 _MOST_SHOWN: Final = 8
-"""Benchmarks shown one below the other on a terminal; not measured."""
+"""Benchmarks shown one below the other on a terminal."""
 _EXTRA_MISSING: Final = "level changes are not detected: pip install 'pytest-gpubench[history]'"
 
 

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     OnEvent = Callable[[Json], object]
 
 _ACCEPT_S: Final = 0.1
-"""How late the death of a rank before it joined may be noticed; not measured."""
+"""How late the death of a rank before it joined may be noticed."""
 _HANDSHAKE_S: Final = 5.0
-"""A peer that connects and sends no token must not hold up the others; not measured."""
+"""A peer that connects and sends no token must not hold up the others."""
 _LEAVE_TIMEOUT_S: Final = 10.0
-"""Long enough for fixtures of a session scope to be torn down; not measured."""
+"""Long enough for fixtures of a session scope to be torn down."""
 _EXIT_TIMEOUT_S: Final = 0.5
-"""A process that closed its connection has its exit code soon after; not measured."""
+"""A process that closed its connection has its exit code soon after."""
 
 
 def ignored(event: Json) -> None:

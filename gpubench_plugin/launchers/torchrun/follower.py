@@ -26,7 +26,7 @@ from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
 class Follower(RankRole):
     """A rank that writes only its log."""
 
-    margin_s: ClassVar[float] = 5.0  # for rank zero to report the hang first; not measured
+    margin_s: ClassVar[float] = 5.0  # for rank zero to report the hang first
 
     def __init__(self, session: pytest.Session, rank: int):
         super().__init__(session, rank)

