@@ -7,7 +7,7 @@ writers at once lose nothing. Baselines change only explicitly, and keep when an
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final
 
@@ -301,7 +301,10 @@ class Baselines:
     def _read(self, name: str) -> tuple[Baseline | None, str | None]:
         """The baseline, which may be removed, and its text."""
         text = self._owner.read(name)
-        return (None if text is None else from_text(text, self._owner.source(name))), text
+        if text is None:
+            return None, None
+        # A file that was renamed or copied is the baseline of its new name.
+        return replace(from_text(text, self._owner.source(name)), name=name), text
 
     def _change(
         self, name: str, change: Callable[[Baseline | None], dict[str, Any] | None]

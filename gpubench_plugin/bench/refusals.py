@@ -174,10 +174,13 @@ def checkpoint_refusal(rootdir: Path, training: TrainingSection) -> str:
     from gpubench_plugin.training.checkpoint import LATEST
 
     path = rootdir / training.resume
-    if (path / LATEST if path.is_dir() else path).exists():
-        return ""
-    problem = f"this folder has no {LATEST}"
-    if not path.exists():
+    try:
+        if (path / LATEST if path.is_dir() else path).exists():
+            return ""
+        problem = f"this folder has no {LATEST}" if path.exists() else ""
+    except OSError as error:  # no permission, or a name that is too long
+        return f"training.resume={training.resume}: {error.strerror}"
+    if not problem:
         siblings = [sibling.name for sibling in path.parent.glob("*")]
         problem = f"no such file or folder{suggest(path.name, siblings)}"
     return (

@@ -48,7 +48,10 @@ _WAIT: Final = ("get", "wait", "result")
 
 _METHODS: Final = (MethodType, BuiltinFunctionType, MethodWrapperType)
 # Beginnings of CPython's instructions that call, compute or make something.
-_WORK: Final = ("CALL", "BINARY", "UNARY", "COMPARE", "CONTAINS", "FOR", "IMPORT", "MAKE", "YIELD")
+_WORK: Final = (
+    *("CALL", "BINARY", "UNARY", "COMPARE", "CONTAINS", "FOR", "IMPORT", "MAKE", "YIELD"),
+    *("STORE_SUBSCR", "STORE_SLICE", "STORE_ATTR", "STORE_GLOBAL"),
+)
 
 
 def as_subject(value: object) -> Subject | None:

@@ -17,6 +17,7 @@ from gpubench_plugin.config.settings import FLAGS
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem, invalid_choice
 from gpubench_plugin.core.records import RunRecord
 from gpubench_plugin.environment.child_process import last_lines, running
+from gpubench_plugin.environment.signals import exit_on_signals
 
 Flag = str | int | bool | os.PathLike[str] | Iterable[str | int | os.PathLike[str]] | None
 
@@ -179,6 +180,7 @@ def _pytest(
     """
     out, errors = folder / "out", folder / "errors"
     with (
+        exit_on_signals(),  # pytest has a session of its own, which no group's signal reaches
         out.open("wb") as stdout,
         errors.open("wb") as stderr,
         running(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.cli.commands._places import Locations, echo, echo_json, warn
 from gpubench_plugin.cli.commands.base import ExitCode
-from gpubench_plugin.core.errors import GpubenchError, UsageProblem
+from gpubench_plugin.core.errors import GpubenchError, RegistryError, UsageProblem
 from gpubench_plugin.core.format import byte_size, counted
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.results import prune as pruning
@@ -51,12 +51,18 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
     with paths.baselines() as (baselines, resolver):
         protected = _protected_runs(baselines, resolver) if options.runs else {}
         registry = resolver.registry if options.runs else None
-        report = _Pruning(options=options, registry=registry, protected=protected)
+        registered = () if registry is None else tuple(registry.runs())
+        report = _Pruning(
+            options=options,
+            registry=registry,
+            protected=protected,
+            tags={run.run_id: run.tags for run in registered},
+        )
         for directory in candidates:
             report.prune_run(directory)
-        if options.registered and registry is not None:
+        if options.registered:
             local_ids = {directory.run_id for directory in runs_in(paths.results_dir)}
-            for run in _old_runs(registry.runs(), options, now):
+            for run in _old_runs(registered, options, now):
                 if run.run_id not in local_ids:
                     report.prune_registered(run)
         days = max(_UNBEGUN_DAYS, options.older_than or 0)
@@ -76,7 +82,10 @@ def _protected_runs(baselines: Baselines, resolver: Resolver) -> dict[str, str]:
 
     Without one of its samples a baseline's window would move, and creep would not add up.
     """
-    samples = resolver.rested_on([baselines.require(name) for name in baselines.names()])
+    named = [baselines.require(name) for name in baselines.names()]
+    samples = resolver.rested_on(named)
+    if named and (notes := resolver.reached.notes):
+        raise RegistryError(f"the samples of baselines are not all known: {'; '.join(notes)}")
     return {**samples, **{run: ", ".join(names) for run, names in baselines.pinned().items()}}
 
 
@@ -109,12 +118,14 @@ def _validate(options: argparse.Namespace) -> None:
 class _Pruning:
     """One pruning pass; `protected` maps run ids to the baselines that depend on them.
 
+    `tags` are those that the registry has, by run id.
     `removed` and `kept` are the entries of the report.
     """
 
     options: argparse.Namespace
     registry: Registry | None
     protected: Mapping[str, str]
+    tags: Mapping[str, Collection[str]]
     removed: list[Json] = field(default_factory=list)
     kept: list[Json] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -138,12 +149,13 @@ class _Pruning:
     def prune_registered(self, run: RunOverview) -> None:
         """Prune a run whose folder is elsewhere or gone, or note why it is kept."""
         label = f"{run.experiment}/{run.run_id}"
-        if reason := self._protection(run.run_id, run.tags):
-            self.kept.append({"path": label, "reason": reason})
-            return
-        if not self.options.dry_run:
-            self._forget(run.run_id)
-        self.removed.append({"path": label, "bytes": 0, "leftover": False})
+        with self._errors_noted():
+            if reason := self._protection(run.run_id, run.tags):
+                self.kept.append({"path": label, "reason": reason})
+                return
+            if not self.options.dry_run:
+                self._forget(run.run_id)
+            self.removed.append({"path": label, "bytes": 0, "leftover": False})
 
     def remove_leftover(self, leftover: PruneTarget) -> None:
         """Delete leftovers of a killed process."""
@@ -192,7 +204,8 @@ class _Pruning:
             return "the run is still being written"
         if not self.options.runs:
             return ""
-        if reason := self._protection(directory.run_id, tags_of(directory)):
+        tags = {*tags_of(directory), *self.tags.get(directory.run_id, ())}
+        if reason := self._protection(directory.run_id, sorted(tags)):
             return reason
         if unknown_files := pruning.unknown_files(directory):
             return f"contains files not written by gpubench: {', '.join(unknown_files)}"

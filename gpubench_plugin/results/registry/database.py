@@ -92,16 +92,18 @@ class Database:
         file = location.file
         if file is None:
             return cls(location, _postgresql(location, timeout_s))
-        if file.exists() and not file.is_file():
-            raise RegistryError(
-                f"the registry {file} is not a regular file: remove it, or choose another one "
-                "with --registry"
-            )
-        if not create and not file.exists():
-            raise RegistryError(
-                f"the registry {file} does not exist; 'gpubench db ingest' creates it from the runs"
-            )
-        return cls(location, _sqlite(file, timeout_s))
+        with readable_errors(location):
+            if file.exists() and not file.is_file():
+                raise RegistryError(
+                    f"the registry {file} is not a regular file: remove it, or choose another one "
+                    "with --registry"
+                )
+            if not create and not file.exists():
+                raise RegistryError(
+                    f"the registry {file} does not exist; 'gpubench db ingest' creates it from the "
+                    "runs"
+                )
+            return cls(location, _sqlite(file, timeout_s))
 
     @classmethod
     def in_memory(cls) -> Database:

@@ -29,7 +29,7 @@ from gpubench_plugin.results.registry.database import lock
 from gpubench_plugin.results.registry.documents import RUN, digest
 from gpubench_plugin.results.registry.tables import FACTS, RESULTS, RUNS
 from gpubench_plugin.results.run_directory import path_component, runs_in
-from gpubench_plugin.results.tags import tags_of
+from gpubench_plugin.results.tags import FILE, tags_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -116,8 +116,8 @@ def ingest(database: Database, directory: RunDirectory) -> bool:
     with database.writing() as connection:
         lock(connection, directory.run_id)
         # Read under the lock, so that the last of several writers stores what all of them did.
-        changed_us, text = _changed_us(directory), _document_of(directory)
         old = documents.read(connection, RUN, directory.run_id)
+        changed_us, text = _changed_us(directory), _document_of(directory, old)
         if old == text:
             documents.touch(connection, RUN, directory.run_id, changed_us)
             return False
@@ -150,8 +150,12 @@ def tag(
     return tags
 
 
-def _document_of(directory: RunDirectory) -> str:
-    """The document of the run in `directory`; raises ResultsError."""
+def _document_of(directory: RunDirectory, old: str | None) -> str:
+    """The document of the run in `directory`, with the tags of the `old` one if it has no file.
+
+    Raises:
+        ResultsError: it cannot be read.
+    """
     try:
         if directory.summary.exists():
             fields = json_files.load(directory.summary)
@@ -161,14 +165,19 @@ def _document_of(directory: RunDirectory) -> str:
         judged = verdicts.FORMAT.load(directory.verdicts) if has_verdicts else None
     except UsageProblem as error:
         raise ResultsError(str(error)) from error
+    has_tags = old is None or (directory.path / FILE).exists()
+    tags = tags_of(directory) if has_tags else json.loads(old or "{}")["tags"]
     document = {
         "experiment": directory.experiment,
         "summary": fields,
         "verdicts": judged,
-        "tags": tags_of(directory),
+        "tags": tags,
     }
     with intact(directory):
-        return json.dumps(document, allow_nan=False)
+        directory.run_id.encode()  # a folder's name need not be Unicode, a row's must
+        text = json.dumps(document, allow_nan=False)
+        contents(directory.run_id, text)
+        return text
 
 
 def _changed_us(directory: RunDirectory) -> int:

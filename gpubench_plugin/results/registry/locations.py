@@ -122,6 +122,6 @@ def _unusable(url: str, cause: str) -> UsageProblem:
 
 def _redacted(url: str) -> str:
     """Redact `url` up to the last @, since the end of a password is ambiguous."""
-    scheme, separator, remainder = redact(url).partition("://")
-    credentials, at_sign, address = remainder.rpartition("@")
-    return f"{scheme}{separator}{HIDDEN if credentials else ''}{at_sign}{address}"
+    credentials, at_sign, address = redact(url).rpartition("@")
+    scheme, separator, _ = credentials.rpartition("://")
+    return f"{scheme}{separator}{HIDDEN if at_sign else ''}{at_sign}{address}"
