@@ -50,6 +50,13 @@ TESTS = """
     def test_disagree(gpubench, step):
         gpubench.compare({"eager": step(2500, [1.0]), "compiled": step(2000, [1.5])})
 
+    def test_in_place(gpubench):
+        buffer = [0.0]
+        def write(value):
+            buffer[0] = value
+            return buffer
+        gpubench.compare({"eager": lambda: write(1.0), "compiled": lambda: write(1.5)})
+
     @pytest.mark.gpubench(limits={"speed_up_fused": ">=1.01", "speed_up_compiled": ">=1.5"})
     def test_three(gpubench, step):
         steps = {"eager": step(3000), "fused": step(3000), "compiled": step(1500)}
@@ -102,6 +109,7 @@ TESTS = """
 
 REFUSED = {
     "test_disagree[ws1]": "variant 'compiled' disagrees with 'eager' at result[0]: Scalars are",
+    "test_in_place[ws1]": "variant 'compiled' disagrees with 'eager' at result[0]: Scalars are",
     "test_raises[ws1]": "ValueError: no such kernel (in variant 'compiled')",
     "test_raises_later[ws1]": "ValueError: no such kernel (in variant 'compiled')",
     "test_lazy[ws1]": "variant 'compiled': a call of the step returned a coroutine",

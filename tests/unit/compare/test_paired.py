@@ -56,6 +56,13 @@ def test_no_effect_at_little_noise_is_unchanged():
     assert (verdict.kind, verdict.interval[1] < 0.02) == ("unchanged", True)
 
 
+def test_unchanged_takes_as_many_pairs_as_are_asked_for():
+    """Five that would tell it do not where ten are to."""
+    five = [launches(5, 0.002, 0.0)]
+    kinds = [judge_pairs(five, unchanged_from=pairs)[0].kind for pairs in (5, 10)]
+    assert kinds == ["unchanged", "inconclusive"]
+
+
 def test_too_much_noise_is_inconclusive_and_says_what_would_decide():
     """The reason holds noise, smallest visible effect and pairs needed, as the verdict does."""
     verdict = judged(10, 0.03, 0.03)

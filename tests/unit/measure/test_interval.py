@@ -129,6 +129,16 @@ def test_strong_dependence_is_told() -> None:
     assert not Autocorrelation(noise(500, phi=0.3)).is_strong
 
 
+def test_dependence_that_the_median_does_not_see_is_told() -> None:
+    """One pair of two is slow, for two hundred values on end in another way than before."""
+    draws, values = Random(3), []
+    for slow in (2.0, 4.0, 2.0):
+        for _ in range(100):
+            value = draws.choice((1.0, slow))
+            values += [value + draws.uniform(0, 0.01), value + draws.uniform(0, 0.01)]
+    assert Autocorrelation(values).is_strong
+
+
 def test_independent_values_are_not_called_dependent() -> None:
     """In two of a hundred cases at most."""
     for count in (20, 50, 100):

@@ -15,6 +15,7 @@ from torch import nn
 from gpubench_plugin.core.errors import ResultsError, Unsupported, UsageProblem
 from gpubench_plugin.environment import files
 from gpubench_plugin.training.checkpoint import BEST, LATEST, Checkpoints, Manifest
+from gpubench_plugin.training.data.digits import Digits
 from gpubench_plugin.training.model import load_model_state, model_state
 from tests.support.kill_points import Scenario, survive
 
@@ -67,21 +68,25 @@ def everything(trainer):
     return json.dumps([state, drawn], default=lambda tensor: tensor.tolist(), sort_keys=True)
 
 
-def test_resumed_training_equals_the_uninterrupted_one_bit_by_bit(kept, started):
+def test_resumed_training_equals_the_uninterrupted_one_bit_by_bit(kept, started, slope):
     """N + M steps are N steps, a checkpoint, new objects, other random states, and M steps."""
-    whole = trained(started(), 9)
+
+    def begun(seed=0):
+        return started(seed, data=Digits(slope, batch_size=8, device=CPU))
+
+    whole = trained(begun(), 9)
     skipped = whole._optimization.skipped_steps()
     expected = everything(whole)
 
-    path = kept.save(trained(started(), 4), {"loss": 1.0})
-    resumed = started(seed=7)  # other weights, too: every tensor must come from the file
+    path = kept.save(trained(begun(), 5), {"loss": 1.0})
+    resumed = begun(seed=7)  # other weights, too: every tensor must come from the file
     with torch.no_grad():
         for parameter in resumed.module.parameters():
             parameter.add_(1.0)
     loaded = kept.load(path, resumed)
-    assert (loaded.step, resumed.total_steps, 0 < skipped < 4) == (4, 4, True)
-    assert everything(trained(resumed, 5)) == expected
-    assert everything(trained(started(), 8)) != expected
+    assert (loaded.step, resumed.total_steps, 0 < skipped < 5) == (5, 5, True)
+    assert everything(trained(resumed, 4)) == expected
+    assert everything(trained(begun(), 8)) != expected
 
 
 def test_count_of_steps_goes_on_over_resets(kept, started):

@@ -94,12 +94,12 @@ def test_a_final_verdict_stays() -> None:
 
 
 def test_the_judge_knows_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the pairs that it was decided by, and from how many on to call unchanged."""
-    known: list[tuple[set[tuple[str, int]], int]] = []
+    """With the pairs that it was decided by, the whole suite, and when to call unchanged."""
+    known: list[tuple[set[tuple[str, int]], int, int]] = []
 
     def judge(series: Sequence[LaunchValues], **options: Any) -> list[Verdict]:
         decided = {(one.id, len(one.head)) for one in options["decided_series"]}
-        known.append((decided, options["unchanged_from"]))
+        known.append((decided, options["m"], options["unchanged_from"]))
         return judge_pairs(series, **options)
 
     monkeypatch.setattr("gpubench_plugin.cli.ab.tracker.judge_pairs", judge)
@@ -108,7 +108,7 @@ def test_the_judge_knows_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> No
     heads = [run(slow=1.3, noisy=n) for n in NOISY]
     tracker.judge(bases, heads, unchanged_from=5)
     tracker.judge(bases + [run(noisy=1.0)] * 5, heads + [run(noisy=n) for n in NOISY])
-    assert known == [(set(), 5), ({("slow", 5)}, 10)]
+    assert known == [(set(), 4, 5), ({("slow", 5)}, 4, 10)]
 
 
 def test_the_pairs_that_are_needed_are_those_of_the_reasons() -> None:

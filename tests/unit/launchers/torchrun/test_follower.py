@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from torch import distributed as dist
 
+from gpubench_plugin.environment.timeout_clock import TimeoutClock
+from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
+from gpubench_plugin.launchers.outcome import JointVerdict
+from gpubench_plugin.launchers.torchrun import root as torchrun_root
 from gpubench_plugin.launchers.torchrun.follower import Follower
+from gpubench_plugin.launchers.torchrun.rank import RunningTest
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
 from gpubench_plugin.ranks.world import World
 
@@ -64,3 +70,28 @@ def test_a_rank_whose_session_broke_off_waits_for_nobody(
 
     monkeypatch.setattr(OutcomeExchange, "wait_until_written", waits)
     follower.leave()
+
+
+def test_a_session_that_rank_zero_ends_is_over_for_the_others(
+    ranks: tuple[OutcomeExchange, Follower],
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    """They would wait for it at the next benchmark."""
+    exchange, follower = ranks
+    for name in ("die_with_parent", "ExitWatcher"):
+        monkeypatch.setattr(torchrun_root, name, lambda _: None)
+    session: Any = SimpleNamespace(config=request.config, shouldfail=False)
+    monkeypatch.setattr(follower, "_session", session)
+    root = torchrun_root.RootRank(session)
+    monkeypatch.setattr(root, "_exchange", exchange)
+    root.end_session(request.node, "rank 1 lost its device")
+    session.shouldfail = False
+    root._announce(1, JointVerdict(), [])
+
+    timeouts = Timeouts(timeout_s=60, failure_grace_s=60, divergence_s=60)
+    clock = TimeoutClock()
+    deadline = Deadline(timeouts, clock.now())
+    follower.running = RunningTest(item=request.node, number=1, clock=clock, deadline=deadline)
+    assert follower.exchange_outcomes(follower.running, []) == []
+    assert session.shouldfail == root.end_reason

@@ -71,6 +71,17 @@ def test_a_rate_has_an_interval_from_ten_blocks_on(
     ]
 
 
+def test_the_interval_of_a_rate_has_the_confidence_that_is_asked_for(
+    observe: Callable[..., Observation], sampled: Callable[..., Samples]
+) -> None:
+    """At 99%, t with 9 degrees of freedom is 3.250 instead of 2.262."""
+    ten, deviations = blocks(sampled, [0.9, 1.1] * 5), []
+    for confidence in (0.95, 0.99):
+        seen = observe(samples=ten, work=Work(samples=15), facts={"confidence": confidence})
+        deviations.append(math.log(computed(throughput, seen)["samples_ci_high_per_s"] / 75.0))
+    assert deviations[1] / deviations[0] == pytest.approx(3.2498 / 2.2622, rel=1e-4)
+
+
 def test_blocks_of_unequal_length_at_one_pace_are_no_spread(
     observe: Callable[..., Observation], sampled: Callable[..., Samples]
 ) -> None:
