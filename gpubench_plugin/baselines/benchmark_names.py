@@ -69,7 +69,7 @@ def ambiguous_benchmark(
     choices = listed([shlex.quote(name) for name in matches], _MOST_LISTED, "\n  ")
     return UsageProblem(
         f"{text!r} matches {len(matches)} benchmarks of {scope}; {allowed}, or narrow it down as "
-        f"for pytest -k ('{_first_word(text)} and …'):\n  {choices}"
+        f"for pytest -k ('{text.partition(' ')[0]} and …'):\n  {choices}"
     )
 
 
@@ -118,7 +118,3 @@ def _matching_expression(text: str, candidates: Sequence[str]) -> list[str]:
         return expression.evaluate(contains)
 
     return [name for name in candidates if matches(name)]
-
-
-def _first_word(text: str) -> str:
-    return text.partition(" ")[0]

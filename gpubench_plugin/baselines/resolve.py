@@ -28,7 +28,6 @@ from gpubench_plugin.core.errors import (
     BrokenFile,
     GpubenchError,
     RegistryError,
-    ResultsError,
     UsageProblem,
 )
 from gpubench_plugin.core.records import LAST, Run
@@ -77,6 +76,8 @@ class Resolver(ExitStack):
         self.results_dir = results_dir
         self._url = url
         self._here = here
+        self.index_notes: tuple[str, ...] = ()
+        """What :attr:`index` lacks, for the user."""
 
     @cached_property
     def reached(self) -> Connection:
@@ -93,32 +94,22 @@ class Resolver(ExitStack):
     @cached_property
     def index(self) -> Registry:
         """The registry; where there is none, the run directories, indexed in memory."""
-        return self._indexed[0]
-
-    @property
-    def index_notes(self) -> tuple[str, ...]:
-        """What :attr:`index` lacks, for the user."""
-        return self._indexed[1]
-
-    @cached_property
-    def _indexed(self) -> tuple[Registry, tuple[str, ...]]:
         reached = self.reached
         if reached.registry is not None:
-            return reached.registry, reached.notes
+            self.index_notes = reached.notes
+            return reached.registry
         from gpubench_plugin.results.registry.registry import Registry
 
         registry = self.enter_context(Registry.of_directories(self.results_dir))
         report = registry.ingest_all(limit_s=_INDEXING_S)
-        notes = [f"skipped: {error}" for error in report.errors]
-        if reached.error:
-            notes.insert(
-                0,
-                f"registry unavailable, only runs in {self.results_dir} are considered: "
-                f"{reached.error}",
-            )
-        if report.left:
-            notes.append(f"the {report.left} oldest runs were not read; a registry has them all")
-        return registry, tuple(notes)
+        unavailable = f"registry unavailable, only runs in {self.results_dir} are considered: "
+        left = f"the {report.left} oldest runs were not read; a registry has them all"
+        self.index_notes = (
+            *((unavailable + reached.error,) if reached.error else ()),
+            *(f"skipped: {error}" for error in report.errors),
+            *((left,) if report.left else ()),
+        )
+        return registry
 
     def baselines(self) -> Baselines:
         """The baselines of the server, or else of the results directory."""
@@ -150,7 +141,7 @@ class Resolver(ExitStack):
         if isinstance(place, RunDirectory):
             stored = StoredRun(place)
             run = stored.run()
-            run_objections = _objections(run, stored)
+            run_objections = objections(run, len(stored.regressed))
         else:
             run = self._stored(place)
             run_objections = objections(run, int(place.regressed))
@@ -215,14 +206,13 @@ class Resolver(ExitStack):
         try:
             baseline = baselines.get(text)
             if baseline is not None:
-                return _SampleCollector(baseline, self, benchmarks, head).reference(baselines.notes)
+                return _SampleCollector(baseline, self, benchmarks, head).reference()
             missing, typo = baselines.unknown(text), baselines.typo_message(text)
         except RegistryError as error:
             return Reference(
                 label=text, kind="missing", notes=(str(error),), registry_error=str(error)
             )
-        notes = (missing, *baselines.notes)
-        return Reference(label=text, kind="missing", notes=notes, typo_hint=typo)
+        return Reference(label=text, kind="missing", notes=(missing,), typo_hint=typo)
 
     def rested_on(self, baselines: Iterable[Baseline]) -> dict[str, str]:
         """Ids of all sample runs of `baselines`, each with the name of one baseline."""
@@ -288,13 +278,6 @@ def directories_of(
     return tuple((folders[run], benchmark) for run, benchmark in level if run in folders)
 
 
-def _objections(run: Run, stored: StoredRun) -> list[str]:
-    try:
-        return objections(run, len(stored.regressed))
-    except ResultsError as error:
-        return [*objections(run, 0), f"its verdicts cannot be read ({error})"]
-
-
 class _SampleCollector:
     """Collects the samples of one baseline by run id.
 
@@ -321,20 +304,20 @@ class _SampleCollector:
         self._notes: list[str] = []
         self._registry_error = ""
 
-    def reference(self, notes: Iterable[str]) -> Reference:
-        """The reference, with `notes` before those on its samples."""
+    def reference(self) -> Reference:
+        """The reference, with notes on its samples."""
         for run in self._existing_runs(self._baseline.runs, "pinned"):
-            self._add(self._window.select(run, pinned=True))
+            self._add(run, run.results, pinned=True)
         for run in self._existing_runs(sorted(set(self._accepted_runs.values())), "accepted"):
             names = [name for name, anchor in self._accepted_runs.items() if anchor == run.run_id]
-            self._add_samples(run, names)
+            self._add(run, names)
         self._add_later()
         return Reference(
             label=self._baseline.name,
             kind="history",
             runs=tuple(self._runs[i] for i in sorted(self._runs)),
             pinned=self._baseline.runs,
-            notes=(*notes, *self._notes),
+            notes=tuple(self._notes),
             registry_error=self._registry_error,
         )
 
@@ -357,20 +340,15 @@ class _SampleCollector:
             for run in later:
                 if self._window.is_full(names):
                     break
-                self._add_samples(run, names)
+                self._add(run, names)
         self._notes += self._resolver.index_notes
 
-    def _add_samples(self, run: Run, names: Collection[str]) -> None:
+    def _add(self, run: Run, names: Collection[str], *, pinned: bool = False) -> None:
         """Add samples of the benchmarks `names` that the run has not given yet."""
-        existing = self._runs.get(run.run_id)
-        self._add(self._window.select(run, only=names, but=existing.results if existing else ()))
-
-    def _add(self, run: Run) -> None:
-        existing = self._runs.get(run.run_id)
-        if existing is not None:
-            self._runs[run.run_id] = replace(existing, results={**existing.results, **run.results})
-        elif run.results:
-            self._runs[run.run_id] = run
+        known = self._runs[run.run_id].results if run.run_id in self._runs else {}
+        added = self._window.select(run, {*names} - known.keys(), pinned=pinned)
+        if known or added.results:
+            self._runs[run.run_id] = replace(added, results={**known, **added.results})
 
     def _existing_runs(self, run_ids: Iterable[str], role: str) -> Iterator[Run]:
         """The runs that exist, with a note for each missing one."""
@@ -420,22 +398,15 @@ class _Window:
     head: Run | None = None
     _later: Counter[_SeriesKey] = field(default_factory=Counter)
 
-    def select(
-        self,
-        run: Run,
-        *,
-        pinned: bool = False,
-        only: Collection[str] | None = None,
-        but: Collection[str] = (),
-    ) -> Run:
-        """`run` restricted to results that are samples, within `only` and outside `but`.
+    def select(self, run: Run, names: Collection[str], *, pinned: bool = False) -> Run:
+        """`run` restricted to results that are samples of the benchmarks `names`.
 
         A `pinned` run keeps benchmarks that it did not measure, to show what existed.
         """
         results = {}
         machine = _text(run.machine)
         for name, result in run.results.items():
-            if name in but or (only is not None and name not in only):
+            if name not in names:
                 continue
             key = _series_key(machine, result)
             level = self._is_level(name, run, pinned=pinned)

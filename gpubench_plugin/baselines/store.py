@@ -42,7 +42,6 @@ class _Files:
     """Texts of baselines in files ``<folder>/<name>.json``; the folder need not exist."""
 
     folder: Path
-    notes: list[str]
 
     @property
     def label(self) -> str:
@@ -52,12 +51,8 @@ class _Files:
         return str(self._path(name))
 
     def names(self) -> list[str]:
-        paths = sorted(self.folder.glob("[!.]*.json"))
-        for path in paths:  # such as "main copy.json"
-            note = f"{path} is ignored: {path.stem!r} is not a valid baseline name"
-            if not is_path_component(path.stem) and note not in self.notes:
-                self.notes.append(note)
-        return [path.stem for path in paths if is_path_component(path.stem)]
+        names = (path.stem for path in sorted(self.folder.glob("[!.]*.json")))
+        return [name for name in names if is_path_component(name)]  # not "main copy"
 
     def read(self, name: str) -> str | None:
         try:
@@ -118,14 +113,12 @@ class Baselines:
     """The baselines of a `server`, or else of the results directory.
 
     `unanswered` is the error of a server that cannot be reached; all methods raise it then.
-    `notes` are for the user.
     """
 
     results_dir: Path
     server: Registry | None = None
     unanswered: str = field(default="", kw_only=True)
     now: Callable[[], str] = field(default=utc_now, kw_only=True)
-    notes: list[str] = field(default_factory=list, init=False)
 
     @property
     def _owner(self) -> _Files | _Documents:
@@ -133,7 +126,7 @@ class Baselines:
             raise RegistryError(f"the baselines cannot be read: {self.unanswered}")
         if self.server is not None:
             return _Documents(self.server)
-        return _Files(self.results_dir / "baselines", self.notes)
+        return _Files(self.results_dir / "baselines")
 
     @property
     def location(self) -> str:
@@ -212,13 +205,10 @@ class Baselines:
 
         Names of removed baselines are no typos.
         """
-        if name in self._owner.names():
+        is_known = name in self._owner.names()
+        if is_known or not any(_is_slip(name, other) for other in self.names()):
             return ""
-        suggestion = next((other for other in self.names() if _is_slip(name, other)), None)
-        if suggestion is None:
-            return ""
-        hint = f"to create it: gpubench baseline set {name} RUN"
-        return f"no baseline named {name!r} (did you mean {suggestion!r}?); {hint}"
+        return f"{self.unknown(name)}; to create it: gpubench baseline set {name} RUN"
 
     def set(
         self,

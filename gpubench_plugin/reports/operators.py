@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core.format import duration, percentage
 from gpubench_plugin.reports.markup import BOLD
 from gpubench_plugin.reports.names import screen_names
-from gpubench_plugin.reports.table import GAP, column, names_column, table
-from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable
+from gpubench_plugin.reports.table import GAP, Column, column, table, width_of
+from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +50,8 @@ def _table(rows: Sequence[Json], width: int, glyphs: Glyphs) -> list[Line]:
         column("total", [time(row["total_s"]) for row in rows], numeric=True),
         column("share", [percentage(row["share"]) for row in rows], numeric=True),
     ]
-    names = [printable(row["name"]) for row in rows]
-    operators = names_column(names, numbers, width, glyphs, indent=GAP)
-    return [*table([replace(operators, title=f"{GAP}operator"), *numbers], glyphs)]
+    title = f"{GAP}operator"
+    room = max(width - width_of(numbers), len(title)) - len(GAP)
+    names = shorten([printable(row["name"]) for row in rows], room, glyphs.ellipsis)
+    operators = Column(title=title, cells=[f"{GAP}{name}" for name in names])
+    return [*table([operators, *numbers], glyphs)]

@@ -15,11 +15,9 @@ from gpubench_plugin.reports.names import screen_names
 from gpubench_plugin.reports.operators import operator_lines
 from gpubench_plugin.reports.remarks import NOT_IN_TABLE, Remarks
 from gpubench_plugin.reports.result_table import ResultTable
-from gpubench_plugin.reports.scaling import scaling_lines
-from gpubench_plugin.reports.side_by_side import side_by_side_lines
+from gpubench_plugin.reports.side_by_side import scaling_lines, side_by_side_lines, variant_lines
 from gpubench_plugin.reports.table import wrapped
 from gpubench_plugin.reports.text import UNICODE, Glyphs, printable
-from gpubench_plugin.reports.variants import variant_lines
 
 _COLOURS: Final[Mapping[Outcome, Markup]] = {
     "measured": GOOD,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache, partial
 from statistics import fmean
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -164,7 +164,8 @@ def wrap_measuring(
     `on_result` then gets the function's result and the function.
     """
     for name in ("_raw", "_raw_pedantic"):
-        setattr(benchmark, name, _wrapped(getattr(benchmark, name), make_context, on_result))
+        measure = getattr(benchmark, name)
+        setattr(benchmark, name, partial(_measure, measure, make_context, on_result))
 
 
 def change_timer(benchmark: BenchmarkFixture, change: Callable[[Timer], Timer]) -> None:
@@ -189,19 +190,19 @@ def own_measurement(benchmark: BenchmarkFixture) -> PytestBenchmarkTiming | str:
     )
 
 
-def _wrapped(
+def _measure(
     measure: Callable[..., Any],
     make_context: Callable[[], AbstractContextManager[object]],
     on_result: Callable[[object, Callable[..., object]], object],
-) -> Callable[..., Any]:
-    @wraps(measure)
-    def wrapper(function: Callable[..., object], /, *args: Any, **kwargs: Any) -> Any:
-        with make_context():
-            result = measure(function, *args, **kwargs)
-        on_result(result, function)
-        return result
-
-    return wrapper
+    function: Callable[..., object],
+    /,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    with make_context():
+        result = measure(function, *args, **kwargs)
+    on_result(result, function)
+    return result
 
 
 def mark_failed(benchmark: BenchmarkFixture) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,21 +22,18 @@ LONGEST: Final = 80
 RUN_ID: Final = re.compile(r"(\d{8}T\d{6}Z)_.+_[0-9a-f]{6}")
 """Pattern of :func:`new_run_id`."""
 
-_LATEST: Final = re.compile(rf"{LAST}(?:~.*)?")
+_LATEST: Final = re.compile(rf"{LAST}(?:~([0-9]+))?")
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def new_run_id(
-    tag: str | None, now: datetime, random: Callable[[int], str] = secrets.token_hex
-) -> str:
+def new_run_id(tag: str | None, now: datetime) -> str:
     """New run id ``YYYYmmddTHHMMSSZ_<tag|run>_<6 hex>``: sortable by time, safe as a folder name.
 
-    `now` is the start time with its time zone; `random` returns hexadecimal digits for a number of
-    bytes. Raises UsageProblem for an invalid `tag`.
+    `now` is the start time with its time zone. Raises UsageProblem for an invalid `tag`.
     """
     stamp = now.astimezone(UTC).strftime(_STAMP)
-    return f"{stamp}_{path_component('--tag', tag or 'run')}_{random(3)}"
+    return f"{stamp}_{path_component('--tag', tag or 'run')}_{secrets.token_hex(3)}"
 
 
 def start_time(run_id: str) -> datetime | None:
@@ -104,7 +101,10 @@ class RunDirectory:
         try:
             run.path.mkdir(parents=True)
         except OSError as error:
-            raise _not_writable(results, run.path, error) from error
+            raise UsageProblem(
+                f"--results-dir: cannot write to {results}: {error.filename}: {error.strerror}; "
+                "choose another folder"
+            ) from error
         return run
 
     @classmethod
@@ -141,26 +141,8 @@ class RunDirectory:
             *(self.benchmark, self.verdicts, self.log),
         )
 
-    @property
-    def folders(self) -> tuple[Path, ...]:
-        """All folders a session may create in it."""
-        return (self.ranks, self.traces, self.checkpoints)
-
     def __str__(self) -> str:
         return str(self.path)
-
-
-def _not_writable(results: Path, run: Path, error: OSError) -> UsageProblem:
-    nearest_existing = next(p for p in (run, *run.parents) if os.path.lexists(p))
-    if nearest_existing == run:
-        reason = f"{run} already exists"
-    elif not nearest_existing.is_dir():
-        reason = f"{nearest_existing} is not a folder"
-    else:
-        reason = error.strerror or str(error)
-    return UsageProblem(
-        f"--results-dir: cannot write to {results}: {reason}; choose another folder"
-    )
 
 
 _REMOVED: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.removed")
@@ -215,11 +197,9 @@ def find_run(results_dir: Path, text: str, *, cwd: Path) -> RunDirectory:
 
 @contextmanager
 def opening(text: str) -> Iterator[None]:
-    """Convert errors of the operating system to ours, which name the path `text`."""
+    """Convert errors of the operating system to ResultsError, which names the path `text`."""
     try:
         yield
-    except ValueError as error:  # a path with a null character
-        raise UsageProblem(f"{text!r} is not a path: {error}") from None
     except OSError as error:  # e.g. a name too long, a folder without permission
         raise ResultsError(f"cannot read {text}: {error.strerror}") from error
 
@@ -235,8 +215,11 @@ def _run_at(results_dir: Path, text: str, cwd: Path) -> RunDirectory | None:
 
 def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
     runs = runs_in(results_dir)
-    if names_latest(text):
-        return _latest(runs, text, results_dir)
+    if match := _LATEST.fullmatch(text):
+        back = int(match[1] or 0)
+        if back >= len(runs):
+            raise UsageProblem(f"{text}: {results_dir} has {counted(len(runs), 'run')}")
+        return runs[-1 - back]
     matches = [run for run in runs if run.run_id == text]
     matches = matches or [run for run in runs if run.run_id.startswith(text)]
     if len(matches) == 1:
@@ -251,20 +234,8 @@ def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
 
 
 def names_latest(text: str) -> bool:
-    """Whether `text` starts like ``last`` or ``last~N``; it may still be malformed."""
+    """Whether `text` is ``last`` or ``last~N``."""
     return _LATEST.fullmatch(text) is not None
-
-
-def _latest(runs: Sequence[RunDirectory], text: str, results_dir: Path) -> RunDirectory:
-    """The latest of the `runs`, or the one that is as many before it as `text` says."""
-    back = text.removeprefix(LAST).removeprefix("~") if text != LAST else "0"
-    if not (back.isascii() and back.isdigit()):
-        raise UsageProblem(
-            f"{text}: not a run; allowed: {LAST}, {LAST}~1 for the run before it, {LAST}~2, …"
-        )
-    if int(back) >= len(runs):
-        raise UsageProblem(f"{text}: {results_dir} has {counted(len(runs), 'run')}")
-    return runs[-1 - int(back)]
 
 
 def _names_text(runs: Sequence[RunDirectory]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
 from gpubench_plugin.core.records import Json
-from gpubench_plugin.environment import files, json_files, stored
+from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.environment.files import locked
 from gpubench_plugin.results.run_directory import RunDirectory, path_component
 
@@ -36,16 +36,9 @@ def tags_of(directory: RunDirectory) -> tuple[str, ...]:
         ResultsError: the file cannot be read, is broken, or of another version.
     """
     path = directory.path / FILE
-    try:
-        text = files.read(path, limit=FORMAT.limit)
-    except FileNotFoundError:
+    if not path.exists():
         return ()
-    return from_text(text, str(path))
-
-
-def from_text(text: str | bytes, label: str) -> tuple[str, ...]:
-    """Parse a tags file, called `label` in messages; raises BrokenFile."""
-    file = stored.restore(TagFile, FORMAT.parse(text, label), label, strict=True)
+    file = stored.restore(TagFile, FORMAT.load(path), str(path), strict=True)
     return tuple(sorted({*file.tags}))
 
 

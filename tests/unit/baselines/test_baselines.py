@@ -10,9 +10,7 @@ import pytest
 
 from gpubench_plugin.baselines.model import (
     BaselineFile,
-    from_text,
     previous_baseline,
-    to_text,
 )
 from gpubench_plugin.baselines.store import BaselineExists, Baselines
 from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem
@@ -165,7 +163,7 @@ def test_a_broken_file_is_refused_and_listed(tmp_path: Path, text: str, said: st
     assert file.read_text() == text
 
 
-def test_a_stray_file_is_left_out_and_named(tmp_path: Path) -> None:
+def test_a_stray_file_is_left_out(tmp_path: Path) -> None:
     """A copy that somebody made with a file manager breaks no other baseline."""
     Baselines(tmp_path).set("main", [RUN], branch=None)
     folder = tmp_path / "baselines"
@@ -174,7 +172,6 @@ def test_a_stray_file_is_left_out_and_named(tmp_path: Path) -> None:
     baselines = Baselines(tmp_path)
     assert baselines.names() == ("main",)
     assert baselines.pinned() == {RUN: ("main",)}
-    assert baselines.notes == [f"{stray} is ignored: 'main copy' is not a valid baseline name"]
 
 
 @pytest.mark.parametrize(
@@ -248,16 +245,7 @@ def test_nothing_is_known_of_a_server_that_is_down(tmp_path: Path) -> None:
     assert Baselines(tmp_path).require("main").runs == (RUN,)
 
 
-def test_the_schema_takes_what_is_written(tmp_path: Path) -> None:
-    """The published schema is that of the files, as ``gpubench schema baseline`` prints it."""
-    import jsonschema
-
-    baselines = Baselines(tmp_path)
-    baselines.set("main", [RUN], branch="main")
-    made = baselines.accept("main", RUN, "test", reason="meant")
-    text = (tmp_path / "baselines" / "main.json").read_text()
+def test_the_published_schema_is_that_of_the_files() -> None:
+    """As ``gpubench schema baseline`` prints it."""
     published = Path(__file__).parents[3] / "docs" / "schemas" / "baseline.schema.json"
-    schema = json.loads(published.read_text())
-    jsonschema.validate(json.loads(text), schema)
-    assert schema == stored.json_schema(BaselineFile)
-    assert from_text(to_text(made), "there") == made
+    assert json.loads(published.read_text()) == stored.json_schema(BaselineFile)

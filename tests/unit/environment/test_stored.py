@@ -34,7 +34,7 @@ READERS: Final[Mapping[str, tuple[Path, Callable[[Path], object]]]] = {
     "journal": (RUN.journal, journal.read),
     "verdicts": (RUN.verdicts, verdicts.read),
     "pytest-benchmark": (RUN.benchmark, read_file),
-    "tags": (RUN.path / "tags.json", lambda path: tags.from_text(path.read_text(), str(path))),
+    "tags": (RUN.path / "tags.json", lambda path: tags.tags_of(RunDirectory(path=path.parent))),
     "baseline": (
         DATA / "baselines" / "main.json",
         lambda path: from_text(path.read_text(), str(path)),

@@ -56,7 +56,9 @@ def test_what_killed_processes_left_is_found_and_goes(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_may_yet_become_a_run_stays(tmp_path: Path) -> None:
-    """A session that has just begun has no journal either; nor may there be anybody's facts."""
+    """A session that has just begun has no journal either; one of another name is no run."""
+    never_begun(tmp_path, 8).rename(tmp_path / "default" / "mine")
+    assert found(tmp_path) == set()
     never_begun(tmp_path)
     assert found(tmp_path, datetime.now(UTC) - timedelta(days=1)) == set()
     assert found(tmp_path, None) == set()
@@ -68,12 +70,6 @@ def test_a_folder_with_anything_else_stays(tmp_path: Path, name: str) -> None:
     folder = never_begun(tmp_path)
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text("mine")
-    assert found(tmp_path) == set()
-
-
-def test_a_folder_of_another_name_stays(tmp_path: Path) -> None:
-    """Whoever made it did not want a run."""
-    never_begun(tmp_path).rename(tmp_path / "default" / "mine")
     assert found(tmp_path) == set()
 
 

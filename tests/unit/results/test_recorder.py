@@ -38,20 +38,11 @@ def test_finished_run_has_all_files(tmp_path: Path, measured: Callable[..., Meas
     run.finish("complete", [measured()], {"benchmarks": []})
     folder = run.directory.path
     assert sorted(p.name for p in folder.iterdir()) == [
-        "benchmark.json",
-        "config_resolved.yaml",
-        "metrics.jsonl",
-        "run.log",
-        "summary.csv",
-        "summary.json",
-        "system.json",
+        *("benchmark.json", "config_resolved.yaml", "metrics.jsonl", "run.log"),
+        *("summary.csv", "summary.json", "system.json"),
     ]
-    assert [event["event"] for event in journal.read(folder / "metrics.jsonl")] == [
-        "run_started",
-        "step",
-        "benchmark",
-        "run_finished",
-    ]
+    events = [event["event"] for event in journal.read(folder / "metrics.jsonl")]
+    assert events == ["run_started", "step", "benchmark", "run_finished"]
     assert json.loads((folder / "summary.json").read_text())["status"] == "complete"
     assert "test_mlp_train[amp-ws1]: measured" in (folder / "run.log").read_text()
     assert "hunter2" not in "".join(p.read_text() for p in folder.iterdir())
@@ -63,19 +54,6 @@ def test_run_without_measurements_has_no_benchmark_json(tmp_path: Path) -> None:
     run.finish("interrupted", [], None)
     assert not run.directory.benchmark.exists()
     assert json.loads(run.directory.summary.read_text())["status"] == "interrupted"
-
-
-def test_unfinished_run_has_its_journal(
-    tmp_path: Path, measured: Callable[..., Measurement]
-) -> None:
-    """A run that never came to its end has no summary, but all it measured in the journal."""
-    run = recorder(tmp_path)
-    run.record(measured())
-    run.close()
-    assert not run.directory.summary.exists()
-    (_, event) = journal.read(run.directory.journal)
-    assert event["id"] == measured().id
-    assert event["samples"]["durations_s"] == list(measured().samples.durations_s)
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ from gpubench_plugin.baselines.model import to_text
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.state import State
-from gpubench_plugin.config import rounds_file
 from gpubench_plugin.core import records
 from gpubench_plugin.core.records import Comparison
 from gpubench_plugin.results import journal, tags, verdicts
@@ -153,14 +152,6 @@ def test_tags_are_read_and_written_alike(tmp_path: Path) -> None:
     directory = RunDirectory(path=tmp_path)
     tags.change_tags(directory, add=["release"])
     assert text_of(tmp_path / "tags.json") == text_of(RUN.path / "tags.json")
-
-
-def test_frozen_rounds_are_read_and_written_alike() -> None:
-    """By node id."""
-    path = STORED / "rounds.json"
-    rounds = rounds_file.read(path, "measure.rounds_file")
-    assert rounds[MEASURED].rounds == 16
-    assert rounds_file.to_text(rounds) == text_of(path)
 
 
 def test_a_manifest_is_read_and_written_alike(tmp_path: Path) -> None:

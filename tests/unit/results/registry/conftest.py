@@ -275,21 +275,3 @@ class Runs:
     def tag(directory: RunDirectory, *tags: str) -> None:
         (directory.path / "tags.json").unlink(missing_ok=True)
         change_tags(directory, add=tags)
-
-
-@pytest.fixture
-def disk() -> Iterator[Path]:
-    """A small disk of its own, which can be filled and made read-only."""
-    with tempfile.TemporaryDirectory() as name:
-        try:
-            subprocess.run(
-                ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", name],
-                check=True,
-                capture_output=True,
-            )
-        except (OSError, subprocess.CalledProcessError) as error:
-            pytest.skip(f"a small disk cannot be mounted here: {error}")
-        try:
-            yield Path(name)
-        finally:
-            subprocess.run(["umount", "--lazy", name], check=True)
