@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import UsageProblem, suggest
@@ -111,10 +112,7 @@ def _matching_expression(text: str, candidates: Sequence[str]) -> list[str]:
             ) from None
         return []
 
-    def matches(name: str) -> bool:
-        def contains(part: str, /, **arguments: object) -> bool:
-            return not arguments and _contains(name, part)
+    def contains(name: str, part: str, /, **arguments: object) -> bool:
+        return not arguments and _contains(name, part)
 
-        return expression.evaluate(contains)
-
-    return [name for name in candidates if matches(name)]
+    return [name for name in candidates if expression.evaluate(partial(contains, name))]

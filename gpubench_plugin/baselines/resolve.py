@@ -16,24 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.baselines.last import last_runs
 from gpubench_plugin.baselines.model import RUN_ID, Reference
-from gpubench_plugin.baselines.samples import (
-    later_runs,
-    objections,
-    pin_objections,
-    remarks,
-)
+from gpubench_plugin.baselines.samples import later_runs, objections, pin_objections, remarks
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.compare.matching import WINDOW
-from gpubench_plugin.core.errors import (
-    BrokenFile,
-    GpubenchError,
-    RegistryError,
-    UsageProblem,
-)
+from gpubench_plugin.core.errors import BrokenFile, GpubenchError, RegistryError, UsageProblem
 from gpubench_plugin.core.records import LAST, Run
 from gpubench_plugin.results.reader import StoredRun
-from gpubench_plugin.results.registry.connection import Connection, connect
-from gpubench_plugin.results.registry.locations import is_server
+from gpubench_plugin.results.registry.connection import Connection, connect, is_server
 from gpubench_plugin.results.run_directory import RunDirectory, find_run, names_latest, runs_in
 from gpubench_plugin.results.sources import load_run
 
@@ -409,10 +398,11 @@ class _Window:
             if name not in names:
                 continue
             key = _series_key(machine, result)
-            level = self._is_level(name, run, pinned=pinned)
-            if not self._is_after_anchor(name, run, pinned=pinned) or (
-                self._later[key] >= WINDOW and not level
-            ):
+            anchor = self.anchors.get(name)
+            # The run sets the benchmark's level if it was accepted, else if it is pinned.
+            level = pinned if anchor is None else run.run_id == anchor
+            is_before = run.run_id < (anchor or self.since) and not (pinned and anchor is None)
+            if is_before or (self._later[key] >= WINDOW and not level):
                 continue
             if result.outcome == "measured":
                 self._later[key] += not level
@@ -421,11 +411,6 @@ class _Window:
                 results[name] = result
         return replace(run, results=results)
 
-    def _is_level(self, name: str, run: Run, *, pinned: bool) -> bool:
-        """Whether the run sets the benchmark's level: accepted, else pinned."""
-        anchor = self.anchors.get(name)
-        return pinned if anchor is None else run.run_id == anchor
-
     def is_full(self, benchmarks: Collection[str]) -> bool:
         """Whether further runs cannot add samples for the head's `benchmarks`."""
         if self.head is None:
@@ -433,12 +418,6 @@ class _Window:
         machine = _text(self.head.machine)
         results = (self.head.results[name] for name in benchmarks if name in self.head.results)
         return all(self._later[_series_key(machine, result)] >= WINDOW for result in results)
-
-    def _is_after_anchor(self, name: str, run: Run, *, pinned: bool) -> bool:
-        anchor = self.anchors.get(name)
-        if anchor is None:
-            return pinned or run.run_id >= self.since
-        return run.run_id >= anchor
 
 
 def _series_key(machine: str, result: Result) -> _SeriesKey:

@@ -16,12 +16,7 @@ from gpubench_plugin.reports.dot_plot import Dot, Sign, dot_lines
 from gpubench_plugin.reports.markup import BOLD, GOOD, PLAIN, Line, marked
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import Glyphs, printable, width
-from gpubench_plugin.reports.verdicts import (
-    change_text,
-    colour,
-    interval_text,
-    kind_text,
-)
+from gpubench_plugin.reports.verdicts import change_text, colour, interval_text, kind_text
 
 Role = Literal["base", "head", "pinned run", "earlier run", "this run", "round", "launch"]
 

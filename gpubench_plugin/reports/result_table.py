@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import filterfalse
 from typing import Final
 
 from gpubench_plugin.config.settings import BY_FILE, BY_FUNCTION, TableOptions
@@ -36,8 +37,8 @@ _TITLE: Final = "benchmark"
 class ResultTable:
     """Rows with names, and the columns that fit.
 
-    `below` are metrics that have no column, since it did not fit; `problems` are lines about
-    options that fit no result.
+    `below` are metrics that have no column, since it did not fit, or since a column of ours has
+    their name; `problems` are lines about options that fit no result.
     """
 
     rows: Sequence[Measurement]
@@ -75,12 +76,13 @@ class ResultTable:
             give_way = [*reversed(candidates)]
         columns = narrowed(candidates, give_way, total - name_width)
         hidden = [name for name in metrics if name not in columns]
+        homonyms = [] if options.columns else filterfalse(_is_metric, own_metrics(rows))
         return cls(
             rows=rows,
             names=names,
             groups=groups,
             columns=_with_outcomes(columns, rows),
-            below=hidden,
+            below=[*hidden, *homonyms],
             problems=[*_problems(measurements, stated, missing, groupings)],
         )
 

@@ -31,7 +31,8 @@ class StatusLine:
     So pytest continues its line where it stopped, however long that is. Nothing is written unless
     `enabled`.
 
-    `write` must not buffer. `width` is called for each update, since a window may be resized.
+    `write` must not buffer. `width` is called for each update, since a window may be resized;
+    `interval_s` is the shortest time between two updates.
     """
 
     def __init__(
@@ -42,12 +43,14 @@ class StatusLine:
         glyphs: Glyphs = UNICODE,
         width: Callable[[], int] = lambda: shutil.get_terminal_size().columns,
         clock: Callable[[], float] = time.monotonic,
+        interval_s: float = _INTERVAL_S,
     ):
         self._write = write
         self._enabled = enabled
         self._glyphs = glyphs
         self._width = width
         self._clock = clock
+        self._interval_s = interval_s
         self._shown_at = -math.inf
 
     def show(self, text: str, *, at_once: bool = False) -> None:
@@ -55,7 +58,7 @@ class StatusLine:
         if not self._enabled:
             return
         current = self._clock()
-        if not at_once and current - self._shown_at < _INTERVAL_S:
+        if not at_once and current - self._shown_at < self._interval_s:
             return
         self._shown_at = current
         line = cut(printable(text), self._width() - 1, self._glyphs.ellipsis)

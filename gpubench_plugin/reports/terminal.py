@@ -12,8 +12,7 @@ from gpubench_plugin.core.records import OUTCOMES, Measurement, Outcome
 from gpubench_plugin.reports.columns import outcome_text
 from gpubench_plugin.reports.markup import BAD, CAUTION, GOOD, Line, Markup, Span, marked
 from gpubench_plugin.reports.names import screen_names
-from gpubench_plugin.reports.operators import operator_lines
-from gpubench_plugin.reports.remarks import NOT_IN_TABLE, Remarks
+from gpubench_plugin.reports.remarks import NOT_IN_TABLE, Remarks, operator_lines
 from gpubench_plugin.reports.result_table import ResultTable
 from gpubench_plugin.reports.side_by_side import scaling_lines, side_by_side_lines, variant_lines
 from gpubench_plugin.reports.table import wrapped

@@ -13,8 +13,7 @@ from gpubench_plugin.core.records import Comparison, Verdict
 from gpubench_plugin.reports.markup import Line, marked
 from gpubench_plugin.reports.table import GAP, wrapped
 from gpubench_plugin.reports.text import ASCII, Glyphs, printable
-from gpubench_plugin.reports.verdict_rows import has_value
-from gpubench_plugin.reports.verdicts import changed, colour, kind_text, worst_first
+from gpubench_plugin.reports.verdicts import changed, colour, has_value, kind_text, worst_first
 
 _MAX_NAMES: Final = 3  # benchmarks named with a reason they share: more fill a line
 _SEPARATOR: Final = "; "  # between the clauses of a reason

@@ -7,35 +7,30 @@ heads follow in a table of their own. The base is in every table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from gpubench_plugin.core.format import counted
-from gpubench_plugin.core.records import Comparison, VerdictPart
+from gpubench_plugin.core.records import Comparison, Verdict, VerdictPart
 from gpubench_plugin.reports.markup import BOLD, CAUTION, PLAIN, Line, marked
 from gpubench_plugin.reports.names import ShortNames, short_names
-from gpubench_plugin.reports.table import (
-    GAP,
-    Column,
-    column,
-    table,
-    width_of,
-    wrapped,
-)
+from gpubench_plugin.reports.table import GAP, Column, column, table, width_of, wrapped
 from gpubench_plugin.reports.text import UNICODE, Glyphs
 from gpubench_plugin.reports.text import width as text_width
 from gpubench_plugin.reports.verdict_reasons import heads_text, reason_lines, reworded, with_labels
-from gpubench_plugin.reports.verdict_rows import Row, rows_of
 from gpubench_plugin.reports.verdicts import (
     change_text,
     colour,
     difference_text,
+    has_value,
     headline,
     interval_text,
     kind_text,
     mark,
     number,
     overall_colour,
+    severity,
 )
 
 # Width of a name that is not shortened for the sake of launches or intervals.
@@ -69,18 +64,20 @@ def verdict_lines(
     in other tables of the screen, even where there is room for more.
     """
     names = short_names(v.id for comparison in comparisons for v in comparison.verdicts)
-    rows = rows_of(comparisons)
+    rows = _rows_of(comparisons)
     visible = [row for row in rows if not (only_changed and row.is_unchanged)]
     verdict_table = _Table(visible, len(comparisons), names, width, glyphs)
     room = min(verdict_table.name_room, longest_name or width)
     labels = names.fitting(room, glyphs).by_id
+    hidden_text = f"not listed: {counted(len(rows) - len(visible), 'row')} without a change"
+    unlisted = [((hidden_text, PLAIN),)] if len(visible) < len(rows) else []
     parts = (
         [
             *_sides(comparisons, width),
             *_common(names, width),
             *_notes(comparisons, labels, width, glyphs),
         ],
-        [*verdict_table.lines(labels), *_unlisted(len(rows) - len(visible))],
+        [*verdict_table.lines(labels), *unlisted],
         [
             *reason_lines(comparisons, labels, width, glyphs),
             *_environment(comparisons, width, glyphs),
@@ -98,7 +95,7 @@ class _Table:
     """
 
     def __init__(
-        self, rows: Sequence[Row], heads: int, names: ShortNames, width: int, glyphs: Glyphs
+        self, rows: Sequence[_Row], heads: int, names: ShortNames, width: int, glyphs: Glyphs
     ):
         self._rows = rows
         self._heads = range(heads)
@@ -210,6 +207,67 @@ class _Table:
         )
 
 
+_Key = tuple[str, str]
+"""Node id and metric."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """One metric of a benchmark: its value in the base, and the verdict on each head.
+
+    A cell is None where that head was not compared; a verdict without a metric is about the whole
+    benchmark, such as ``removed``.
+    """
+
+    id: str
+    metric: str
+    cells: tuple[VerdictPart | None, ...]
+
+    @property
+    def base(self) -> VerdictPart | None:
+        """A cell that has the base's value, the same for all heads."""
+        return next((cell for cell in self.cells if cell and cell.base is not None), None)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether no head changed."""
+        return all(cell is None or cell.kind == "unchanged" for cell in self.cells)
+
+
+def _rows_of(comparisons: Sequence[Comparison]) -> list[_Row]:
+    """Rows of all verdicts that have a value, the worst first.
+
+    A step time is judged by several metrics, of which one decides. The row of each metric that
+    decides for a head also shows what the others say of it; one in which nothing changed is left
+    out if another one of the benchmark has changes.
+    """
+    cells = [_cells(comparison.verdicts) for comparison in comparisons]
+    verdicts = [verdict for comparison in comparisons for verdict in comparison.verdicts]
+    keys = dict.fromkeys((v.id, v.metric) for v in verdicts if has_value(v))
+    rows = [
+        _Row(id=i, metric=name, cells=tuple(c.get((i, name)) or c.get((i, "")) for c in cells))
+        for i, name in keys
+    ]
+    parts = {(verdict.id, part.metric) for verdict in verdicts for part in verdict.parts}
+    step_times = [row for row in rows if (row.id, row.metric) in parts]
+    changed_ids = {row.id for row in step_times if not row.is_unchanged}
+    hidden = {(r.id, r.metric) for r in step_times if r.is_unchanged and r.id in changed_ids}
+    return sorted((row for row in rows if (row.id, row.metric) not in hidden), key=_severity)
+
+
+def _cells(verdicts: Iterable[Verdict]) -> Mapping[_Key, VerdictPart]:
+    """Verdicts and their parts by benchmark and metric; those on a whole benchmark without one."""
+    cells: dict[_Key, VerdictPart] = {}
+    for verdict in verdicts:
+        cells |= {(verdict.id, part.metric): part for part in verdict.parts}
+        cells[verdict.id, verdict.metric] = verdict
+    return cells
+
+
+def _severity(row: _Row) -> tuple[tuple[int, float], str, str]:
+    return min(severity(cell) for cell in row.cells if cell), row.id, row.metric
+
+
 def _sides(comparisons: Sequence[Comparison], width: int) -> Iterator[Line]:
     """``base  20261124T101500Z_run_0a1b2c``, and so for each head."""
     labels = ["base", *head_labels(len(comparisons))]
@@ -268,11 +326,6 @@ def _environment(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) 
     if len(differences) > _MAX_DIFFERENCES:
         hidden_count = len(differences) - _MAX_DIFFERENCES
         yield ((f"  and {hidden_count} more; --format=json has all", PLAIN),)
-
-
-def _unlisted(number_of_rows: int) -> Iterator[Line]:
-    if number_of_rows:
-        yield ((f"not listed: {counted(number_of_rows, 'row')} without a change", PLAIN),)
 
 
 def _counts(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) -> Iterator[Line]:

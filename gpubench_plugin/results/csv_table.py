@@ -88,7 +88,11 @@ def table_text(run_id: str, measurements: Sequence[Measurement]) -> str:
 def table_schema() -> Json:
     """Table Schema of the file (https://datapackage.org/standard/table-schema)."""
     meanings = _meanings()
-    metrics = (_field(name, "number", meanings[name], unit=_unit_of(name)) for name in METRICS)
+    units = {
+        name: next((unit for form, unit in _UNITS.items() if re.fullmatch(form, name)), "1")
+        for name in METRICS
+    }
+    metrics = (_field(name, "number", meanings[name], unit=unit) for name, unit in units.items())
     return {
         "$schema": _PROFILE,
         "title": "gpubench summary.csv",
@@ -97,10 +101,6 @@ def table_schema() -> Json:
         "primaryKey": ["run_id", "id"],
         "missingValues": [""],
     }
-
-
-def _unit_of(metric: str) -> str:
-    return next((unit for form, unit in _UNITS.items() if re.fullmatch(form, metric)), "1")
 
 
 def _meanings() -> dict[str, str]:

@@ -73,16 +73,9 @@ class Journal:
         self._lock = threading.Lock()
         try:
             self._file = KernelLock(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        except OSError as error:
-            raise json_files.not_written(path, error) from error
-        try:
             _lock(path, self._file)
             files.sync_folder(path.parent)
-        except ResultsError:
-            self.close()
-            raise
         except OSError as error:
-            self.close()
             raise json_files.not_written(path, error) from error
 
     def append(self, event: Mapping[str, Any], *, sync_interval_s: float = 0.0) -> None:
@@ -108,11 +101,13 @@ class Journal:
         """Write a line, or nothing of it."""
         descriptor = self._file.descriptor
         if not self._is_repaired:
-            _repair_tail(self.path, descriptor)
+            torn = files.read(self.path, limit=json_files.LIMIT_BYTES)
+            os.ftruncate(descriptor, torn.rfind(b"\n") + 1)  # without an incomplete last line
             self._is_repaired = True
         end = os.fstat(descriptor).st_size
         try:
-            _write_all(descriptor, data)
+            while data:  # a nearly full disk accepts only a part
+                data = data[os.write(descriptor, data) :]
             if monotonic() - self._synced_at >= sync_interval_s:
                 os.fsync(descriptor)
                 self._synced_at = monotonic()
@@ -218,15 +213,3 @@ def _lock(path: Path, file: KernelLock) -> None:
         raise ResultsError(f"{path} is being written by another process") from None
     except OSError:
         return  # a file system without locks
-
-
-def _repair_tail(path: Path, descriptor: int) -> None:
-    """Drop an incomplete last line."""
-    data = files.read(path, limit=json_files.LIMIT_BYTES)
-    os.ftruncate(descriptor, data.rfind(b"\n") + 1)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    """Call `os.write` until all is written, since a nearly full disk accepts only a part."""
-    while data:
-        data = data[os.write(descriptor, data) :]

@@ -28,7 +28,6 @@ from gpubench_plugin.results.run_directory import (
     is_removal_name,
     removal_name,
 )
-from gpubench_plugin.results.tags import FILE as TAGS
 
 if TYPE_CHECKING:
     from gpubench_plugin.results.reader import RunOverview
@@ -173,7 +172,7 @@ def targets(paths: Iterable[Path]) -> list[PruneTarget]:
 
 def unknown_files(directory: RunDirectory) -> list[str]:
     """Names in the run directory that gpubench does not write; raises ResultsError."""
-    own_files = {path.name for path in (*directory.files, directory.path / TAGS)}
+    own_files = {path.name for path in directory.files}
     try:
         return sorted(
             path.name

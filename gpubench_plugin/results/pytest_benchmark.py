@@ -52,7 +52,7 @@ _ELSEWHERE: Final = frozenset(
 )
 """Fields of the summary that a file omits or has under pytest-benchmark's names."""
 
-_EXACT: Final[Mapping[str, str]] = {
+STATISTICS: Final[Mapping[str, str]] = {
     "min": "step_time_min_s",
     "max": "step_time_max_s",
     "mean": "step_time_mean_s",
@@ -354,7 +354,7 @@ def _stats(measurement: Measurement, samples: Samples) -> tuple[Any, int]:
     durations = [duration for part in parts for duration in part.spread_s]
     exact_values: dict[str, float] = {
         their_name: measurement.metrics[our_name].value
-        for their_name, our_name in _EXACT.items()
+        for their_name, our_name in STATISTICS.items()
         if our_name in measurement.metrics
     }
     mean = exact_values.get("mean", fmean(durations))

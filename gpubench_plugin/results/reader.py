@@ -37,8 +37,8 @@ from gpubench_plugin.environment.fingerprints import flat, informative_facts, ma
 from gpubench_plugin.results import journal
 from gpubench_plugin.results.curves import benchmark_events
 from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.run_directory import tags_of
 from gpubench_plugin.results.summary import SummaryBenchmark, parse
-from gpubench_plugin.results.tags import tags_of
 from gpubench_plugin.results.verdicts import regressed_benchmarks
 
 if TYPE_CHECKING:
@@ -171,13 +171,11 @@ class StoredRun:
         """Facts of ``system.json``."""
         path = self.directory.system
         try:
-            facts = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
+            facts: Json = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
         except BrokenFile:
             raise
         except UsageProblem as error:
             raise ResultsError(str(error)) from error
-        if not isinstance(facts, dict):
-            raise BrokenFile(f"{path} is malformed: not a mapping")
         return facts
 
     @cached_property
@@ -205,16 +203,14 @@ class StoredRun:
         """Number of rounds per benchmark, to measure a comparable run.
 
         The median launch counts, as for metrics: a minimum over more rounds would not be
-        comparable. Benchmarks with unreadable samples are omitted.
+        comparable.
         """
-        rounds = {}
-        for event in self.events:
-            if event.get("event") == "benchmark" and event.get("samples"):
-                try:
-                    rounds[event["id"]] = _rounds_of(journal.restore_non_finite(event))
-                except (BrokenFile, *json_files.MALFORMED):
-                    continue
-        return rounds
+        with intact(self.directory.journal):
+            return {
+                event["id"]: _rounds_of(journal.restore_non_finite(event))
+                for event in self.events
+                if event.get("event") == "benchmark" and event.get("samples")
+            }
 
     def record(self) -> RunRecord:
         """Complete record with all samples, from the journal."""

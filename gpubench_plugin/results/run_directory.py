@@ -1,20 +1,25 @@
-"""Run directory: naming, creation and lookup."""
+"""Run directory: naming, creation, lookup and tags.
+
+A tag protects a run from pruning; the word in its id does not.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final, Literal
 
 from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
 from gpubench_plugin.core.format import counted, listed
-from gpubench_plugin.core.records import LAST
+from gpubench_plugin.core.records import LAST, Json
+from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.environment.files import locked
 
 LONGEST: Final = 80
 """Characters in an experiment or tag, so that a run id fits into the 255 bytes of a file name."""
@@ -89,6 +94,7 @@ class RunDirectory:
     table = _Entry("summary.csv")
     benchmark = _Entry("benchmark.json")  # in pytest-benchmark's format
     verdicts = _Entry("verdicts.json")
+    tags = _Entry("tags.json")  # the registry has a copy in the run's document
     log = _Entry("run.log")
     ranks, traces, checkpoints = _Entry("ranks"), _Entry("traces"), _Entry("checkpoints")
 
@@ -138,7 +144,7 @@ class RunDirectory:
         """All files a session may write directly into the folder."""
         return (
             *(self.config_resolved, self.system, self.journal, self.summary, self.table),
-            *(self.benchmark, self.verdicts, self.log),
+            *(self.benchmark, self.verdicts, self.tags, self.log),
         )
 
     def __str__(self) -> str:
@@ -241,3 +247,46 @@ def names_latest(text: str) -> bool:
 def _names_text(runs: Sequence[RunDirectory]) -> str:
     """Names of the latest `runs`, newest first."""
     return listed([f"{run.experiment}/{run.run_id}" for run in reversed(runs)])
+
+
+FORMAT: Final = stored.Format(kind="tags file", newest=3, limit=json_files.LIMIT_OF_LABELS_BYTES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagFile:
+    """Tags of a run."""
+
+    __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
+
+    schema_version: Literal[3] = 3
+    tags: tuple[str, ...]
+
+
+def tags_of(directory: RunDirectory) -> tuple[str, ...]:
+    """Sorted tags of the run in `directory`.
+
+    Raises:
+        ResultsError: the file cannot be read, is broken, or of another version.
+    """
+    path = directory.tags
+    if not path.exists():
+        return ()
+    file = stored.restore(TagFile, FORMAT.load(path), str(path), strict=True)
+    return tuple(sorted({*file.tags}))
+
+
+def change_tags(
+    directory: RunDirectory, *, add: Collection[str] = (), remove: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Add or remove tags of the run in `directory`; return the resulting tags.
+
+    Raises:
+        UsageProblem: a tag is invalid.
+        ResultsError: as :func:`tags_of`, or the file could not be written.
+    """
+    for tag in add:
+        path_component("tag", tag)
+    with locked(directory.path):
+        tags = tuple(sorted({*tags_of(directory), *add} - {*remove}))
+        json_files.write_json(directory.tags, stored.dump(TagFile(tags=tags)))
+    return tags

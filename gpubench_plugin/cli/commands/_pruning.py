@@ -16,8 +16,7 @@ from gpubench_plugin.core.format import byte_size, counted
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.results import prune as pruning
 from gpubench_plugin.results.reader import is_being_written
-from gpubench_plugin.results.run_directory import runs_in
-from gpubench_plugin.results.tags import tags_of
+from gpubench_plugin.results.run_directory import runs_in, tags_of
 
 if TYPE_CHECKING:
     import argparse

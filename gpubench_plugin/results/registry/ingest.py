@@ -28,8 +28,7 @@ from gpubench_plugin.results.registry import documents
 from gpubench_plugin.results.registry.database import lock
 from gpubench_plugin.results.registry.documents import RUN, digest
 from gpubench_plugin.results.registry.tables import FACTS, RESULTS, RUNS
-from gpubench_plugin.results.run_directory import path_component, runs_in
-from gpubench_plugin.results.tags import FILE, tags_of
+from gpubench_plugin.results.run_directory import path_component, runs_in, tags_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -162,7 +161,7 @@ def _document_of(directory: RunDirectory, old: str | None) -> str:
         judged = verdicts.FORMAT.load(directory.verdicts) if has_verdicts else None
     except UsageProblem as error:
         raise ResultsError(str(error)) from error
-    has_tags = old is None or (directory.path / FILE).exists()
+    has_tags = old is None or directory.tags.exists()
     tags = tags_of(directory) if has_tags else json.loads(old or "{}")["tags"]
     document = {
         "experiment": directory.experiment,

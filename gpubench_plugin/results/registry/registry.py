@@ -19,9 +19,9 @@ from gpubench_plugin.environment import stored
 from gpubench_plugin.results import run_directory
 from gpubench_plugin.results.reader import RunOverview
 from gpubench_plugin.results.registry import documents, ingest, tables
-from gpubench_plugin.results.registry.database import Database, lock, readable_errors
+from gpubench_plugin.results.registry.connection import TIMEOUT_S, location
+from gpubench_plugin.results.registry.database import Database, lock
 from gpubench_plugin.results.registry.documents import RUN
-from gpubench_plugin.results.registry.locations import TIMEOUT_S, location
 from gpubench_plugin.results.registry.tables import FACTS, RESULTS, RUNS
 
 if TYPE_CHECKING:
@@ -84,15 +84,13 @@ class Registry:
             RegistryError: the database cannot be used now; so for all methods.
             ResultsError: the run cannot be read, or a different run with its id is stored.
         """
-        with readable_errors(self.database.location):
-            return ingest.ingest(self.database, directory)
+        return ingest.ingest(self.database, directory)
 
     def ingest_all(self, *, check_all: bool = False, limit_s: float = math.inf) -> Report:
         """Store and index what is missing; see :func:`.ingest.ingest_all`."""
-        with readable_errors(self.database.location):
-            return ingest.ingest_all(
-                self.database, self.results_dir, check_all=check_all, limit_s=limit_s
-            )
+        return ingest.ingest_all(
+            self.database, self.results_dir, check_all=check_all, limit_s=limit_s
+        )
 
     def rebuild(self) -> Report:
         """Derive the index anew from documents and run directories."""

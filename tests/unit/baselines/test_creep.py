@@ -99,7 +99,7 @@ def test_half_a_percent_per_run_is_called_a_regression(tmp_path: Path, seed: int
 
 
 @pytest.mark.parametrize(
-    ("since", "judges", "pins", "step"),
+    "case",
     shown(
         (1, True, 1, 0.10),
         (1, False, 1, 0.10),
@@ -108,9 +108,10 @@ def test_half_a_percent_per_run_is_called_a_regression(tmp_path: Path, seed: int
     ),
 )
 def test_a_step_does_not_become_the_level(
-    tmp_path: Path, since: int, judges: bool, pins: int, step: float
+    tmp_path: Path, case: tuple[int, bool, int, float]
 ) -> None:
     """Runs that nobody judged, or that were judged too early, tell the noise and nothing else."""
+    since, judges, pins, step = case
     branch = Branch(tmp_path, seed=since, step=step, since=since, pins=pins, judges=judges)
     branch.go(25)
 

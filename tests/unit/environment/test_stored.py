@@ -16,8 +16,8 @@ from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.config import rounds_file
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.environment import stored
-from gpubench_plugin.results import journal, tags, verdicts
-from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results import journal, verdicts
+from gpubench_plugin.results.run_directory import RunDirectory, tags_of
 from gpubench_plugin.results.sources import load_run
 from gpubench_plugin.training.checkpoint import Manifest
 
@@ -34,7 +34,7 @@ READERS: Final[Mapping[str, tuple[Path, Callable[[Path], object]]]] = {
     "journal": (RUN.journal, journal.read),
     "verdicts": (RUN.verdicts, verdicts.read),
     "pytest-benchmark": (RUN.benchmark, read_file),
-    "tags": (RUN.path / "tags.json", lambda path: tags.tags_of(RunDirectory(path=path.parent))),
+    "tags": (RUN.path / "tags.json", lambda path: tags_of(RunDirectory(path=path.parent))),
     "baseline": (
         DATA / "baselines" / "main.json",
         lambda path: from_text(path.read_text(), str(path)),

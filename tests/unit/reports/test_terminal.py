@@ -193,8 +193,8 @@ def test_reasons_stand_below_the_table() -> None:
     assert [line.split()[0] for line in lines[2:4]] == ["e", "f"]
     assert lines[4:] == [
         "e: ValueError: boom and more",
-        f"f: {'long ' * 15}long",
-        "  long long long long",
+        f"f: {'long ' * 14}long",
+        "  long long long long long",
         "4 unsupported: no GPU (a, b, c and 1 more)",
         "nothing was measured: 2 failed, 4 unsupported",
     ]
@@ -277,6 +277,7 @@ def test_metrics_with_the_name_of_a_column_stand_below() -> None:
     assert "memory" in lines[0]
     assert lines[0].split()[-3:] == ["\\x1b[2J", "huge", "tiny"]
     assert lines[2].split()[-3:] == ["0", "1.000e+300", "1.500e-09"]
+    assert lines[3] == "a: memory 3.000"
 
 
 def test_rows_are_sorted() -> None:

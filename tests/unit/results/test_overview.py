@@ -12,7 +12,7 @@ import pytest
 
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.reader import StoredRun, is_being_written
-from gpubench_plugin.results.tags import change_tags
+from gpubench_plugin.results.run_directory import change_tags
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:

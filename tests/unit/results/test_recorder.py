@@ -1,4 +1,4 @@
-"""Tests of writing a run down while it happens."""
+"""Writing a run down while it happens, and what each rank keeps of its own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.core.records import Samples
+from gpubench_plugin.environment import stored
 from gpubench_plugin.results import journal
-from gpubench_plugin.results.recorder import Recorder
+from gpubench_plugin.results.recorder import Recorder, append, append_events
 from gpubench_plugin.results.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -80,3 +82,34 @@ def test_summary_is_the_last_file(tmp_path: Path) -> None:
     with pytest.raises(ResultsError):
         run.finish("complete", [], None)
     assert not run.directory.summary.exists()
+
+
+SAMPLES = Samples(
+    timer="cpu",
+    durations_s=(0.1,) * 10_000,
+    block_s=(1000.0,),
+    block_calls=(10_000,),
+    first_step_s=0.1,
+    warmup_s=(),
+    warmup_calls=0,
+)
+
+
+def test_every_call_of_a_rank_is_a_line(tmp_path: Path) -> None:
+    """With all samples, or with what the rank did; what stood there before stays."""
+    events = [{"event": "step", "duration_s": 0.5}]
+    append_events(tmp_path / "ranks", 3, "a", events)
+    for name in ("a", "b"):
+        append(tmp_path / "ranks", 3, name, SAMPLES)
+    lines = (tmp_path / "ranks" / "rank-3.jsonl").read_text().splitlines()
+    first, *entries = [json.loads(line) for line in lines]
+    assert (first["benchmark"], first["rank"], first["events"]) == ("a", 3, events)
+    assert [(line["benchmark"], line["rank"]) for line in entries] == [("a", 3), ("b", 3)]
+    assert stored.restore(Samples, entries[1]["samples"], "it") == SAMPLES
+
+
+@pytest.mark.slow
+def test_a_file_that_cannot_be_written_is_named(read_only_folder: Path) -> None:
+    """The error says which, and why."""
+    with pytest.raises(ResultsError, match=r"cannot write .*0\.jsonl: .*[Rr]ead-only|denied"):
+        append(read_only_folder, 0, "a", SAMPLES)

@@ -1,14 +1,25 @@
-"""Tests of the run directory."""
+"""Run directories: ids, creation, names of the latest ones, and tags."""
 
 from __future__ import annotations
 
 import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.results.run_directory import RunDirectory, find_run, runs_in
+from gpubench_plugin.core.errors import ResultsError, UsageProblem
+from gpubench_plugin.results.run_directory import (
+    RunDirectory,
+    change_tags,
+    find_run,
+    new_run_id,
+    path_component,
+    runs_in,
+    tags_of,
+)
 from tests.support.runs_builder import run_id, write_run
 
 RUN = "20260131T120000Z_run_0a1b2c"
@@ -92,3 +103,62 @@ def test_runs_of_one_second_are_in_the_order_of_their_start(tmp_path: Path) -> N
 
     assert find_run(tmp_path, "last", cwd=tmp_path).run_id.endswith("aaaaaa")
     assert find_run(tmp_path, "last~1", cwd=tmp_path).run_id.endswith("bbbbbb")
+
+
+NOON = datetime(2026, 1, 31, 12, 0, 0, tzinfo=UTC)
+
+
+def test_run_id_has_the_start_in_utc_a_tag_and_random_digits() -> None:
+    """Without a tag it says ``run``; two of one second differ."""
+    assert new_run_id("nightly", NOON).startswith("20260131T120000Z_nightly_")
+    local_time = NOON.astimezone(timezone(timedelta(hours=9)))
+    assert re.fullmatch(r"20260131T120000Z_run_[0-9a-f]{6}", new_run_id(None, local_time))
+    assert new_run_id(None, NOON) != new_run_id(None, NOON)
+
+
+@pytest.mark.parametrize(
+    "tag", ["../evil", "a/b", "..", ".hidden", "-x", "two words", "a\x00b", "ü", "x" * 81]
+)
+def test_unsafe_tag_is_refused(tag: str) -> None:
+    """A tag that is no plain name of a folder is refused by name."""
+    with pytest.raises(UsageProblem) as refused:
+        new_run_id(tag, NOON)
+    assert str(refused.value).startswith(f"--tag: {tag!r} is not a valid folder name")
+
+
+def test_refusal_proposes_the_nearest_safe_name() -> None:
+    """The message proposes a name that would be accepted."""
+    with pytest.raises(UsageProblem, match="did you mean 'my-first-try'"):
+        path_component("--experiment", "my first/try")
+
+
+def test_tags_are_added_and_taken(tmp_path: Path) -> None:
+    """They are sorted, each is there once, and what is no safe word changes nothing."""
+    run = write_run(tmp_path, 0)
+    assert tags_of(run) == ()
+    assert change_tags(run, add=["nightly", "good"]) == ("good", "nightly")
+    assert change_tags(run, add=["good"], remove=["nightly", "unknown"]) == ("good",)
+    with pytest.raises(UsageProblem, match="tag: 'a b'"):
+        change_tags(run, add=["fine", "a b"])
+    assert tags_of(run) == ("good",)
+
+
+def test_those_who_tag_at_once_lose_nothing(tmp_path: Path) -> None:
+    """Every tag is there."""
+    run = write_run(tmp_path, 0)
+    words = [f"tag{number}" for number in range(16)]
+    with ThreadPoolExecutor(max_workers=8) as pool:
+        list(pool.map(lambda word: change_tags(run, add=[word]), words))
+    assert set(tags_of(run)) == {*words}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("", "is empty"), ('{"schema_version": 3, "tags": [1]}', "violates the schema at tags.0")],
+)
+def test_a_broken_file_is_said(tmp_path: Path, text: str, message: str) -> None:
+    """It is not taken for no tags: a tag protects its run."""
+    run = write_run(tmp_path, 0)
+    (run.path / "tags.json").write_text(text)
+    with pytest.raises(ResultsError, match=message):
+        tags_of(run)

@@ -28,9 +28,8 @@ from gpubench_plugin.core.records import (
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.run_directory import RunDirectory, change_tags
 from gpubench_plugin.results.summary import write_summary
-from gpubench_plugin.results.tags import change_tags
 
 VARIABLE = "GPUBENCH_TEST_POSTGRESQL"
 

@@ -212,12 +212,3 @@ def test_readers_are_not_blocked_by_a_writer(results_dir: Path, make_run: Any) -
         with other.database.writing() as connection:
             connection.exec_driver_sql("DELETE FROM results_3")
             assert len(registry.points(make_run.id("mlp"), "step_time_s")) == 1
-
-
-@pytest.mark.parametrize("create", [True, False])
-def test_a_folder_in_the_files_place_is_said(tmp_path: Path, create: bool) -> None:
-    """Not a folder that is missing, or a database to be made."""
-    (tmp_path / "registry.sqlite").mkdir()
-    with pytest.raises(RegistryError, match=r"registry\.sqlite is not a regular file"):
-        Registry.open("", tmp_path, create=create, timeout_s=0.3)
-    assert list(tmp_path.iterdir()) == [tmp_path / "registry.sqlite"]
