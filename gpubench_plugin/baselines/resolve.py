@@ -16,13 +16,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.baselines.last import last_runs
 from gpubench_plugin.baselines.model import RUN_ID, Reference
-from gpubench_plugin.baselines.samples import later_runs, objections, pin_objections, remarks
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.compare.matching import WINDOW
 from gpubench_plugin.core.errors import BrokenFile, GpubenchError, RegistryError, UsageProblem
+from gpubench_plugin.core.format import counted
+from gpubench_plugin.core.quality_flags import CONTENDED, SUSPENDED, THROTTLED, UNSTEADY
 from gpubench_plugin.core.records import LAST, Run
+from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.results.reader import StoredRun
-from gpubench_plugin.results.registry.connection import Connection, connect, is_server
+from gpubench_plugin.results.registry.connection import Connection, connect
+from gpubench_plugin.results.registry.locations import is_server
 from gpubench_plugin.results.run_directory import RunDirectory, find_run, names_latest, runs_in
 from gpubench_plugin.results.sources import load_run
 
@@ -40,6 +43,10 @@ if TYPE_CHECKING:
 
 _INDEXING_S: Final = 60.0
 """For reading run directories where there is no registry: about 10,000 of few benchmarks."""
+
+
+_OF_ANY_MACHINE: Final = 10 * WINDOW
+"""Runs per benchmark without a head's fingerprint, for windows of ten machines."""
 
 
 def looks_like_run(text: str) -> bool:
@@ -138,8 +145,8 @@ class Resolver(ExitStack):
             label=text,
             kind="single",
             runs=(run,),
-            notes=tuple(remarks(run)),
-            objections=(*run_objections, *pin_objections(run)),
+            notes=tuple(_mostly(run, CONTENDED)),
+            objections=(*run_objections, *_mostly(run, THROTTLED, UNSTEADY)),
         )
 
     def single(self, text: str) -> Reference:
@@ -427,3 +434,64 @@ def _series_key(machine: str, result: Result) -> _SeriesKey:
 def _text(facts: Mapping[str, Any]) -> str:
     """Canonical text of facts, as hashed in a fingerprint."""
     return json.dumps(dict(facts), sort_keys=True, default=str) if facts else ""
+
+
+def later_runs(
+    index: Registry,
+    run_id: str,
+    benchmarks: Collection[str],
+    *,
+    branch: str,
+    head: Run | None,
+    excluded: Collection[str],
+) -> list[Run]:
+    """Runs of the branch from `run_id` on with any of `benchmarks`, restricted to those.
+
+    Complete and clean ones without regressions, oldest first; with the machine and the clocks of
+    `head`, if given.
+    """
+    fingerprints = {} if head is None else dict(_fingerprints(head, benchmarks))
+    runs = index.earlier(
+        benchmarks,
+        branch=branch,
+        since=run_id,
+        limit=len(excluded) + (WINDOW if fingerprints else _OF_ANY_MACHINE),
+        fingerprints=fingerprints,
+    )
+    return [run for run in runs if run.run_id not in excluded]
+
+
+def _fingerprints(head: Run, benchmarks: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Fingerprints of the benchmarks that the head measured; others have no timer."""
+    for name in benchmarks:
+        result = head.results.get(name)
+        if result is not None and result.timer:
+            yield name, fingerprint_of(head.machine, result.settings, result.timer)
+
+
+def objections(run: Run, regressions: int) -> list[str]:
+    """Objections to `run` as a sample, given its number of `regressions`; empty if none."""
+    reasons = []
+    if run.status != "complete":
+        reasons.append(f"it is {run.status or 'of unknown status'}, not complete")
+    if regressions:
+        reasons.append(f"it has {counted(regressions, 'regressed verdict')}")
+    if run.dirty:
+        reasons.append("its code had uncommitted changes")
+    if suspended := sum(SUSPENDED in result.flags for result in run.results.values()):
+        reasons.append(
+            f"the process was suspended while measuring ({counted(suspended, 'benchmark')})"
+        )
+    if not any(result.outcome == "measured" for result in run.results.values()):
+        reasons.append("it measured no benchmark")
+    return reasons
+
+
+def _mostly(run: Run, *flags: str) -> list[str]:
+    """A note if more than half of the measured benchmarks raised one of `flags`."""
+    measured = [result for result in run.results.values() if result.outcome == "measured"]
+    flagged = sum(not set(flags).isdisjoint(result.flags) for result in measured)
+    if 2 * flagged <= len(measured):
+        return []
+    names = " or ".join(flags)
+    return [f"most of its measured benchmarks are {names} ({flagged} of {len(measured)})"]

@@ -12,8 +12,7 @@ from gpubench_plugin.reports.columns import metric_text, outcome_text
 from gpubench_plugin.reports.markup import BAD, BOLD, CAUTION, PLAIN, Line, Markup, marked
 from gpubench_plugin.reports.names import screen_names
 from gpubench_plugin.reports.table import GAP, Column, column, table, width_of, wrapped
-from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable, shorten
-from gpubench_plugin.reports.verdict_reasons import reworded
+from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable, reworded, shorten
 
 _Key = TypeVar("_Key")
 

@@ -147,6 +147,13 @@ ASCII: Final = Glyphs(
 )
 
 
+def reworded(text: str, glyphs: Glyphs) -> str:
+    """The text of a record in the symbols of this terminal."""
+    if glyphs != ASCII:
+        return text
+    return text.replace("µ", glyphs.micro).replace("≥", ">=").replace("…", glyphs.ellipsis)
+
+
 def glyphs_for(encoding: str | None) -> Glyphs:
     """Symbols for a terminal with this `encoding`; ASCII if unknown."""
     try:

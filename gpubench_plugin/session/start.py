@@ -29,7 +29,7 @@ from gpubench_plugin.launchers.context import (
     update_context,
 )
 from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
-from gpubench_plugin.results.registry.connection import absolute_url
+from gpubench_plugin.results.registry.locations import absolute_url
 from gpubench_plugin.session import xdist
 from gpubench_plugin.session.ending import UsageErrors, measuring_disabled_option, unjudged_gate
 from gpubench_plugin.session.refusals import Refusals

@@ -27,7 +27,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from gpubench_plugin.core.errors import RegistryError, UsageProblem
 from gpubench_plugin.environment.json_files import MALFORMED
-from gpubench_plugin.results.registry.connection import Location
+from gpubench_plugin.results.registry.locations import Location
 
 _DAMAGED: Final = (
     "it is damaged, or not a registry: move it away; 'gpubench db ingest' makes a new one from the "

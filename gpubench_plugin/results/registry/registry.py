@@ -19,9 +19,9 @@ from gpubench_plugin.environment import stored
 from gpubench_plugin.results import run_directory
 from gpubench_plugin.results.reader import RunOverview
 from gpubench_plugin.results.registry import documents, ingest, tables
-from gpubench_plugin.results.registry.connection import TIMEOUT_S, location
 from gpubench_plugin.results.registry.database import Database, lock
 from gpubench_plugin.results.registry.documents import RUN
+from gpubench_plugin.results.registry.locations import TIMEOUT_S, location
 from gpubench_plugin.results.registry.tables import FACTS, RESULTS, RUNS
 
 if TYPE_CHECKING:
@@ -303,18 +303,12 @@ def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any])
 def _overview(row: Row[Any]) -> RunOverview:
     """Overview of a ``runs`` row, without a path."""
     unmeasured = row.benchmarks - row.measured
+    same = ("run_id", "experiment", "error", "started", "commit", "branch", "dirty", "regressed")
     return RunOverview(
-        run_id=row.run_id,
-        experiment=row.experiment,
+        **{name: getattr(row, name) for name in same},
         path=None,
         state="broken" if row.error else row.status,
-        error=row.error,
-        started=row.started,
-        commit=row.commit,
-        branch=row.branch,
-        dirty=row.dirty,
         outcomes={"measured": row.measured, **({"not measured": unmeasured} if unmeasured else {})},
-        regressed=row.regressed,
         tags=tuple(row.tags),
     )
 

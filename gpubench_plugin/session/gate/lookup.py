@@ -18,7 +18,7 @@ from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.core.records import LAST, Run
 from gpubench_plugin.environment.child_process import ChildError, facts_of
-from gpubench_plugin.results.registry.connection import is_server
+from gpubench_plugin.results.registry.locations import is_server
 from gpubench_plugin.results.run_directory import find_run
 
 if TYPE_CHECKING:

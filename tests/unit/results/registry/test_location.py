@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.core.errors import RegistryError, UsageProblem
-from gpubench_plugin.results.registry.connection import absolute_url, location
+from gpubench_plugin.results.registry.locations import absolute_url, location
 
 RESULTS = Path("/somewhere/results")
 

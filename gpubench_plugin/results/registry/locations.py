@@ -1,0 +1,125 @@
+"""Registry URLs: parsing, and display without passwords."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from gpubench_plugin.core.errors import RegistryError, UsageProblem, suggest
+from gpubench_plugin.environment.redaction import HIDDEN, redact
+
+NONE: Final = "none"
+"""Value instead of a URL that disables the registry."""
+
+FILE: Final = "registry.sqlite"
+"""File name of the default registry in the results directory."""
+
+TIMEOUT_S: Final = 30.0
+"""Timeout of a locked or unresponsive database: long enough for other writers."""
+
+_SCHEMES: Final = {
+    "sqlite": "sqlite",
+    "postgresql": "postgresql",
+    "postgresql+psycopg": "postgresql",
+}
+_ALLOWED: Final = "sqlite:///registry.sqlite, postgresql+psycopg://user@host/database, or none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Location:
+    """A database: absolute `file` for SQLite only, and the full `url`.
+
+    `secrets` are the passwords in it, as written and decoded.
+    """
+
+    url: str = field(repr=False)
+    file: Path | None = None
+    secrets: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def shown_name(self) -> str:
+        """Display name without credentials."""
+        return str(self.file) if self.file else redact(self.url)
+
+    def redact(self, text: str) -> str:
+        """Remove the URL's secrets from `text`."""
+        for secret in self.secrets:
+            text = text.replace(secret, HIDDEN)
+        return redact(text)
+
+
+def location(url: str, results_dir: Path, *, cwd: Path | None = None) -> Location:
+    """Parse `url`; empty means the SQLite file in `results_dir`.
+
+    A file is relative to `cwd`, by default the working directory.
+
+    Raises:
+        UsageProblem: the URL is invalid or unsupported.
+        RegistryError: it is ``none``.
+    """
+    if url == NONE:
+        raise RegistryError("the registry is disabled (--registry=none)")
+    if not url:
+        return _sqlite((results_dir / FILE).absolute())
+    scheme, separator, remainder = url.partition("://")
+    if not separator or scheme not in _SCHEMES:
+        raise _unusable(url, f"unsupported database{suggest(scheme, _SCHEMES)}")
+    if _SCHEMES[scheme] == "sqlite":
+        return _sqlite_file(url, remainder, cwd or Path.cwd())
+    return _postgresql(url, remainder)
+
+
+def absolute_url(url: str, *, cwd: Path) -> str:
+    """Validate `url` and make its path absolute; raises UsageProblem."""
+    if url in {"", NONE}:
+        return url
+    parsed = location(url, cwd, cwd=cwd)
+    return f"sqlite:///{parsed.file}" if parsed.file else url
+
+
+def is_server(url: str) -> bool:
+    """Whether `url` names a database that machines share."""
+    return _SCHEMES.get(url.partition("://")[0]) == "postgresql"
+
+
+def _sqlite_file(url: str, path_text: str, cwd: Path) -> Location:
+    path = path_text.removeprefix("/")
+    if not path_text.startswith("/") or not path or path == ":memory:":
+        raise _unusable(url, "no file name")
+    if "?" in path:
+        raise _unusable(url, "only a file name is allowed, without parameters")
+    return _sqlite(cwd / path)
+
+
+def _sqlite(file: Path) -> Location:
+    return Location(url=f"sqlite:///{file}", file=file)
+
+
+def _postgresql(url: str, remainder: str) -> Location:
+    if remainder.count("@") > 1:
+        raise _unusable(url, "an @ in a user name, password or parameter must be written as %40")
+    try:
+        parts = urlsplit(f"postgresql://{remainder}")
+        _, password = parts.port, parts.password or ""
+    except ValueError:  # its message may contain part of the password
+        raise _unusable(url, "invalid host or port") from None
+    if not parts.path.strip("/"):
+        raise _unusable(url, "no database name")
+    secrets = {password, unquote(password)} - {""}
+    return Location(
+        url=f"postgresql+psycopg://{remainder}",
+        secrets=tuple(sorted(secrets, key=len, reverse=True)),
+    )
+
+
+def _unusable(url: str, cause: str) -> UsageProblem:
+    return UsageProblem(f"--registry: {_redacted(url)!r}: {cause}; allowed: {_ALLOWED}")
+
+
+def _redacted(url: str) -> str:
+    """Redact `url` up to the last @, since the end of a password is ambiguous."""
+    credentials, at_sign, address = redact(url).rpartition("@")
+    scheme, separator, _ = credentials.rpartition("://")
+    return f"{scheme}{separator}{HIDDEN if at_sign else ''}{at_sign}{address}"
