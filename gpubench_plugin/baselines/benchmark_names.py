@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import UsageProblem, suggest
@@ -69,7 +70,7 @@ def ambiguous_benchmark(
     choices = listed([shlex.quote(name) for name in matches], _MOST_LISTED, "\n  ")
     return UsageProblem(
         f"{text!r} matches {len(matches)} benchmarks of {scope}; {allowed}, or narrow it down as "
-        f"for pytest -k ('{_first_word(text)} and …'):\n  {choices}"
+        f"for pytest -k ('{text.partition(' ')[0]} and …'):\n  {choices}"
     )
 
 
@@ -111,14 +112,7 @@ def _matching_expression(text: str, candidates: Sequence[str]) -> list[str]:
             ) from None
         return []
 
-    def matches(name: str) -> bool:
-        def contains(part: str, /, **arguments: object) -> bool:
-            return not arguments and _contains(name, part)
+    def contains(name: str, part: str, /, **arguments: object) -> bool:
+        return not arguments and _contains(name, part)
 
-        return expression.evaluate(contains)
-
-    return [name for name in candidates if matches(name)]
-
-
-def _first_word(text: str) -> str:
-    return text.partition(" ")[0]
+    return [name for name in candidates if expression.evaluate(partial(contains, name))]

@@ -90,13 +90,9 @@ class LastResults:
 
     def of(self, head: Run, name: str) -> Result | None:
         """The latest earlier result that is comparable with benchmark `name` of `head`."""
-        comparability = Comparability(exempt=(), allow=False)
         for run in chain(self._runs, self._newly_read(head)):
-            result = run.results.get(name)
-            if result is None or result.outcome != "measured":
-                continue
-            if not comparability.differences(run, result, head, head.results[name]):
-                return result
+            if _is_comparable(run, head, name):
+                return run.results[name]
         return None
 
     def _newly_read(self, head: Run) -> Iterator[Run]:
@@ -112,6 +108,15 @@ def _precedes(run: Run, head: Run) -> bool:
     return run.status in _ENDED and is_earlier
 
 
+def _is_comparable(run: Run, head: Run, name: str) -> bool | None:
+    """Whether the run's benchmark `name` is comparable with the head's; None if not measured."""
+    result = run.results.get(name)
+    if result is None or result.outcome != "measured":
+        return None
+    comparability = Comparability(exempt=(), allow=False)
+    return not comparability.differences(run, result, head, head.results[name])
+
+
 @dataclass
 class _Search:
     """Search for the run to compare each benchmark of `head` with, by benchmark."""
@@ -120,9 +125,6 @@ class _Search:
     searched: list[Run] = field(default_factory=list)
     comparable: dict[str, Run] = field(default_factory=dict)
     incomparable: dict[str, Run] = field(default_factory=dict)
-    comparability: Comparability = field(
-        default_factory=lambda: Comparability(exempt=(), allow=False)
-    )
 
     @property
     def missing(self) -> list[str]:
@@ -141,13 +143,11 @@ class _Search:
 
     def _check(self, run: Run) -> None:
         for name in self.missing:
-            result = run.results.get(name)
-            if result is None or result.outcome != "measured":
-                continue
-            if self.comparability.differences(run, result, self.head, self.head.results[name]):
-                self.incomparable.setdefault(name, run)
-            else:
+            is_comparable = _is_comparable(run, self.head, name)
+            if is_comparable:
                 self.comparable[name] = run
+            elif is_comparable is False:
+                self.incomparable.setdefault(name, run)
 
     def matches(self) -> tuple[Run, ...]:
         """The runs to compare with, oldest first, restricted to their benchmarks."""

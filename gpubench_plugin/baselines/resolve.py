@@ -16,22 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.baselines.last import last_runs
 from gpubench_plugin.baselines.model import RUN_ID, Reference
-from gpubench_plugin.baselines.samples import (
-    later_runs,
-    objections,
-    pin_objections,
-    remarks,
-)
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.compare.matching import WINDOW
-from gpubench_plugin.core.errors import (
-    BrokenFile,
-    GpubenchError,
-    RegistryError,
-    ResultsError,
-    UsageProblem,
-)
+from gpubench_plugin.core.errors import BrokenFile, GpubenchError, RegistryError, UsageProblem
+from gpubench_plugin.core.format import counted
+from gpubench_plugin.core.quality_flags import CONTENDED, SUSPENDED, THROTTLED, UNSTEADY
 from gpubench_plugin.core.records import LAST, Run
+from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.registry.connection import Connection, connect
 from gpubench_plugin.results.registry.locations import is_server
@@ -52,6 +43,10 @@ if TYPE_CHECKING:
 
 _INDEXING_S: Final = 60.0
 """For reading run directories where there is no registry: about 10,000 of few benchmarks."""
+
+
+_OF_ANY_MACHINE: Final = 10 * WINDOW
+"""Runs per benchmark without a head's fingerprint, for windows of ten machines."""
 
 
 def looks_like_run(text: str) -> bool:
@@ -77,6 +72,8 @@ class Resolver(ExitStack):
         self.results_dir = results_dir
         self._url = url
         self._here = here
+        self.index_notes: tuple[str, ...] = ()
+        """What :attr:`index` lacks, for the user."""
 
     @cached_property
     def reached(self) -> Connection:
@@ -93,32 +90,22 @@ class Resolver(ExitStack):
     @cached_property
     def index(self) -> Registry:
         """The registry; where there is none, the run directories, indexed in memory."""
-        return self._indexed[0]
-
-    @property
-    def index_notes(self) -> tuple[str, ...]:
-        """What :attr:`index` lacks, for the user."""
-        return self._indexed[1]
-
-    @cached_property
-    def _indexed(self) -> tuple[Registry, tuple[str, ...]]:
         reached = self.reached
         if reached.registry is not None:
-            return reached.registry, reached.notes
+            self.index_notes = reached.notes
+            return reached.registry
         from gpubench_plugin.results.registry.registry import Registry
 
         registry = self.enter_context(Registry.of_directories(self.results_dir))
         report = registry.ingest_all(limit_s=_INDEXING_S)
-        notes = [f"skipped: {error}" for error in report.errors]
-        if reached.error:
-            notes.insert(
-                0,
-                f"registry unavailable, only runs in {self.results_dir} are considered: "
-                f"{reached.error}",
-            )
-        if report.left:
-            notes.append(f"the {report.left} oldest runs were not read; a registry has them all")
-        return registry, tuple(notes)
+        unavailable = f"registry unavailable, only runs in {self.results_dir} are considered: "
+        left = f"the {report.left} oldest runs were not read; a registry has them all"
+        self.index_notes = (
+            *((unavailable + reached.error,) if reached.error else ()),
+            *(f"skipped: {error}" for error in report.errors),
+            *((left,) if report.left else ()),
+        )
+        return registry
 
     def baselines(self) -> Baselines:
         """The baselines of the server, or else of the results directory."""
@@ -150,7 +137,7 @@ class Resolver(ExitStack):
         if isinstance(place, RunDirectory):
             stored = StoredRun(place)
             run = stored.run()
-            run_objections = _objections(run, stored)
+            run_objections = objections(run, len(stored.regressed))
         else:
             run = self._stored(place)
             run_objections = objections(run, int(place.regressed))
@@ -158,8 +145,8 @@ class Resolver(ExitStack):
             label=text,
             kind="single",
             runs=(run,),
-            notes=tuple(remarks(run)),
-            objections=(*run_objections, *pin_objections(run)),
+            notes=tuple(_mostly(run, CONTENDED)),
+            objections=(*run_objections, *_mostly(run, THROTTLED, UNSTEADY)),
         )
 
     def single(self, text: str) -> Reference:
@@ -215,14 +202,13 @@ class Resolver(ExitStack):
         try:
             baseline = baselines.get(text)
             if baseline is not None:
-                return _SampleCollector(baseline, self, benchmarks, head).reference(baselines.notes)
+                return _SampleCollector(baseline, self, benchmarks, head).reference()
             missing, typo = baselines.unknown(text), baselines.typo_message(text)
         except RegistryError as error:
             return Reference(
                 label=text, kind="missing", notes=(str(error),), registry_error=str(error)
             )
-        notes = (missing, *baselines.notes)
-        return Reference(label=text, kind="missing", notes=notes, typo_hint=typo)
+        return Reference(label=text, kind="missing", notes=(missing,), typo_hint=typo)
 
     def rested_on(self, baselines: Iterable[Baseline]) -> dict[str, str]:
         """Ids of all sample runs of `baselines`, each with the name of one baseline."""
@@ -288,13 +274,6 @@ def directories_of(
     return tuple((folders[run], benchmark) for run, benchmark in level if run in folders)
 
 
-def _objections(run: Run, stored: StoredRun) -> list[str]:
-    try:
-        return objections(run, len(stored.regressed))
-    except ResultsError as error:
-        return [*objections(run, 0), f"its verdicts cannot be read ({error})"]
-
-
 class _SampleCollector:
     """Collects the samples of one baseline by run id.
 
@@ -321,20 +300,20 @@ class _SampleCollector:
         self._notes: list[str] = []
         self._registry_error = ""
 
-    def reference(self, notes: Iterable[str]) -> Reference:
-        """The reference, with `notes` before those on its samples."""
+    def reference(self) -> Reference:
+        """The reference, with notes on its samples."""
         for run in self._existing_runs(self._baseline.runs, "pinned"):
-            self._add(self._window.select(run, pinned=True))
+            self._add(run, run.results, pinned=True)
         for run in self._existing_runs(sorted(set(self._accepted_runs.values())), "accepted"):
             names = [name for name, anchor in self._accepted_runs.items() if anchor == run.run_id]
-            self._add_samples(run, names)
+            self._add(run, names)
         self._add_later()
         return Reference(
             label=self._baseline.name,
             kind="history",
             runs=tuple(self._runs[i] for i in sorted(self._runs)),
             pinned=self._baseline.runs,
-            notes=(*notes, *self._notes),
+            notes=tuple(self._notes),
             registry_error=self._registry_error,
         )
 
@@ -357,20 +336,15 @@ class _SampleCollector:
             for run in later:
                 if self._window.is_full(names):
                     break
-                self._add_samples(run, names)
+                self._add(run, names)
         self._notes += self._resolver.index_notes
 
-    def _add_samples(self, run: Run, names: Collection[str]) -> None:
+    def _add(self, run: Run, names: Collection[str], *, pinned: bool = False) -> None:
         """Add samples of the benchmarks `names` that the run has not given yet."""
-        existing = self._runs.get(run.run_id)
-        self._add(self._window.select(run, only=names, but=existing.results if existing else ()))
-
-    def _add(self, run: Run) -> None:
-        existing = self._runs.get(run.run_id)
-        if existing is not None:
-            self._runs[run.run_id] = replace(existing, results={**existing.results, **run.results})
-        elif run.results:
-            self._runs[run.run_id] = run
+        known = self._runs[run.run_id].results if run.run_id in self._runs else {}
+        added = self._window.select(run, {*names} - known.keys(), pinned=pinned)
+        if known or added.results:
+            self._runs[run.run_id] = replace(added, results={**known, **added.results})
 
     def _existing_runs(self, run_ids: Iterable[str], role: str) -> Iterator[Run]:
         """The runs that exist, with a note for each missing one."""
@@ -420,28 +394,22 @@ class _Window:
     head: Run | None = None
     _later: Counter[_SeriesKey] = field(default_factory=Counter)
 
-    def select(
-        self,
-        run: Run,
-        *,
-        pinned: bool = False,
-        only: Collection[str] | None = None,
-        but: Collection[str] = (),
-    ) -> Run:
-        """`run` restricted to results that are samples, within `only` and outside `but`.
+    def select(self, run: Run, names: Collection[str], *, pinned: bool = False) -> Run:
+        """`run` restricted to results that are samples of the benchmarks `names`.
 
         A `pinned` run keeps benchmarks that it did not measure, to show what existed.
         """
         results = {}
         machine = _text(run.machine)
         for name, result in run.results.items():
-            if name in but or (only is not None and name not in only):
+            if name not in names:
                 continue
             key = _series_key(machine, result)
-            level = self._is_level(name, run, pinned=pinned)
-            if not self._is_after_anchor(name, run, pinned=pinned) or (
-                self._later[key] >= WINDOW and not level
-            ):
+            anchor = self.anchors.get(name)
+            # The run sets the benchmark's level if it was accepted, else if it is pinned.
+            level = pinned if anchor is None else run.run_id == anchor
+            is_before = run.run_id < (anchor or self.since) and not (pinned and anchor is None)
+            if is_before or (self._later[key] >= WINDOW and not level):
                 continue
             if result.outcome == "measured":
                 self._later[key] += not level
@@ -449,11 +417,6 @@ class _Window:
             elif pinned:
                 results[name] = result
         return replace(run, results=results)
-
-    def _is_level(self, name: str, run: Run, *, pinned: bool) -> bool:
-        """Whether the run sets the benchmark's level: accepted, else pinned."""
-        anchor = self.anchors.get(name)
-        return pinned if anchor is None else run.run_id == anchor
 
     def is_full(self, benchmarks: Collection[str]) -> bool:
         """Whether further runs cannot add samples for the head's `benchmarks`."""
@@ -463,12 +426,6 @@ class _Window:
         results = (self.head.results[name] for name in benchmarks if name in self.head.results)
         return all(self._later[_series_key(machine, result)] >= WINDOW for result in results)
 
-    def _is_after_anchor(self, name: str, run: Run, *, pinned: bool) -> bool:
-        anchor = self.anchors.get(name)
-        if anchor is None:
-            return pinned or run.run_id >= self.since
-        return run.run_id >= anchor
-
 
 def _series_key(machine: str, result: Result) -> _SeriesKey:
     return result.id, machine, result.timer, _text(result.settings)
@@ -477,3 +434,64 @@ def _series_key(machine: str, result: Result) -> _SeriesKey:
 def _text(facts: Mapping[str, Any]) -> str:
     """Canonical text of facts, as hashed in a fingerprint."""
     return json.dumps(dict(facts), sort_keys=True, default=str) if facts else ""
+
+
+def later_runs(
+    index: Registry,
+    run_id: str,
+    benchmarks: Collection[str],
+    *,
+    branch: str,
+    head: Run | None,
+    excluded: Collection[str],
+) -> list[Run]:
+    """Runs of the branch from `run_id` on with any of `benchmarks`, restricted to those.
+
+    Complete and clean ones without regressions, oldest first; with the machine and the clocks of
+    `head`, if given.
+    """
+    fingerprints = {} if head is None else dict(_fingerprints(head, benchmarks))
+    runs = index.earlier(
+        benchmarks,
+        branch=branch,
+        since=run_id,
+        limit=len(excluded) + (WINDOW if fingerprints else _OF_ANY_MACHINE),
+        fingerprints=fingerprints,
+    )
+    return [run for run in runs if run.run_id not in excluded]
+
+
+def _fingerprints(head: Run, benchmarks: Collection[str]) -> Iterator[tuple[str, str]]:
+    """Fingerprints of the benchmarks that the head measured; others have no timer."""
+    for name in benchmarks:
+        result = head.results.get(name)
+        if result is not None and result.timer:
+            yield name, fingerprint_of(head.machine, result.settings, result.timer)
+
+
+def objections(run: Run, regressions: int) -> list[str]:
+    """Objections to `run` as a sample, given its number of `regressions`; empty if none."""
+    reasons = []
+    if run.status != "complete":
+        reasons.append(f"it is {run.status or 'of unknown status'}, not complete")
+    if regressions:
+        reasons.append(f"it has {counted(regressions, 'regressed verdict')}")
+    if run.dirty:
+        reasons.append("its code had uncommitted changes")
+    if suspended := sum(SUSPENDED in result.flags for result in run.results.values()):
+        reasons.append(
+            f"the process was suspended while measuring ({counted(suspended, 'benchmark')})"
+        )
+    if not any(result.outcome == "measured" for result in run.results.values()):
+        reasons.append("it measured no benchmark")
+    return reasons
+
+
+def _mostly(run: Run, *flags: str) -> list[str]:
+    """A note if more than half of the measured benchmarks raised one of `flags`."""
+    measured = [result for result in run.results.values() if result.outcome == "measured"]
+    flagged = sum(not set(flags).isdisjoint(result.flags) for result in measured)
+    if 2 * flagged <= len(measured):
+        return []
+    names = " or ".join(flags)
+    return [f"most of its measured benchmarks are {names} ({flagged} of {len(measured)})"]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
-from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.baselines.model import (
@@ -19,7 +18,7 @@ from gpubench_plugin.baselines.model import (
     replay,
     to_text,
 )
-from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem, suggest
+from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem, alike, suggest
 from gpubench_plugin.environment import files, json_files
 from gpubench_plugin.environment.files import locked
 from gpubench_plugin.results.journal import utc_now
@@ -43,7 +42,6 @@ class _Files:
     """Texts of baselines in files ``<folder>/<name>.json``; the folder need not exist."""
 
     folder: Path
-    notes: list[str]
 
     @property
     def label(self) -> str:
@@ -53,12 +51,8 @@ class _Files:
         return str(self._path(name))
 
     def names(self) -> list[str]:
-        paths = sorted(self.folder.glob("[!.]*.json"))
-        for path in paths:  # such as "main copy.json"
-            note = f"{path} is ignored: {path.stem!r} is not a valid baseline name"
-            if not is_path_component(path.stem) and note not in self.notes:
-                self.notes.append(note)
-        return [path.stem for path in paths if is_path_component(path.stem)]
+        names = (path.stem for path in sorted(self.folder.glob("[!.]*.json")))
+        return [name for name in names if is_path_component(name)]  # not "main copy"
 
     def read(self, name: str) -> str | None:
         try:
@@ -106,19 +100,25 @@ class _Documents:
         return self.registry.swap_document(_KIND, name, old, new)
 
 
+class BaselineExists(UsageProblem):
+    """The `baseline` that was to be set only if it was missing exists, perhaps since just now."""
+
+    def __init__(self, baseline: Baseline):
+        super().__init__(f"baseline {baseline.name} already exists and is left unchanged")
+        self.baseline = baseline
+
+
 @dataclass
 class Baselines:
     """The baselines of a `server`, or else of the results directory.
 
     `unanswered` is the error of a server that cannot be reached; all methods raise it then.
-    `notes` are for the user.
     """
 
     results_dir: Path
     server: Registry | None = None
     unanswered: str = field(default="", kw_only=True)
     now: Callable[[], str] = field(default=utc_now, kw_only=True)
-    notes: list[str] = field(default_factory=list, init=False)
 
     @property
     def _owner(self) -> _Files | _Documents:
@@ -126,7 +126,7 @@ class Baselines:
             raise RegistryError(f"the baselines cannot be read: {self.unanswered}")
         if self.server is not None:
             return _Documents(self.server)
-        return _Files(self.results_dir / "baselines", self.notes)
+        return _Files(self.results_dir / "baselines")
 
     @property
     def location(self) -> str:
@@ -205,13 +205,10 @@ class Baselines:
 
         Names of removed baselines are no typos.
         """
-        if name in self._owner.names():
+        is_known = name in self._owner.names()
+        if is_known or not any(_is_slip(name, other) for other in self.names()):
             return ""
-        suggestion = next((other for other in self.names() if _is_slip(name, other)), None)
-        if suggestion is None:
-            return ""
-        hint = f"to create it: gpubench baseline set {name} RUN"
-        return f"no baseline named {name!r} (did you mean {suggestion!r}?); {hint}"
+        return f"{self.unknown(name)}; to create it: gpubench baseline set {name} RUN"
 
     def set(
         self,
@@ -226,17 +223,17 @@ class Baselines:
     ) -> Baseline:
         """Pin `runs` under `name`, replacing earlier pins.
 
-        Accepted levels are kept without `reset_accepted`. With `if_missing` an existing baseline is
-        returned unchanged.
+        Accepted levels are kept without `reset_accepted`.
 
         Raises:
             UsageProblem: the name is invalid.
+            BaselineExists: it does, and is to be set only `if_missing`.
             ResultsError: it cannot be written, or an existing one not be read.
         """
 
-        def change(old: Baseline | None) -> dict[str, Any] | None:
+        def change(old: Baseline | None) -> dict[str, Any]:
             if if_missing and old is not None:
-                return None
+                raise BaselineExists(old)
             return {
                 "action": "set",
                 "runs": tuple(sorted({*runs})),
@@ -306,10 +303,8 @@ class Baselines:
         # A file that was renamed or copied is the baseline of its new name.
         return replace(from_text(text, self._owner.source(name)), name=name), text
 
-    def _change(
-        self, name: str, change: Callable[[Baseline | None], dict[str, Any] | None]
-    ) -> Baseline:
-        """Append the :class:`BaselineChange` of the fields that `change` returns, unless None.
+    def _change(self, name: str, change: Callable[[Baseline | None], dict[str, Any]]) -> Baseline:
+        """Append the :class:`BaselineChange` of the fields that `change` returns.
 
         It is called with the baseline, or None, and again if another writer was faster.
         """
@@ -317,9 +312,6 @@ class Baselines:
             baseline, text = self._read(name)
             exists = baseline is not None and not baseline.is_removed
             fields = change(baseline if exists else None)
-            if fields is None:
-                assert baseline is not None
-                return baseline
             changes = () if baseline is None else baseline.changes
             new = replay(name, (*changes, BaselineChange(time=self.now(), **fields)))
             if self._owner.swap(name, text, to_text(new)):
@@ -334,18 +326,16 @@ _ALIKE: Final = 0.75
 
 
 def _is_slip(name: str, other: str) -> bool:
-    """Whether `name` is `other` in another case, with ``_`` for ``-``, or with a misspelt word."""
+    """Whether `name` is `other` in another case, with ``_`` for ``-``, or with misspelt words."""
     words, other_words = (_WORDS.split(text.casefold()) for text in (name, other))
-    differing = [pair for pair in zip(words, other_words, strict=False) if pair[0] != pair[1]]
-    is_same = len(words) == len(other_words) and len(differing) <= 1
-    return is_same and all(_is_misspelt(*pair) for pair in differing)
+    pairs = zip(words, other_words, strict=False)
+    return len(words) == len(other_words) and all(a == b or _is_misspelt(a, b) for a, b in pairs)
 
 
 def _is_misspelt(word: str, other: str) -> bool:
     # Numbers, short words, first and last letters distinguish names: cpu and gpu, train and trains,
     # a100 and h100, silu and selu.
-    if min(len(word), len(other)) < 4 or not (word + other).isalpha():
-        return False
-    is_edited = (word[0], word[-1]) == (other[0], other[-1]) and max(len(word), len(other)) > 4
-    are_alike = SequenceMatcher(None, word, other).ratio() >= _ALIKE
-    return are_alike and (is_edited or sorted(word) == sorted(other))
+    ends_agree = (word[:1], word[-1:]) == (other[:1], other[-1:]) and len(word + other) > 8
+    is_word = (word + other).isalpha() and min(len(word), len(other)) >= 4
+    may_be = is_word and (ends_agree or sorted(word) == sorted(other))
+    return may_be and bool(alike(word, [other], cutoff=_ALIKE))

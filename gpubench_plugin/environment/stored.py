@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from gpubench_plugin.core.errors import BrokenFile
+from gpubench_plugin.core.errors import BrokenFile, suggest
 from gpubench_plugin.environment import json_files
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
 _Record = TypeVar("_Record")
 _LONGEST_VALUE: Final = 40
 """Characters of a wrong value in a message: enough to recognize it, and one line."""
-_MESSAGES: Final = {"missing": "missing key", "unexpected_keyword_argument": "unknown key"}
-"""Messages by error type where pydantic's own speak of Python arguments."""
+_UNKNOWN: Final = "unexpected_keyword_argument"
+"""Type of pydantic's error for an unknown key of a dataclass."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,10 +85,15 @@ def restore(kind: type[_Record], fields: object, label: str, *, strict: bool = F
     try:
         return _validated(kind, fields, strict=strict)
     except ValidationError as error:
-        details = error.errors(include_url=False)[0]
+        problems = error.errors(include_url=False)
+        # Of a misspelt key, not of the one that is missing for it.
+        details = next((p for p in problems if p["type"] == _UNKNOWN), problems[0])
         key = ".".join(map(str, details["loc"])) or "the document"
         message = f"{details['msg']}, not {_excerpt(details['input'])}"
-        message = _MESSAGES.get(details["type"], message)
+        if details["type"] == _UNKNOWN:
+            message = f"unknown key{suggest(str(details['loc'][-1]), _keys(kind))}"
+        elif details["type"] == "missing":
+            message = "missing key"
         raise BrokenFile(f"{label} violates the schema at {key}: {message}") from error
     except PydanticSerializationError as error:  # a lone surrogate, which is not valid Unicode
         raise BrokenFile(f"{label} violates the schema at the document: {error}") from error
@@ -102,6 +107,13 @@ def _validated(kind: type[_Record], fields: object, *, strict: bool) -> _Record:
         return adapter.validate_python(fields)
     # In strict mode, pydantic builds a dataclass from an object in JSON text only.
     return adapter.validate_json(to_json(fields, inf_nan_mode="constants"), strict=True)
+
+
+def _keys(kind: Any) -> set[str]:
+    """The keys of the stored form of a `kind`, those of nested records included."""
+    schema = json_schema(kind)
+    parts = (schema, *schema.get("$defs", {}).values())
+    return {key for part in parts for key in part.get("properties", ())}
 
 
 def _excerpt(value: object) -> str:

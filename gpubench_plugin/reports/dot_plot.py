@@ -46,8 +46,8 @@ _FAR: Final = 3.0
 _WIDE: Final = 5.0
 # Columns of a plot on the narrowest terminal.
 _MIN_COLUMNS: Final = 8
-# Width to which names of flags may widen the gutter, on a terminal five times as wide.
-_MAX_FLAG_COLUMNS: Final = 16
+# Share of a terminal for the labels, at most.
+_GUTTER: Final = 5
 _ABOVE, _BELOW, _RAISED = "^", "v", "!"
 
 _MARKUP: Final[Mapping[Sign, Markup]] = {"hollow": PLAIN, "filled": BOLD, "diamond": GOOD}
@@ -64,9 +64,8 @@ def dot_lines(
     labels = {row: number(scale.at(row), unit, glyphs) for row in (0, _ROWS // 2, _ROWS - 1)}
     all_flags = {flag for dot in dots for flag in dot.flags}
     flags = (*doubtful_flags(all_flags), *other_flags(sorted(all_flags)))
-    gutter = max(width(text) for text in (noun, *labels.values()))
-    if flags and total >= 5 * _MAX_FLAG_COLUMNS:
-        gutter = max(gutter, min(max(map(width, map(printable, flags))), _MAX_FLAG_COLUMNS))
+    names = (noun, *labels.values(), *map(printable, flags))
+    gutter = min(max(map(width, names)), total // _GUTTER)
     available = max(total - gutter - 3, _MIN_COLUMNS)
     share = math.ceil(len(dots) / available)
     columns = [dots[first : first + share] for first in range(0, len(dots), share)]

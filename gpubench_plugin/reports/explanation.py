@@ -15,13 +15,8 @@ from gpubench_plugin.core.records import Verdict
 from gpubench_plugin.reports.dot_plot import Dot, Sign, dot_lines
 from gpubench_plugin.reports.markup import BOLD, GOOD, PLAIN, Line, marked
 from gpubench_plugin.reports.table import column, lines, wrapped
-from gpubench_plugin.reports.text import Glyphs, printable, width
-from gpubench_plugin.reports.verdicts import (
-    change_text,
-    colour,
-    interval_text,
-    kind_text,
-)
+from gpubench_plugin.reports.text import Glyphs, printable
+from gpubench_plugin.reports.verdicts import change_text, colour, interval_text, kind_text
 
 Role = Literal["base", "head", "pinned run", "earlier run", "this run", "round", "launch"]
 
@@ -134,10 +129,8 @@ def _plot(
     yield ()
     signs = {point.role: _SIGNS.get(point.role, "hollow") for point in points}
     legend = "  ".join(f"{getattr(glyphs, sign)} {role}" for role, sign in sorted(signs.items()))
-    heading = printable(f"{metric} of each {explanation.noun} in time order:")
-    fits_on_one_line = width(heading) + 1 + width(legend) <= total
-    for text in [f"{heading} {legend}"] if fits_on_one_line else [heading, legend]:
-        yield from marked(wrapped(text, total), BOLD)
+    heading = f"{metric} of each {explanation.noun} in time order:"
+    yield from marked(wrapped(f"{heading} {legend}", total), BOLD)
     dots = [
         Dot(value=point.values[metric], sign=signs[point.role], flags=point.flags)
         for point in points

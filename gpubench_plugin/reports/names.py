@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from gpubench_plugin.core import catalog
-from gpubench_plugin.reports.text import Glyphs, printable, shorten, width
+from gpubench_plugin.reports.text import Glyphs, cut, printable, shorten, width
 
 _PREFIX: Final = re.compile(r"(^|::)test_")
 # A world size among the parameters of an id, which are joined by dashes.
@@ -57,7 +57,7 @@ class ShortNames:
             beginning = _common_beginning(names)
             if len(beginning) >= _MIN_GAIN:
                 names = [f"{glyphs.ellipsis}{name.removeprefix(beginning)}" for name in names]
-        names = _numbered(shorten(names, room, glyphs.ellipsis))
+        names = _numbered(shorten(names, room, glyphs.ellipsis), room, glyphs)
         return replace(self, by_id=dict(zip(self.by_id, names, strict=True)))
 
 
@@ -66,13 +66,15 @@ def short_names(ids: Iterable[str]) -> ShortNames:
     parts = {node_id: _split(node_id) for node_id in ids}
     variants = [variant for _, _, variant in parts.values()]
     world_size, precision = _common_parameters(variants) if len(parts) > 1 else ("", "")
-    names, longer_names = {}, {}
-    for node_id, (file, test, variant) in parts.items():
-        rest = _without(variant, world_size, precision)
-        names[node_id] = printable(_PREFIX.sub(r"\1", test) + rest)
-        longer_names[node_id] = printable(f"{file}::{test}{rest}")
-    names = _unambiguous(names, longer_names)
-    names = _unambiguous(names, {node_id: printable(node_id) for node_id in parts})
+    names = {
+        node_id: printable(_PREFIX.sub(r"\1", test) + _without(variant, world_size, precision))
+        for node_id, (_, test, variant) in parts.items()
+    }
+    counts = Counter(names.values())
+    names = {
+        node_id: name if name and counts[name] == 1 else printable(node_id)
+        for node_id, name in names.items()
+    }
     files = {file for file, _, _ in parts.values()}
     common = (
         printable(files.pop()) if len(files) == 1 else "",
@@ -87,15 +89,6 @@ def _split(node_id: str) -> tuple[str, str, str]:
     path, bracket, variant = node_id.partition("[")
     file, separator, test = path.partition("::")
     return (file, test, bracket + variant) if separator else ("", file, bracket + variant)
-
-
-def _unambiguous(names: Mapping[str, str], longer: Mapping[str, str]) -> dict[str, str]:
-    """The `names` by id, but the `longer` ones of those that are empty or another one's, too."""
-    counts = Counter(names.values())
-    return {
-        node_id: name if name and counts[name] == 1 else longer[node_id]
-        for node_id, name in names.items()
-    }
 
 
 def _common_parameters(variants: Iterable[str]) -> tuple[str, str]:
@@ -133,6 +126,12 @@ def _without(variant: str, world_size: str, precision: str) -> str:
     return f"[{remaining}]" if remaining else ""
 
 
+def without_parameter(name: str, value: str) -> str:
+    """The name without a `value` among its parameters."""
+    token = re.compile(rf"(?<=[\[-]){re.escape(value)}(?:-|(?=\]))")
+    return token.sub("", name, count=1).replace("-]", "]").removesuffix("[]")
+
+
 def _common_beginning(names: Sequence[str]) -> str:
     """What the names of several tests begin with, by whole words; may be empty."""
     tests = {name.partition("[")[0] for name in names}
@@ -142,11 +141,12 @@ def _common_beginning(names: Sequence[str]) -> str:
     return common[: max(map(common.rfind, "_/:.")) + 1]
 
 
-def _numbered(names: Sequence[str]) -> list[str]:
+def _numbered(names: Sequence[str], room: int, glyphs: Glyphs) -> list[str]:
     """The `names`, the second and later of the same with a number."""
     occurrences: Counter[str] = Counter()
     numbered = []
     for name in names:
         occurrences[name] += 1
-        numbered.append(name if occurrences[name] == 1 else f"{name}#{occurrences[name]}")
+        suffix = f"#{occurrences[name]}" if occurrences[name] > 1 else ""
+        numbered.append(cut(name, room - len(suffix), glyphs.ellipsis) + suffix)
     return numbered

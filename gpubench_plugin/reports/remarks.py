@@ -1,18 +1,18 @@
-"""Lines below the table of results: what it has no room for, and what a reader has to know."""
+"""Lines below the table of results: what it has no room for, doubts, where time goes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
-from gpubench_plugin.core.format import counted, listed, percentage
+from gpubench_plugin.core.format import counted, duration, listed, percentage
 from gpubench_plugin.core.quality_flags import EXPLANATIONS, doubtful_flags, other_flags
-from gpubench_plugin.core.records import Measurement, Outcome
+from gpubench_plugin.core.records import Json, Measurement, Outcome
 from gpubench_plugin.reports.columns import metric_text, outcome_text
-from gpubench_plugin.reports.markup import BAD, CAUTION, PLAIN, Line, Markup, marked
-from gpubench_plugin.reports.table import GAP, wrapped
-from gpubench_plugin.reports.text import Glyphs, printable
-from gpubench_plugin.reports.verdict_reasons import reworded
+from gpubench_plugin.reports.markup import BAD, BOLD, CAUTION, PLAIN, Line, Markup, marked
+from gpubench_plugin.reports.names import screen_names
+from gpubench_plugin.reports.table import GAP, Column, column, table, width_of, wrapped
+from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable, reworded, shorten
 
 _Key = TypeVar("_Key")
 
@@ -20,6 +20,7 @@ _Key = TypeVar("_Key")
 NOT_IN_TABLE: Final[frozenset[Outcome]] = frozenset({"skipped", "unsupported", "not_measured"})
 # Lag of the slowest rank that is reported: above the noise between ranks.
 _NOTABLE_LAG: Final = 0.05
+_SHOWN: Final = 10  # operators on the terminal; the record has more
 _MAX_NAMES: Final = 3  # benchmarks named in a line they share: more fill a line
 # What bounds a fitted batch size.
 _BOUNDS: Final = {
@@ -140,3 +141,41 @@ def _slowest_rank_text(measurement: Measurement) -> str:
     is_multi_host = len({rank.host for rank in measurement.ranks}) > 1
     host_text = f" on {slowest.host}" if is_multi_host else ""
     return f"slowest rank {slowest.rank}{host_text}: +{percentage(lag)} over the fastest"
+
+
+def operator_lines(
+    measurements: Sequence[Measurement], width: int, glyphs: Glyphs = UNICODE
+) -> list[Line]:
+    """The operators of each profiled benchmark with the most time of their own, per step."""
+    lines: list[Line] = []
+    names = screen_names((measurement.id for measurement in measurements), width, glyphs)
+    for measurement in measurements:
+        if operators := measurement.correctness.get("operators"):
+            title = f"{names[measurement.id]}: {_heading(measurement, operators)}"
+            lines.append(((cut(title, width, glyphs.ellipsis), BOLD),))
+            lines += _operator_table(operators["top"][:_SHOWN], width, glyphs)
+    return lines
+
+
+def _heading(measurement: Measurement, operators: Json) -> str:
+    place = {"device": "device time", "cpu": "CPU time"}[operators["time_of"]]
+    shown = min(_SHOWN, len(operators["top"]))
+    step = "call of each variant" if measurement.variants else "step"
+    return f"{shown} of {operators['operators']} operators by own {place}, per {step}"
+
+
+def _operator_table(rows: Sequence[Json], width: int, glyphs: Glyphs) -> list[Line]:
+    def time(value: Any) -> str:
+        return duration(value, micro=glyphs.micro)
+
+    numbers = [
+        column("calls", [f"{row['calls']:.3g}" for row in rows], numeric=True),
+        column("self", [time(row["self_s"]) for row in rows], numeric=True),
+        column("total", [time(row["total_s"]) for row in rows], numeric=True),
+        column("share", [percentage(row["share"]) for row in rows], numeric=True),
+    ]
+    title = f"{GAP}operator"
+    room = max(width - width_of(numbers), len(title)) - len(GAP)
+    names = shorten([printable(row["name"]) for row in rows], room, glyphs.ellipsis)
+    operators = Column(title=title, cells=[f"{GAP}{name}" for name in names])
+    return [*table([operators, *numbers], glyphs)]

@@ -1,20 +1,32 @@
-"""Devices, or precisions, side by side: benchmarks that differ in one parameter only."""
+"""Benchmarks side by side: devices, precisions, numbers of ranks, and variants of a step."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpubench_plugin.core.format import ratio
+from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, families, kind_of
+from gpubench_plugin.core.format import percentage, ratio, significant
 from gpubench_plugin.core.quality_flags import doubtful_flags
-from gpubench_plugin.core.records import Measurement, Work, is_same_amount
-from gpubench_plugin.reports.columns import numbers, step, throughput
-from gpubench_plugin.reports.markup import PLAIN, Line
-from gpubench_plugin.reports.names import ShortNames, name_room, short_names
-from gpubench_plugin.reports.table import Column, table, width_of
-from gpubench_plugin.reports.text import UNICODE, Glyphs, printable
+from gpubench_plugin.core.records import (
+    Measurement,
+    Work,
+    confidence_bounds_of,
+    is_same_amount,
+    speed_up_metric,
+)
+from gpubench_plugin.reports.columns import metric_column, numbers, step, throughput, with_interval
+from gpubench_plugin.reports.markup import BOLD, CAUTION, PLAIN, Line, Markup
+from gpubench_plugin.reports.names import (
+    ShortNames,
+    name_room,
+    screen_names,
+    short_names,
+    without_parameter,
+)
+from gpubench_plugin.reports.table import GAP, Column, column, table, width_of, wrapped
+from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, digits_for, printable
 
 # Parameters that are compared, with their names for people.
 _PARAMETERS: Final[Mapping[str, str]] = {"torch_device": "device", "precision": "precision"}
@@ -64,19 +76,11 @@ def _rows(
             value = measurement.params[parameter]
             by_benchmark.setdefault(benchmark, {})[value] = measurement
     return [
-        _Row(name=_without(value, names[by_value[value].id]), by_value=by_value)
+        _Row(name=without_parameter(names[by_value[value].id], value), by_value=by_value)
         for by_value in by_benchmark.values()
         if len(by_value) > 1
         for value in [next(iter(by_value))]
     ]
-
-
-def _without(value: str, name: str) -> str:
-    """The name without a `value` among its parameters."""
-    test, bracket, variant = name.partition("[")
-    token = re.compile(rf"(?:^|(?<=-)){re.escape(value)}(?:-|(?=\]))")
-    remaining = token.sub("", variant, count=1).replace("-]", "]")
-    return f"{test}{bracket}{remaining}".removesuffix("[]")
 
 
 def _table(rows: Sequence[_Row], title: str, total: int, glyphs: Glyphs) -> Iterator[Line]:
@@ -131,3 +135,111 @@ def _has_different_work(by_value: Mapping[str, Measurement]) -> bool:
         for other in others
         for name in ("samples", "tokens", "bytes")
     )
+
+
+def scaling_lines(
+    measurements: Sequence[Measurement], width: int, glyphs: Glyphs = UNICODE
+) -> list[Line]:
+    """Speed-up and efficiency of each benchmark measured on several world sizes.
+
+    Both are metrics, see :mod:`gpubench_plugin.compare.scaling`: a benchmark without a work count
+    has neither, nor has a doubtful one. An efficiency above 100% beyond its interval is marked
+    ``superlinear``.
+    """
+    groups = families(measurements)
+    if not groups:
+        return []
+    names = short_names(measurement.id for measurement in measurements).by_id
+    titles = [cut(_title(group, names), width, glyphs.ellipsis) for group in groups]
+    above = [title for group, title in zip(groups, titles, strict=True) for _ in group]
+    columns = _scaling_columns([row for group in groups for row in group], glyphs)
+    return [*table(columns, glyphs, total=width, nothing=glyphs.nothing, groups=above)]
+
+
+def _scaling_columns(rows: Sequence[Measurement], glyphs: Glyphs) -> list[Column]:
+    shares = (("speed-up", SPEED_UP, significant), ("efficiency", EFFICIENCY, percentage))
+    return [
+        column("  ranks", [m.world_size for m in rows], numeric=True),
+        column("step", [step(m, glyphs) for m in rows], numeric=True),
+        metric_column(rows, "throughput", glyphs),
+        *(
+            column(title, [with_interval(m, name, show, glyphs) for m in rows], numeric=True)
+            for title, name, show in shares
+        ),
+        column("", [_mark(m) for m in rows]),
+    ]
+
+
+def _mark(measurement: Measurement) -> str:
+    """``superlinear`` for an efficiency above 100% beyond its interval and rounding."""
+    efficiency = measurement.metrics.get(EFFICIENCY)
+    if efficiency is None:
+        return ""
+    lower_bound = measurement.metrics.get(confidence_bounds_of(EFFICIENCY)[0], efficiency)
+    return "superlinear" if round(lower_bound.value, 2) > 1 else ""
+
+
+def _title(group: Sequence[Measurement], names: Mapping[str, str]) -> str:
+    """The name of the group, which has no world size, with the kind of scaling."""
+    name = without_parameter(names[group[0].id], f"ws{group[0].world_size}")
+    kind = kind_of(group)
+    return f"{name} ({kind} scaling)" if kind else name
+
+
+def variant_lines(
+    measurements: Sequence[Measurement], width: int, glyphs: Glyphs = UNICODE
+) -> list[Line]:
+    """One line per variant but the first of its benchmark: its speed-up over that one."""
+    names = screen_names((measurement.id for measurement in measurements), width, glyphs)
+    return [
+        ((text, markup),)
+        for measurement in measurements
+        for sentence, markup in _sentences(measurement, glyphs)
+        for text in wrapped(
+            f"{names[measurement.id]}: {sentence}", width, hanging=GAP, cut_words=True
+        )
+    ]
+
+
+def _sentences(measurement: Measurement, glyphs: Glyphs) -> Iterator[tuple[str, Markup]]:
+    variants = measurement.variants
+    records = measurement.correctness.get("variants", ())
+    for variant, record in zip(variants[1:], records[1:], strict=True):
+        metric = speed_up_metric(variant, len(variants))
+        if "no_conclusion" in record:
+            # The ratio of the medians contradicts that of the turns: neither is trusted.
+            by_turns, by_medians = (
+                ratio(record["no_conclusion"][key], 2) for key in ("turns", "medians")
+            )
+            sentence = (
+                f"{glyphs.doubtful} no conclusion: {printable(variant)} is {by_turns} as fast as "
+                f"{printable(variants[0])} by the turns, {by_medians} by the medians of the "
+                "rounds: slow calls disturbed the turns; repeat"
+            )
+            yield sentence, CAUTION
+        elif metric in measurement.metrics:
+            yield _sentence(measurement, metric, variant, variants[0], glyphs)
+
+
+def _sentence(
+    measurement: Measurement, metric: str, variant: str, reference: str, glyphs: Glyphs
+) -> tuple[str, Markup]:
+    """``compiled is 1.82x (1.79 .. 1.86) as fast as eager``, and how it is marked."""
+    value = measurement.metrics[metric].value
+    low, high = map(measurement.metrics.get, confidence_bounds_of(metric))
+    subject, tail = f"{printable(variant)} is", f"as fast as {printable(reference)}"
+    mark, rough = f"{glyphs.doubtful} ", f"{subject} {ratio(value, 2)} {tail}"
+    if low is None or high is None:
+        return f"{mark}{rough}: too few turns for an interval", CAUTION
+    bounds = low.value, high.value
+    is_doubtful = bool(doubtful_flags(measurement.flags))
+    is_visible = not bounds[0] <= 1 <= bounds[1]
+    if is_doubtful and is_visible:
+        return f"{mark}{rough}", CAUTION
+    # Ends need a digit more than the value, or an interval of 1% would end where it begins.
+    digits = 2 if is_doubtful else max(3, digits_for((bounds[1] - bounds[0]) / 2 / value))
+    ends = " .. ".join(significant(bound, digits) for bound in bounds)
+    if is_visible:
+        return f"{subject} {ratio(value, digits)} ({ends}) {tail}", BOLD
+    sentence = f"no difference visible: {subject} {ends} times {tail}"
+    return (f"{mark}{sentence}", CAUTION) if is_doubtful else (sentence, PLAIN)

@@ -9,15 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from gpubench_plugin.reports.markup import BOLD, PLAIN, Line, Markup, Span, line_of, plain
-from gpubench_plugin.reports.text import (
-    Glyphs,
-    cut,
-    defuse_commands,
-    fill,
-    printable,
-    shorten,
-    width,
-)
+from gpubench_plugin.reports.text import Glyphs, cut, defuse_commands, fill, printable, width
 
 GAP: Final = "  "
 _MIN_WIDTH: Final = 6  # below which no column is cut: a few letters and an ellipsis
@@ -58,16 +50,6 @@ def narrowed(
             break
         remaining.pop(name, None)
     return remaining
-
-
-def names_column(
-    names: Sequence[str], others: Iterable[Column], total: int, glyphs: Glyphs, indent: str = ""
-) -> Column:
-    """Column of benchmarks, shortened to the room that the `others` leave, distinct if possible."""
-    title = "benchmark"
-    room = max(total - width_of(others), len(title)) - len(indent)
-    cells = [indent + name for name in shorten(names, room, glyphs.ellipsis)]
-    return Column(title=title, cells=cells)
 
 
 def table(

@@ -1,25 +1,45 @@
-"""The header and the summary of a session, as text with markup."""
+"""The header and the summary of a session: its table, as far as it fits, and lines below it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import filterfalse
 from pathlib import Path
 from typing import Final
 
-from gpubench_plugin.config.settings import AUTO_TABLE, TableOptions
+from gpubench_plugin.config.settings import AUTO_TABLE, BY_FILE, BY_FUNCTION, TableOptions
+from gpubench_plugin.core.errors import suggest
+from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import OUTCOMES, Measurement, Outcome
-from gpubench_plugin.reports.columns import outcome_text
-from gpubench_plugin.reports.markup import BAD, CAUTION, GOOD, Line, Markup, Span, marked
+from gpubench_plugin.reports.columns import (
+    METRIC_COLUMNS,
+    METRIC_OF,
+    any_metric_column,
+    half_width,
+    named_columns,
+    outcome_text,
+    own_metrics,
+)
+from gpubench_plugin.reports.markup import (
+    BAD,
+    BOLD,
+    CAUTION,
+    GOOD,
+    PLAIN,
+    Line,
+    Markup,
+    Span,
+    marked,
+)
 from gpubench_plugin.reports.names import screen_names
-from gpubench_plugin.reports.operators import operator_lines
-from gpubench_plugin.reports.remarks import NOT_IN_TABLE, Remarks
-from gpubench_plugin.reports.result_table import ResultTable
-from gpubench_plugin.reports.scaling import scaling_lines
-from gpubench_plugin.reports.side_by_side import side_by_side_lines
-from gpubench_plugin.reports.table import wrapped
-from gpubench_plugin.reports.text import UNICODE, Glyphs, printable
-from gpubench_plugin.reports.variants import variant_lines
+from gpubench_plugin.reports.remarks import NOT_IN_TABLE, Remarks, operator_lines
+from gpubench_plugin.reports.side_by_side import scaling_lines, side_by_side_lines, variant_lines
+from gpubench_plugin.reports.table import GAP, Column, narrowed, table, wrapped
+from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable
+from gpubench_plugin.reports.text import width as text_width
 
 _COLOURS: Final[Mapping[Outcome, Markup]] = {
     "measured": GOOD,
@@ -28,6 +48,11 @@ _COLOURS: Final[Mapping[Outcome, Markup]] = {
     "not_measured": CAUTION,
 }
 """Any other outcome is bad."""
+# Columns whose contents stand below the table where they do not fit.
+_FOLDED: Final = ("notes", "doubts")
+# Columns left out, in this order, where they do not fit either.
+_LEFT_OUT: Final = (*(name for name in METRIC_COLUMNS if name != "throughput"), "throughput")
+_TITLE: Final = "benchmark"
 
 
 def header_lines(
@@ -94,7 +119,7 @@ def summary_lines(
     remarks = Remarks(measurements, names, width, glyphs)
     lines: list[Line] = []
     if rows:
-        result_table = ResultTable.fit(rows, names, width, glyphs, options)
+        result_table = _ResultTable.fit(rows, names, width, glyphs, options)
         shown = result_table.columns
         lines += [
             *result_table.lines(width, glyphs),
@@ -119,3 +144,175 @@ def _counts(measurements: Sequence[Measurement]) -> Line:
         )
         separator = ", "
     return tuple(spans)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ResultTable:
+    """Rows with names, and the columns that fit.
+
+    `below` are metrics that have no column, since it did not fit, or since a column of ours has
+    their name; `problems` are lines about options that fit no result.
+    """
+
+    rows: Sequence[Measurement]
+    names: Mapping[str, str]
+    groups: Sequence[str]
+    columns: Mapping[str, Column]
+    below: Sequence[str]
+    problems: Sequence[str]
+
+    @classmethod
+    def fit(
+        cls,
+        measurements: Sequence[Measurement],
+        names: Mapping[str, str],
+        total: int,
+        glyphs: Glyphs,
+        options: TableOptions,
+    ) -> _ResultTable:
+        """Table of `measurements`, called by `names`, that fits into `total` columns."""
+        stated = options
+        groupings = {BY_FILE, BY_FUNCTION, "none"} | {n for m in measurements for n in m.params}
+        if options.group_by not in groupings:
+            options = replace(options, group_by=BY_FILE)
+        rows, groups = _grouped(_sorted(measurements, options, names), options)
+        indent = len(GAP) if any(groups) else 0
+        name_width = max(len(_TITLE), indent + max(text_width(names[row.id]) for row in rows))
+        candidates = _columns(rows, groups, glyphs, options)
+        missing = [n for n in options.columns if n not in candidates and n not in _FOLDED]
+        if missing and not candidates:
+            options = replace(options, columns=())
+            candidates = _columns(rows, groups, glyphs, options)
+        metrics = [name for name in candidates if _is_metric(name)]
+        give_way = [*_FOLDED, *reversed(metrics), *_LEFT_OUT]
+        if options.columns:
+            give_way = [*reversed(candidates)]
+        columns = narrowed(candidates, give_way, total - name_width)
+        hidden = [name for name in metrics if name not in columns]
+        homonyms = [] if options.columns else filterfalse(_is_metric, own_metrics(rows))
+        return cls(
+            rows=rows,
+            names=names,
+            groups=groups,
+            columns=_with_outcomes(columns, rows),
+            below=[*hidden, *homonyms],
+            problems=[*_problems(measurements, stated, missing, groupings)],
+        )
+
+    def lines(self, total: int, glyphs: Glyphs) -> Iterator[Line]:
+        """Titles, and the rows below the titles of their groups."""
+        indent = GAP if any(self.groups) else ""
+        benchmark = Column(title=_TITLE, cells=[indent + self.names[row.id] for row in self.rows])
+        columns = [
+            replace(c, markup=[*map(partial(_markup, name), self.rows, c.cells)])
+            for name, c in self.columns.items()
+        ]
+        groups = [cut(printable(group), total, glyphs.ellipsis) for group in self.groups]
+        return table([benchmark, *columns], glyphs, nothing=glyphs.nothing, groups=groups)
+
+
+def _columns(
+    rows: Sequence[Measurement], groups: Sequence[str], glyphs: Glyphs, options: TableOptions
+) -> dict[str, Column]:
+    """The columns to show, where there is room: those chosen, or those that have a value."""
+    by_name = named_columns(rows, groups, glyphs)
+    shown = list(options.columns)
+    if not shown:
+        left_out = {"outcome", *["relative"] * (options.group_by == BY_FILE)}
+        shown = [name for name in by_name if name not in left_out]
+        shown[-2:-2] = filter(_is_metric, own_metrics(rows))
+    columns = {
+        name: by_name[name] if name in by_name else any_metric_column(rows, name, glyphs)
+        for name in shown
+    }
+    return {name: column for name, column in columns.items() if any(column.cells)}
+
+
+def _is_metric(name: str) -> bool:
+    return name not in METRIC_OF and name not in {"outcome", *_FOLDED}
+
+
+def _with_outcomes(
+    columns: Mapping[str, Column], rows: Sequence[Measurement]
+) -> Mapping[str, Column]:
+    """Put the outcome of what has no numbers into the first column."""
+    outcomes = [outcome_text(row.outcome) for row in rows]
+    if not columns:
+        return {"outcome": Column(title="outcome", cells=outcomes)}
+    first, first_column = next(iter(columns.items()))
+    cells = [
+        cell if row.outcome == "measured" else outcome
+        for row, cell, outcome in zip(rows, first_column.cells, outcomes, strict=True)
+    ]
+    return {**columns, first: replace(first_column, cells=cells)}
+
+
+def _sorted(
+    measurements: Sequence[Measurement], options: TableOptions, names: Mapping[str, str]
+) -> list[Measurement]:
+    """The measurements by the sort key, those without it last."""
+    if not options.sort:
+        return list(measurements)
+    if options.sort == "name":
+        return sorted(measurements, key=lambda m: names[m.id], reverse=options.descending)
+    candidates = METRIC_OF.get(options.sort, (options.sort,))
+
+    def value(measurement: Measurement) -> float:
+        return next(measurement.metrics[n].value for n in candidates if n in measurement.metrics)
+
+    with_value = [m for m in measurements if not m.metrics.keys().isdisjoint(candidates)]
+    others = [m for m in measurements if m.metrics.keys().isdisjoint(candidates)]
+    return [*sorted(with_value, key=value, reverse=options.descending), *others]
+
+
+def _grouped(
+    measurements: Sequence[Measurement], options: TableOptions
+) -> tuple[list[Measurement], list[str]]:
+    """The rows, those of a group together, and the title of each one's group."""
+    titles = {m.id: _group(m, options.group_by) for m in measurements}
+    order = list(dict.fromkeys(titles.values()))
+    rows = sorted(measurements, key=lambda m: order.index(titles[m.id]))
+    return rows, [titles[row.id] for row in rows]
+
+
+def _group(measurement: Measurement, key: str) -> str:
+    file, separator, name = measurement.id.partition("::")
+    if key == BY_FILE:
+        return file if separator else ""
+    if key == BY_FUNCTION:
+        return name.partition("[")[0]
+    if key == "none":
+        return ""
+    return f"{key}={measurement.params[key]}" if key in measurement.params else f"without {key}"
+
+
+def _problems(
+    measurements: Sequence[Measurement],
+    options: TableOptions,
+    missing: Iterable[str],
+    groupings: Collection[str],
+) -> Iterator[str]:
+    """What the options show, sort and group by that no benchmark has; nearest names."""
+    from gpubench_plugin.measure.metrics._all import is_built_in
+
+    metrics = {name for m in measurements for name in m.metrics}
+    columns = {name for name, shown in METRIC_OF.items() if not metrics.isdisjoint(shown)}
+    sort_keys = {"", "name"} | columns | metrics
+    problems = [("--table", name, columns | metrics | {*_FOLDED, "outcome"}) for name in missing]
+    problems += [("--table-sort", options.sort, sort_keys)] * (options.sort not in sort_keys)
+    if options.group_by not in groupings:
+        problems.append(("--table-group-by", options.group_by, {*groupings}))
+    for flag, name, known in problems:
+        is_misspelt = name not in METRIC_OF and not is_built_in(name)
+        suggestion = suggest(name, sorted(known)) if is_misspelt else ""
+        yield f"{flag}: no benchmark has {name!r}{suggestion}"
+
+
+def _markup(name: str, row: Measurement, cell: str) -> Markup:
+    """Steps with an interval are bold, doubts yellow, outcomes of failures red."""
+    if row.outcome != "measured":
+        return BAD if cell == outcome_text(row.outcome) else PLAIN
+    if name == "doubts" or (name == "step" and doubtful_flags(row.flags)):
+        return CAUTION
+    has_interval = name == "step" and half_width(row, "step_time_s") is not None
+    return BOLD if has_interval else PLAIN

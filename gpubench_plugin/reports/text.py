@@ -7,7 +7,6 @@ import re
 import unicodedata
 from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
-from functools import partial
 from typing import Final
 
 from gpubench_plugin.core.format import MOST_DIGITS, duration
@@ -56,18 +55,15 @@ def cut(text: str, columns: int, ellipsis: str) -> str:
 def shorten(texts: Sequence[str], columns: int, ellipsis: str) -> list[str]:
     """Shorten `texts` to `columns` in the middle, keeping them distinct if possible.
 
-    Parameters in brackets are cut before a test's name. The cut moves until all texts differ, and
-    if there is no such place, both ends are cut. It starts at a third, since the end of the
-    parameters distinguishes most.
+    Parameters in brackets are cut before a test's name. The cut moves until all texts differ, if
+    there is such a place. It starts at a third, since the end of the parameters distinguishes most.
     """
     if all(width(text) <= columns for text in texts):
         return list(texts)
     unique = {*texts}
     heads = sorted(range(max(columns, 1)), key=lambda head: abs(head - columns // 3))
-    ways = [partial(_without_middle, head=head) for head in heads]
-    ways += [partial(_without_ends, start=start) for start in range(max(map(len, texts)))]
-    for way in (*ways, ways[0]):
-        shortened = {text: way(text, columns, ellipsis) for text in unique}
+    for head in (*heads, heads[0]):
+        shortened = {text: _without_middle(text, columns, ellipsis, head=head) for text in unique}
         if len({*shortened.values()}) == len(unique):
             break
     return [shortened[text] for text in texts]
@@ -83,12 +79,6 @@ def _without_middle(text: str, columns: int, ellipsis: str, *, head: int) -> str
     head = min(head, max(columns - width(ellipsis), 0))
     tail = max(columns - width(ellipsis) - head, 0)
     return _head(text, head) + ellipsis + _head(text[::-1], tail)[::-1]
-
-
-def _without_ends(text: str, columns: int, ellipsis: str, *, start: int) -> str:
-    if width(text) <= columns:
-        return text
-    return ellipsis + _head(text[start:], max(columns - 2 * width(ellipsis), 0)) + ellipsis
 
 
 def _head(text: str, columns: int) -> str:
@@ -155,6 +145,13 @@ ASCII: Final = Glyphs(
     trusted="ok",
     in_doubt="?",
 )
+
+
+def reworded(text: str, glyphs: Glyphs) -> str:
+    """The text of a record in the symbols of this terminal."""
+    if glyphs != ASCII:
+        return text
+    return text.replace("µ", glyphs.micro).replace("≥", ">=").replace("…", glyphs.ellipsis)
 
 
 def glyphs_for(encoding: str | None) -> Glyphs:

@@ -7,35 +7,33 @@ heads follow in a table of their own. The base is in every table.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from gpubench_plugin.core.format import counted
-from gpubench_plugin.core.records import Comparison, VerdictPart
+from gpubench_plugin.compare.threshold import MEDIANS
+from gpubench_plugin.core.format import counted, listed
+from gpubench_plugin.core.records import Comparison, Verdict, VerdictPart
 from gpubench_plugin.reports.markup import BOLD, CAUTION, PLAIN, Line, marked
 from gpubench_plugin.reports.names import ShortNames, short_names
-from gpubench_plugin.reports.table import (
-    GAP,
-    Column,
-    column,
-    table,
-    width_of,
-    wrapped,
-)
-from gpubench_plugin.reports.text import UNICODE, Glyphs
+from gpubench_plugin.reports.table import GAP, Column, column, table, width_of, wrapped
+from gpubench_plugin.reports.text import UNICODE, Glyphs, printable, reworded
 from gpubench_plugin.reports.text import width as text_width
-from gpubench_plugin.reports.verdict_reasons import heads_text, reason_lines, reworded, with_labels
-from gpubench_plugin.reports.verdict_rows import Row, rows_of
 from gpubench_plugin.reports.verdicts import (
     change_text,
+    changed,
     colour,
     difference_text,
+    has_value,
     headline,
     interval_text,
     kind_text,
     mark,
     number,
     overall_colour,
+    severity,
+    worst_first,
 )
 
 # Width of a name that is not shortened for the sake of launches or intervals.
@@ -44,6 +42,8 @@ _WHOLE_NAME: Final = 40
 _SHORT_NAME: Final = 20
 # Columns that are left out, in this order, for the sake of whole names.
 _DISPENSABLE: Final = ("launches", "verdict", "interval")
+_MAX_NAMES: Final = 3  # benchmarks named with a reason they share: more fill a line
+_SEPARATOR: Final = "; "  # between the clauses of a reason
 # Environment differences listed, so that verdicts stay on the screen; JSON has all.
 _MAX_DIFFERENCES: Final = 8
 
@@ -69,20 +69,22 @@ def verdict_lines(
     in other tables of the screen, even where there is room for more.
     """
     names = short_names(v.id for comparison in comparisons for v in comparison.verdicts)
-    rows = rows_of(comparisons)
+    rows = _rows_of(comparisons)
     visible = [row for row in rows if not (only_changed and row.is_unchanged)]
     verdict_table = _Table(visible, len(comparisons), names, width, glyphs)
     room = min(verdict_table.name_room, longest_name or width)
     labels = names.fitting(room, glyphs).by_id
+    hidden_text = f"not listed: {counted(len(rows) - len(visible), 'row')} without a change"
+    unlisted = [((hidden_text, PLAIN),)] if len(visible) < len(rows) else []
     parts = (
         [
             *_sides(comparisons, width),
             *_common(names, width),
             *_notes(comparisons, labels, width, glyphs),
         ],
-        [*verdict_table.lines(labels), *_unlisted(len(rows) - len(visible))],
+        [*verdict_table.lines(labels), *unlisted],
         [
-            *reason_lines(comparisons, labels, width, glyphs),
+            *_reason_lines(comparisons, labels, width, glyphs),
             *_environment(comparisons, width, glyphs),
             *_counts(comparisons, width, glyphs),
         ],
@@ -98,7 +100,7 @@ class _Table:
     """
 
     def __init__(
-        self, rows: Sequence[Row], heads: int, names: ShortNames, width: int, glyphs: Glyphs
+        self, rows: Sequence[_Row], heads: int, names: ShortNames, width: int, glyphs: Glyphs
     ):
         self._rows = rows
         self._heads = range(heads)
@@ -210,6 +212,67 @@ class _Table:
         )
 
 
+_Key = tuple[str, str]
+"""Node id and metric."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Row:
+    """One metric of a benchmark: its value in the base, and the verdict on each head.
+
+    A cell is None where that head was not compared; a verdict without a metric is about the whole
+    benchmark, such as ``removed``.
+    """
+
+    id: str
+    metric: str
+    cells: tuple[VerdictPart | None, ...]
+
+    @property
+    def base(self) -> VerdictPart | None:
+        """A cell that has the base's value, the same for all heads."""
+        return next((cell for cell in self.cells if cell and cell.base is not None), None)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether no head changed."""
+        return all(cell is None or cell.kind == "unchanged" for cell in self.cells)
+
+
+def _rows_of(comparisons: Sequence[Comparison]) -> list[_Row]:
+    """Rows of all verdicts that have a value, the worst first.
+
+    A step time is judged by several metrics, of which one decides. The row of each metric that
+    decides for a head also shows what the others say of it; one in which nothing changed is left
+    out if another one of the benchmark has changes.
+    """
+    cells = [_cells(comparison.verdicts) for comparison in comparisons]
+    verdicts = [verdict for comparison in comparisons for verdict in comparison.verdicts]
+    keys = dict.fromkeys((v.id, v.metric) for v in verdicts if has_value(v))
+    rows = [
+        _Row(id=i, metric=name, cells=tuple(c.get((i, name)) or c.get((i, "")) for c in cells))
+        for i, name in keys
+    ]
+    parts = {(verdict.id, part.metric) for verdict in verdicts for part in verdict.parts}
+    step_times = [row for row in rows if (row.id, row.metric) in parts]
+    changed_ids = {row.id for row in step_times if not row.is_unchanged}
+    hidden = {(r.id, r.metric) for r in step_times if r.is_unchanged and r.id in changed_ids}
+    return sorted((row for row in rows if (row.id, row.metric) not in hidden), key=_severity)
+
+
+def _cells(verdicts: Iterable[Verdict]) -> Mapping[_Key, VerdictPart]:
+    """Verdicts and their parts by benchmark and metric; those on a whole benchmark without one."""
+    cells: dict[_Key, VerdictPart] = {}
+    for verdict in verdicts:
+        cells |= {(verdict.id, part.metric): part for part in verdict.parts}
+        cells[verdict.id, verdict.metric] = verdict
+    return cells
+
+
+def _severity(row: _Row) -> tuple[tuple[int, float], str, str]:
+    return min(severity(cell) for cell in row.cells if cell), row.id, row.metric
+
+
 def _sides(comparisons: Sequence[Comparison], width: int) -> Iterator[Line]:
     """``base  20261124T101500Z_run_0a1b2c``, and so for each head."""
     labels = ["base", *head_labels(len(comparisons))]
@@ -244,9 +307,11 @@ def _notes(
     comparisons: Sequence[Comparison], labels: Mapping[str, str], width: int, glyphs: Glyphs
 ) -> Iterator[Line]:
     """Notes with the benchmarks' labels for their ids, and the heads that they are about."""
-    texts = [[with_labels(note, labels) for note in comparison.notes] for comparison in comparisons]
+    texts = [
+        [_with_labels(note, labels) for note in comparison.notes] for comparison in comparisons
+    ]
     for note, heads in _by_text(texts).items():
-        prefix = heads_text(heads, len(comparisons))
+        prefix = _heads_text(heads, len(comparisons))
         text = ": ".join(filter(None, (prefix, reworded(note, glyphs))))
         yield from marked(_wrapped(text, width), CAUTION)
 
@@ -257,7 +322,7 @@ def _environment(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) 
         for each in comparisons
     ]
     differences = [
-        f"{text}{f' ({prefix})' if (prefix := heads_text(heads, len(comparisons))) else ''}"
+        f"{text}{f' ({prefix})' if (prefix := _heads_text(heads, len(comparisons))) else ''}"
         for text, heads in _by_text(texts).items()
     ]
     if not differences:
@@ -270,11 +335,6 @@ def _environment(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) 
         yield ((f"  and {hidden_count} more; --format=json has all", PLAIN),)
 
 
-def _unlisted(number_of_rows: int) -> Iterator[Line]:
-    if number_of_rows:
-        yield ((f"not listed: {counted(number_of_rows, 'row')} without a change", PLAIN),)
-
-
 def _counts(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) -> Iterator[Line]:
     """The counts per head with the marks of the table, which they explain."""
     titles = head_labels(len(comparisons))
@@ -282,3 +342,95 @@ def _counts(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) -> It
         prefix = f"{title}: " if len(titles) > 1 else ""
         text = f"{prefix}{headline(comparison.verdicts, glyphs, marks=True)}"
         yield from marked(_wrapped(text, width), overall_colour(comparison.verdicts))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Reason:
+    """Clauses of a reason, the benchmarks that have it and for which heads; a `verdict` of it."""
+
+    verdict: Verdict
+    clauses: tuple[str, ...]
+    heads_by_label: dict[str, list[int]]
+
+
+def _reason_lines(
+    comparisons: Sequence[Comparison], labels: Mapping[str, str], width: int, glyphs: Glyphs
+) -> Iterator[Line]:
+    """A line per reason with the benchmarks that have it; what is unchanged needs none.
+
+    A clause that several reasons have, such as the same doubt, is said once: before them if all
+    have it, else after them. `labels` are the benchmarks' names on this screen.
+    """
+    reasons = _reasons(comparisons, labels)
+    sharing: dict[str, list[_Reason]] = {}
+    for reason in reasons:
+        for clause in dict.fromkeys(reason.clauses):
+            sharing.setdefault(clause, []).append(reason)
+    shared = {clause: having for clause, having in sharing.items() if len(having) > 1}
+    count = len(comparisons)
+    for clause, having in shared.items():
+        if len(having) == len(reasons):
+            yield from _lines(having[0].verdict, "all of these", clause, width, glyphs)
+    for reason in reasons:
+        own = [clause for clause in reason.clauses if clause not in shared]
+        if own or not has_value(reason.verdict):
+            names = _names([reason], count)
+            yield from _lines(reason.verdict, names, _SEPARATOR.join(own), width, glyphs)
+    for clause, having in shared.items():
+        if len(having) < len(reasons):
+            yield from _lines(having[0].verdict, _names(having, count), clause, width, glyphs)
+
+
+def _with_labels(text: str, labels: Mapping[str, str]) -> str:
+    """The text with the label of each benchmark for its node id."""
+    for node_id in sorted(labels, key=len, reverse=True) if "::" in text else ():
+        text = text.replace(node_id, labels[node_id])
+    return text
+
+
+def _heads_text(positions: Collection[int], heads: int) -> str:
+    """``head 1`` or ``heads 1, 3``, counted from zero; empty if they are all of several."""
+    if len(positions) == heads:
+        return ""
+    numbers = ", ".join(str(position + 1) for position in sorted(positions))
+    return f"head{'s' * (len(positions) > 1)} {numbers}"
+
+
+def _reasons(comparisons: Sequence[Comparison], labels: Mapping[str, str]) -> list[_Reason]:
+    """Reasons by kind and text, the worst first; without what notes or the table say anyway."""
+    reasons: dict[tuple[bool, str, str], _Reason] = {}
+    for head, comparison in enumerate(comparisons):
+        verdicts = changed(worst_first(comparison.verdicts))
+        counts = Counter(verdict.id for verdict in verdicts)
+        for verdict in filter(lambda verdict: verdict.reason, verdicts):
+            label = labels[verdict.id]
+            if counts[verdict.id] > 1 or not has_value(verdict):
+                label = f"{label} {printable(verdict.metric)}".strip()
+            clauses = [
+                _with_labels(clause, labels)
+                for clause in verdict.reason.split(_SEPARATOR)
+                if clause not in comparison.notes and not clause.startswith(MEDIANS)
+            ]
+            key = (has_value(verdict), verdict.kind, verdict.reason)
+            reason = reasons.setdefault(
+                key, _Reason(verdict=verdict, clauses=tuple(clauses), heads_by_label={})
+            )
+            reason.heads_by_label.setdefault(label, []).append(head)
+    return [*reasons.values()]
+
+
+def _names(reasons: Sequence[_Reason], heads: int) -> str:
+    """``mlp_train (head 1), mlp_infer (heads 2, 3)``; heads only where there are several."""
+    positions: dict[str, set[int]] = {}
+    for reason in reasons:
+        for label, having in reason.heads_by_label.items():
+            positions.setdefault(label, set()).update(having)
+    texts = [(label, _heads_text(having, heads)) for label, having in positions.items()]
+    return listed([f"{label} ({text})" if text else label for label, text in texts], _MAX_NAMES)
+
+
+def _lines(verdict: Verdict, names: str, text: str, width: int, glyphs: Glyphs) -> Iterator[Line]:
+    """``mlp_train, mlp_infer: 38% slower, limit 2%``; the kind first where no row has it."""
+    kind = "" if has_value(verdict) else kind_text(verdict.kind)
+    full_text = ": ".join(filter(None, (kind, names, reworded(text, glyphs))))
+    yield from marked(wrapped(full_text, width, hanging=GAP, cut_words=True), colour(verdict))

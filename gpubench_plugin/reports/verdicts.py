@@ -96,6 +96,11 @@ def changed(verdicts: Iterable[Verdict]) -> list[Verdict]:
     return [verdict for verdict in verdicts if verdict.kind != "unchanged"]
 
 
+def has_value(verdict: VerdictPart) -> bool:
+    """Whether there is a number to show."""
+    return verdict.base is not None or verdict.head is not None
+
+
 def number(value: float | None, unit: str, glyphs: Glyphs = UNICODE) -> str:
     """A value with its unit, or empty."""
     return "" if value is None else quantity(value, unit, micro=glyphs.micro)

@@ -8,6 +8,7 @@ The published schema is generated from the columns, and a test keeps it current:
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,36 +49,27 @@ _ABOUT: Final = (
     _field("launches", "integer", "Fresh processes per rank", required=True),
     _field("params", "object", "All parameters of the test: JSON, by name"),
 )
-METRIC_UNITS: Final = {
-    "step_time_s": "s",
-    "step_time_ci_low_s": "s",
-    "step_time_ci_high_s": "s",
-    "step_time_mean_s": "s",
-    "step_time_min_s": "s",
-    "step_time_max_s": "s",
-    "step_time_p95_s": "s",
-    "step_time_p99_s": "s",
-    "rounds": "count",
-    "effective_rounds": "count",
-    "samples_per_s": "samples/s",
-    "samples_ci_low_per_s": "samples/s",
-    "samples_ci_high_per_s": "samples/s",
-    "tokens_per_s": "tokens/s",
-    "bytes_per_s": "B/s",
-    "busbw_bytes_per_s": "B/s",
-    "tflops": "TFLOP/s",
-    "mfu": "1",
-    "peak_memory_bytes": "B",
-    "warmup_s": "s",
-    "first_step_s": "s",
-    "compile_time_s": "s",
-    "loss_first": "1",
-    "loss_last": "1",
-    "test_loss": "1",
-    "test_accuracy": "1",
-    "data_wait_fraction": "1",
+METRICS: Final = (
+    *("step_time_s", "step_time_ci_low_s", "step_time_ci_high_s", "step_time_mean_s"),
+    *("step_time_min_s", "step_time_max_s", "step_time_p95_s", "step_time_p99_s"),
+    *("rounds", "effective_rounds"),
+    *("samples_per_s", "samples_ci_low_per_s", "samples_ci_high_per_s", "tokens_per_s"),
+    *("bytes_per_s", "busbw_bytes_per_s", "tflops", "mfu", "peak_memory_bytes"),
+    *("warmup_s", "first_step_s", "compile_time_s", "loss_first", "loss_last"),
+    *("test_loss", "test_accuracy", "data_wait_fraction"),
+)
+"""Metrics with a column of their own, in order."""
+
+_UNITS: Final = {
+    r"samples_.*per_s": "samples/s",
+    r"tokens_per_s": "tokens/s",
+    r".*bytes_per_s": "B/s",
+    r".*_bytes": "B",
+    r".*_s": "s",
+    r".*rounds": "count",
+    r"tflops": "TFLOP/s",
 }
-"""Metrics with a column of their own, and their units, in order."""
+"""Units by the names of their metrics, of which the first fits; others have none."""
 
 _OTHER: Final = _field(
     "other_metrics",
@@ -89,16 +81,18 @@ _OTHER: Final = _field(
 
 def table_text(run_id: str, measurements: Sequence[Measurement]) -> str:
     """The table of a run; for the format of its cells see :func:`csv_text`."""
-    titles = [*(field["name"] for field in _ABOUT), *METRIC_UNITS, _OTHER["name"]]
+    titles = [*(field["name"] for field in _ABOUT), *METRICS, _OTHER["name"]]
     return csv_text([titles, *(_row(run_id, measurement) for measurement in measurements)])
 
 
 def table_schema() -> Json:
     """Table Schema of the file (https://datapackage.org/standard/table-schema)."""
     meanings = _meanings()
-    metrics = (
-        _field(name, "number", meanings[name], unit=unit) for name, unit in METRIC_UNITS.items()
-    )
+    units = {
+        name: next((unit for form, unit in _UNITS.items() if re.fullmatch(form, name)), "1")
+        for name in METRICS
+    }
+    metrics = (_field(name, "number", meanings[name], unit=unit) for name, unit in units.items())
     return {
         "$schema": _PROFILE,
         "title": "gpubench summary.csv",
@@ -121,7 +115,7 @@ def _row(run_id: str, measurement: Measurement) -> list[Cell]:
         for name, metric in measurement.metrics.items()
         if math.isfinite(metric.value)
     }
-    other_values = {name: value for name, value in values.items() if name not in METRIC_UNITS}
+    other_values = {name: value for name, value in values.items() if name not in METRICS}
     return [
         *(run_id, measurement.id, measurement.name, measurement.outcome, measurement.reason),
         ";".join(doubtful_flags(measurement.flags)),
@@ -130,7 +124,7 @@ def _row(run_id: str, measurement: Measurement) -> list[Cell]:
         measurement.world_size,
         measurement.launches,
         _json_cell(dict(measurement.params)),
-        *(values.get(name) for name in METRIC_UNITS),
+        *(values.get(name) for name in METRICS),
         _json_cell(other_values),
     ]
 

@@ -32,11 +32,7 @@ class Curve:
 
 
 def benchmark_events(lines: Iterable[Json]) -> Iterator[Json]:
-    """The journal's events of single benchmarks, without their records.
-
-    Raises:
-        BrokenFile: a line names a non-finite number that it does not have.
-    """
+    """The journal's events of single benchmarks, without their records."""
     for line in lines:
         if "benchmark" in line and line.get("event") != "benchmark":
             yield journal.restore_non_finite(line)

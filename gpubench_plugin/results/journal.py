@@ -22,7 +22,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final, Self
 
-from gpubench_plugin.core.errors import BrokenFile, ResultsError
+from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment import files, json_files, stored
 from gpubench_plugin.environment.files import KernelLock
@@ -51,6 +51,12 @@ def as_json(event: Mapping[str, Any]) -> Json:
     return line
 
 
+def line_of(event: Mapping[str, Any], time: str) -> str:
+    """The line of an `event`, named by its ``event`` key, at a `time` unless it has its own."""
+    head = {"schema_version": FORMAT.newest, "event": event["event"], "time": time}
+    return json_files.text(as_json({**head, **event})) + "\n"
+
+
 class Journal:
     """Journal at `path`, open for appending and locked against other processes.
 
@@ -67,20 +73,13 @@ class Journal:
         self._lock = threading.Lock()
         try:
             self._file = KernelLock(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-        except OSError as error:
-            raise json_files.not_written(path, error) from error
-        try:
             _lock(path, self._file)
             files.sync_folder(path.parent)
-        except ResultsError:
-            self.close()
-            raise
         except OSError as error:
-            self.close()
             raise json_files.not_written(path, error) from error
 
     def append(self, event: Mapping[str, Any], *, sync_interval_s: float = 0.0) -> None:
-        """Append `event`, named by its ``event`` key.
+        """Append the line of an `event`.
 
         Synced to disk with all earlier lines, unless that was done within the last
         `sync_interval_s`. May be called by several threads.
@@ -88,8 +87,7 @@ class Journal:
         Raises:
             ResultsError: the write failed; the line is not in the journal, earlier ones are intact.
         """
-        head = {"schema_version": FORMAT.newest, "event": event["event"], "time": self._now()}
-        data = (json_files.text(as_json({**head, **event})) + "\n").encode("ascii")
+        data = line_of(event, self._now()).encode("ascii")
         is_locked = self._lock.acquire(timeout=_PATIENCE_S)
         try:
             self._write(data, sync_interval_s)
@@ -103,11 +101,13 @@ class Journal:
         """Write a line, or nothing of it."""
         descriptor = self._file.descriptor
         if not self._is_repaired:
-            _repair_tail(self.path, descriptor)
+            torn = files.read(self.path, limit=json_files.LIMIT_BYTES)
+            os.ftruncate(descriptor, torn.rfind(b"\n") + 1)  # without an incomplete last line
             self._is_repaired = True
         end = os.fstat(descriptor).st_size
         try:
-            _write_all(descriptor, data)
+            while data:  # a nearly full disk accepts only a part
+                data = data[os.write(descriptor, data) :]
             if monotonic() - self._synced_at >= sync_interval_s:
                 os.fsync(descriptor)
                 self._synced_at = monotonic()
@@ -127,9 +127,6 @@ class Journal:
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({str(self.path)!r})"
 
 
 def read(path: Path) -> list[Json]:
@@ -180,16 +177,13 @@ class JournalTail:
 
 
 def restore_non_finite(event: Json) -> Json:
-    """Restore the non-finite numbers of a journal line; raises BrokenFile for a bad pointer."""
-    try:
-        for pointer, number in event.get("not_finite", {}).items():
-            *path, last_key = (_unescaped(part) for part in pointer.split("/")[1:])
-            target: Any = event
-            for part in path:
-                target = target[int(part) if isinstance(target, list) else part]
-            target[int(last_key) if isinstance(target, list) else last_key] = float(number)
-    except json_files.MALFORMED as error:
-        raise BrokenFile(f"invalid not_finite in a journal line: {error!r}") from error
+    """Restore the non-finite numbers of a journal line; raises LookupError for a bad pointer."""
+    for pointer, number in event.get("not_finite", {}).items():
+        *path, last_key = (_unescaped(part) for part in pointer.split("/")[1:])
+        target: Any = event
+        for part in path:
+            target = target[int(part) if isinstance(target, list) else part]
+        target[int(last_key) if isinstance(target, list) else last_key] = float(number)
     return event
 
 
@@ -219,15 +213,3 @@ def _lock(path: Path, file: KernelLock) -> None:
         raise ResultsError(f"{path} is being written by another process") from None
     except OSError:
         return  # a file system without locks
-
-
-def _repair_tail(path: Path, descriptor: int) -> None:
-    """Drop an incomplete last line."""
-    data = files.read(path, limit=json_files.LIMIT_BYTES)
-    os.ftruncate(descriptor, data.rfind(b"\n") + 1)
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    """Call `os.write` until all is written, since a nearly full disk accepts only a part."""
-    while data:
-        data = data[os.write(descriptor, data) :]

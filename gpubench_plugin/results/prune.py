@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from hashlib import file_digest
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.environment import files
@@ -27,7 +28,9 @@ from gpubench_plugin.results.run_directory import (
     is_removal_name,
     removal_name,
 )
-from gpubench_plugin.results.tags import FILE as TAGS
+
+if TYPE_CHECKING:
+    from gpubench_plugin.results.reader import RunOverview
 
 HASHED_BYTES: Final = 1 << 30
 """Largest file hashed by default: 0.7 s on an idle core, 10 s on a busy machine."""
@@ -137,50 +140,44 @@ PER_RANK: Final = ("ranks",)
 _DAY_S: Final = 86_400.0
 
 
+_Run = TypeVar("_Run", RunDirectory, "RunOverview")
+
+
 def select_old(
-    directories: Sequence[RunDirectory], *, keep_last: int | None, days: float | None, now: datetime
-) -> list[RunDirectory]:
-    """Runs older than `days` and not among the last `keep_last` of their experiment.
+    runs: Sequence[_Run],
+    written_at: Callable[[_Run], float],
+    *,
+    keep_last: int | None,
+    days: float | None,
+    now: datetime,
+) -> list[_Run]:
+    """Those of `runs`, newest first, that are old enough and not among the last ones to keep.
 
-    None disables a criterion. `directories` are sorted, the oldest first. Age counts from the last
-    write, so a run resumed yesterday is a day old.
+    Runs of an experiment but the `keep_last`, last written at least `days` ago; None for any.
     """
-    if keep_last is None and days is None:
-        return []
-    experiments: dict[str, list[RunDirectory]] = {}
-    for directory in directories:
-        experiments.setdefault(directory.experiment, []).append(directory)
-    latest = {
-        run for runs in experiments.values() for run in runs[-(keep_last or 0) or len(runs) :]
-    }
-    return [
-        directory
-        for directory in directories
-        if (keep_last is None or directory not in latest)
-        and (days is None or now.timestamp() - _last_written(directory) > days * _DAY_S)
-    ]
+    numbers: Counter[str] = Counter()
+    old = []
+    for run in runs:
+        numbers[run.experiment] += 1
+        age_s = now.timestamp() - written_at(run)
+        if numbers[run.experiment] > (keep_last or 0) and age_s >= (days or 0) * _DAY_S:
+            old.append(run)
+    return old
 
 
-def part_removals(directory: RunDirectory, folders: Sequence[str]) -> list[PruneTarget]:
-    """Removals of the existing `folders` of a run; raises ResultsError."""
-    paths = (directory.path / name for name in folders)
+def targets(paths: Iterable[Path]) -> list[PruneTarget]:
+    """The existing folders among `paths`, with their sizes; raises ResultsError."""
     return [PruneTarget(path=path, bytes=_size(path)) for path in paths if path.is_dir()]
-
-
-def whole_run_removal(directory: RunDirectory) -> PruneTarget:
-    """Removal of a whole run; raises ResultsError."""
-    return PruneTarget(path=directory.path, bytes=_size(directory.path))
 
 
 def unknown_files(directory: RunDirectory) -> list[str]:
     """Names in the run directory that gpubench does not write; raises ResultsError."""
-    own_files = {path.name for path in (*directory.files, directory.path / TAGS)}
-    own_folders = {path.name for path in directory.folders}
+    own_files = {path.name for path in directory.files}
     try:
         return sorted(
             path.name
             for path in directory.path.iterdir()
-            if path.name not in (own_folders if path.is_dir() else own_files)
+            if path.name not in ((*HEAVY, *PER_RANK) if path.is_dir() else own_files)
             and not files.is_temporary(path.name)
         )
     except OSError as error:
@@ -210,7 +207,7 @@ def _size(folder: Path) -> int:
     return sum(path.lstat().st_size for path in files_below(folder))
 
 
-def _last_written(directory: RunDirectory) -> float:
+def last_written(directory: RunDirectory) -> float:
     """Latest modification of the run's files, or its start, in epoch seconds; infinite if unknown.
 
     Folders do not count, since pruning their contents changes them.

@@ -2,23 +2,21 @@
 
 Its ``benchmark`` fixture runs a no-op whose samples are replaced by ours, so that its tables, JSON,
 comparisons and histograms work. Only this module uses ``BenchmarkFixture.disabled``, ``has_error``,
-``cprofile``,
-``extra_info``, ``stats``, ``_mode``, ``_timer``, ``_raw`` and ``_raw_pedantic``;
+``cprofile``, ``extra_info``, ``stats``, ``_mode``, ``_timer``, ``_raw`` and ``_raw_pedantic``;
 ``Metadata.stats``, ``iterations``, ``options`` and ``params``; ``Stats`` with all of its fields;
 ``Config._benchmarksession`` with its ``save``, ``autosave``, ``json``, ``quiet`` and ``groups``.
 """
 
 from __future__ import annotations
 
-import math
 import os
-from array import array
 from dataclasses import dataclass
-from functools import cache, wraps
+from functools import cache, partial
+from statistics import fmean
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.core.errors import MeasurementError, Misuse
+from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.environment import json_files, stored
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ TWO_MEASUREMENTS: Final = (
 """What is wrong with a test, after its name."""
 
 DATA_LIMIT: Final = 1000
-"""Durations per benchmark: 8 KB of memory, 20 KB per file. Statistics and journal have all."""
+"""Durations per benchmark: 20 KB per file. Statistics and journal have all."""
 
 
 _ELSEWHERE: Final = frozenset(
@@ -54,7 +52,7 @@ _ELSEWHERE: Final = frozenset(
 )
 """Fields of the summary that a file omits or has under pytest-benchmark's names."""
 
-_EXACT: Final[Mapping[str, str]] = {
+STATISTICS: Final[Mapping[str, str]] = {
     "min": "step_time_min_s",
     "max": "step_time_max_s",
     "mean": "step_time_mean_s",
@@ -84,32 +82,29 @@ def run_once(
             teardown()
 
 
-def store_result(
-    benchmark: BenchmarkFixture, measurement: Measurement, data_limit: int = DATA_LIMIT
-) -> None:
+def store_result(benchmark: BenchmarkFixture, measurement: Measurement) -> None:
     """Store `measurement` as the result of the test that requested `benchmark`.
 
     pytest-benchmark's round of n iterations is our duration: seconds per call of n calls timed
     together. Minimum, maximum, mean and median are our metrics; the standard deviation is over all
-    durations, of which at most `data_limit` are stored (see :func:`subsample`).
-
-    Raises:
-        MeasurementError: there are no samples, or a number is not finite.
+    durations, of which at most :data:`DATA_LIMIT` are stored (see :func:`subsample`).
     """
-    samples = _valid_samples(measurement)
-    stats, iterations = _stats(measurement, samples, data_limit)
+    samples = measurement.samples
+    assert samples is not None  # it was measured
+    stats, iterations = _stats(measurement, samples)
     benchmark.cprofile = False  # it would profile the no-op
     _pedantic(benchmark, _carry)
     metadata: Metadata = benchmark.stats
     metadata.stats, metadata.iterations = stats, iterations
-    metadata.options = {**_section(measurement, "measure"), "timer": samples.timer}
+    sections: Mapping[str, Mapping[str, Any]] = measurement.configuration
+    metadata.options = {**sections.get("measure", {}), "timer": samples.timer}
     metadata.params = dict(measurement.params) or None
     benchmark.extra_info.update(
         json_files.jsonable(
             {
                 "outcome": measurement.outcome,
                 "precision": measurement.params.get("precision"),
-                "preset": _section(measurement, "experiment").get("preset"),
+                "preset": sections.get("experiment", {}).get("preset"),
                 "world_size": measurement.world_size,
                 "flags": measurement.flags,
                 "metrics": {name: m.value for name, m in measurement.metrics.items()},
@@ -118,39 +113,29 @@ def store_result(
     )
 
 
-def store_foreign_result(
-    config: pytest.Config, item: pytest.Item, measurement: Measurement
-) -> Metadata | None:
-    """Add `measurement` of another process for `item`, unless measuring is disabled."""
+def store_foreign_result(config: pytest.Config, measurement: Measurement) -> Metadata | None:
+    """Add `measurement` of another process or session, unless measuring is disabled."""
     from pytest_benchmark.fixture import BenchmarkFixture
 
     session: Any = config._benchmarksession  # type: ignore[attr-defined] # pytest-benchmark's
     if session.skip or session.disabled:
         return None
+    variant = measurement.name.partition("[")[2].removesuffix("]")
     benchmark = BenchmarkFixture(
-        item,
+        SimpleNamespace(
+            name=measurement.name,
+            nodeid=measurement.id,
+            callspec=SimpleNamespace(id=variant or None, params=measurement.params),
+        ),
         add_stats=session.benchmarks.append,
         logger=session.logger,
-        warner=item.warn,
+        warner=None,
         disabled=False,
         **session.options,
     )
     store_result(benchmark, measurement)
     metadata: Metadata = benchmark.stats
     return metadata
-
-
-def store_earlier_result(config: pytest.Config, measurement: Measurement) -> Metadata | None:
-    """Add `measurement` of an earlier session likewise, without running its test."""
-    item: Any = SimpleNamespace(
-        name=measurement.name,
-        nodeid=measurement.id,
-        callspec=SimpleNamespace(
-            id=measurement.name.partition("[")[2].removesuffix("]"), params=measurement.params
-        ),
-        warn=None,
-    )
-    return store_foreign_result(config, item, measurement)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,7 +164,8 @@ def wrap_measuring(
     `on_result` then gets the function's result and the function.
     """
     for name in ("_raw", "_raw_pedantic"):
-        setattr(benchmark, name, _wrapped(getattr(benchmark, name), make_context, on_result))
+        measure = getattr(benchmark, name)
+        setattr(benchmark, name, partial(_measure, measure, make_context, on_result))
 
 
 def change_timer(benchmark: BenchmarkFixture, change: Callable[[Timer], Timer]) -> None:
@@ -204,19 +190,19 @@ def own_measurement(benchmark: BenchmarkFixture) -> PytestBenchmarkTiming | str:
     )
 
 
-def _wrapped(
+def _measure(
     measure: Callable[..., Any],
     make_context: Callable[[], AbstractContextManager[object]],
     on_result: Callable[[object, Callable[..., object]], object],
-) -> Callable[..., Any]:
-    @wraps(measure)
-    def wrapper(function: Callable[..., object], /, *args: Any, **kwargs: Any) -> Any:
-        with make_context():
-            result = measure(function, *args, **kwargs)
-        on_result(result, function)
-        return result
-
-    return wrapper
+    function: Callable[..., object],
+    /,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    with make_context():
+        result = measure(function, *args, **kwargs)
+    on_result(result, function)
+    return result
 
 
 def mark_failed(benchmark: BenchmarkFixture) -> None:
@@ -358,78 +344,36 @@ def _carry() -> None:
     """No-op whose samples are replaced."""
 
 
-@cache
-def _compact_stats() -> Callable[..., Any]:
-    """Statistics class with 8 bytes per duration, not 32; imports pytest-benchmark lazily."""
+def _stats(measurement: Measurement, samples: Samples) -> tuple[Any, int]:
+    """Statistics over all launches, and the calls per duration."""
+    import numpy as np
     from pytest_benchmark.stats import Stats
 
-    class CompactStats(Stats):  # type: ignore[misc] # pytest-benchmark has no types
-        def __init__(self, durations: Sequence[float], exact: Mapping[str, float] = {}):
-            self._durations = array("d", durations)
-            # `Stats` caches its properties under their names. The quartiles require as many values
-            # as rounds, so they are computed before the true number of rounds is set.
-            self.__dict__.update(q1=self.q1, q3=self.q3, **exact)
-
-        @property
-        def data(self) -> list[float]:
-            return self._durations.tolist()
-
-        @property
-        def sorted_data(self) -> list[float]:
-            return sorted(self._durations)
-
-    return CompactStats
-
-
-def _stats(measurement: Measurement, samples: Samples, limit: int) -> tuple[Any, int]:
-    """Statistics over all launches, and the calls per duration."""
     launches = [launch.samples for launch in measurement.per_launch]
     parts = [part for part in launches if part is not None] or [samples]
     durations = [duration for part in parts for duration in part.spread_s]
     exact_values: dict[str, float] = {
         their_name: measurement.metrics[our_name].value
-        for their_name, our_name in _EXACT.items()
+        for their_name, our_name in STATISTICS.items()
         if our_name in measurement.metrics
     }
-    mean = exact_values.get("mean", math.fsum(durations) / len(durations))
+    mean = exact_values.get("mean", fmean(durations))
     rounds = sum(part.timing.durations for part in parts)
-    exact_values |= {
-        "rounds": rounds,
-        "total": mean * rounds,
-        "ops": 1 / mean,
-        "stddev": _deviation(durations),
-    }
-    at_a_time = {part.timing.calls_per_duration for part in parts}
-    return _compact_stats()(subsample(durations, limit), exact_values), max(at_a_time)
-
-
-def _deviation(values: Sequence[float]) -> float:
-    """Sample standard deviation; zero for a single value, as in pytest-benchmark.
-
-    :func:`statistics.stdev` takes a second for a million values.
-    """
-    if len(values) < 2:
-        return 0.0
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1))
-
-
-def _valid_samples(measurement: Measurement) -> Samples:
-    samples = measurement.samples
-    if samples is None or not samples.durations_s:
-        raise MeasurementError(f"{measurement.id}: there are no samples to save")
-    for duration in samples.durations_s:
-        if not (math.isfinite(duration) and duration > 0):
-            raise MeasurementError(f"{measurement.id}: a duration of {duration} s is impossible")
-    for metric in measurement.metrics.values():
-        if not math.isfinite(metric.value):
-            raise MeasurementError(f"{measurement.id}: {metric.name} is {metric.value}")
-    return samples
-
-
-def _section(measurement: Measurement, name: str) -> Mapping[str, Any]:
-    section: Mapping[str, Any] = measurement.configuration.get(name, {})
-    return section
+    stats: Any = Stats()
+    stats.data = subsample(durations, DATA_LIMIT)
+    # `Stats` caches its properties under their names. The quartiles require as many values as
+    # rounds, so they are computed before the true number of rounds is set.
+    vars(stats).update(
+        q1=stats.q1,
+        q3=stats.q3,
+        rounds=rounds,
+        total=mean * rounds,
+        ops=1 / mean,
+        # statistics.stdev takes a second for a million values.
+        stddev=float(np.std(durations, ddof=1)) if len(durations) > 1 else 0.0,
+        **exact_values,
+    )
+    return stats, max(part.timing.calls_per_duration for part in parts)
 
 
 def subsample(durations: Sequence[float], limit: int) -> list[float]:

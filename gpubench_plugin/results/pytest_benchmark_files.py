@@ -18,6 +18,7 @@ from gpubench_plugin.core.records import Metric, Result, Run
 from gpubench_plugin.environment import stored
 from gpubench_plugin.environment.fingerprints import informative_facts, machine_facts
 from gpubench_plugin.results.pytest_benchmark import SECTION as OURS
+from gpubench_plugin.results.pytest_benchmark import STATISTICS
 from gpubench_plugin.results.reader import result_of_summary
 from gpubench_plugin.results.summary import SummaryBenchmark
 
@@ -139,20 +140,17 @@ def _results(entries: tuple[_Entry, ...], path: str) -> dict[str, Result]:
     for entry in entries:
         name, stats = entry.fullname, entry.stats
         if times[name] > 1:
-            result = _failed(name, f"the file contains it {times[name]} times; ambiguous")
+            reason = f"the file contains it {times[name]} times; ambiguous"
+            result = Result(id=name, outcome="failed", reason=reason)
         elif not all(math.isfinite(value) and value > 0 for value in (stats.median, stats.min)):
-            times_text = f"a median of {stats.median} s with a minimum of {stats.min} s"
-            result = _failed(name, f"{times_text} is impossible")
+            reason = f"a median of {stats.median} s with a minimum of {stats.min} s is impossible"
+            result = Result(id=name, outcome="failed", reason=reason)
         elif entry.gpubench is not None:
             result = _own_result(entry, entry.gpubench, path)
         else:
             result = _foreign_result(entry)
         results[name] = result
     return results
-
-
-def _failed(name: str, reason: str) -> Result:
-    return Result(id=name, outcome="failed", reason=reason)
 
 
 def _foreign_result(entry: _Entry) -> Result:
@@ -186,15 +184,9 @@ def _own_result(entry: _Entry, own_part: Mapping[str, Any], path: str) -> Result
 
 
 def _metrics(stats: _Statistics) -> Iterator[Metric]:
-    times_s = {
-        "step_time_s": stats.median,
-        "step_time_min_s": stats.min,
-        "step_time_mean_s": stats.mean,
-        "step_time_max_s": stats.max,
-    }
-    for name, value in times_s.items():
-        if value is not None:
-            yield Metric(name=name, value=value, unit="s", better="lower")
+    for their_name, our_name in STATISTICS.items():
+        if (value := getattr(stats, their_name)) is not None:
+            yield Metric(name=our_name, value=value, unit="s", better="lower")
     if stats.rounds is not None:
         yield Metric(name="rounds", value=float(stats.rounds), unit="count")
 

@@ -37,8 +37,8 @@ from gpubench_plugin.environment.fingerprints import flat, informative_facts, ma
 from gpubench_plugin.results import journal
 from gpubench_plugin.results.curves import benchmark_events
 from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.run_directory import tags_of
 from gpubench_plugin.results.summary import SummaryBenchmark, parse
-from gpubench_plugin.results.tags import tags_of
 from gpubench_plugin.results.verdicts import regressed_benchmarks
 
 if TYPE_CHECKING:
@@ -108,27 +108,9 @@ class StoredRun:
         self.directory = directory
 
     @cached_property
-    def _lines(self) -> list[Json]:
-        return journal.read(self.directory.journal)
-
-    @property
-    def is_started(self) -> bool:
-        """Whether the first journal line was written."""
-        return bool(self._lines)
-
-    @cached_property
     def events(self) -> list[Json]:
-        """The journal's lines, with a synthesized start if there are none."""
-        return self._lines or [
-            {
-                "event": "run_started",
-                "time": self.directory.start_time.isoformat().replace("+00:00", "Z"),
-                "run_id": self.directory.run_id,
-                "command": [],
-                "params": {},
-                "code": {},
-            }
-        ]
+        """The journal's lines."""
+        return journal.read(self.directory.journal)
 
     @cached_property
     def start_event(self) -> Json:
@@ -189,13 +171,11 @@ class StoredRun:
         """Facts of ``system.json``."""
         path = self.directory.system
         try:
-            facts = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
+            facts: Json = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
         except BrokenFile:
             raise
         except UsageProblem as error:
             raise ResultsError(str(error)) from error
-        if not isinstance(facts, dict):
-            raise BrokenFile(f"{path} is malformed: not a mapping")
         return facts
 
     @cached_property
@@ -223,16 +203,14 @@ class StoredRun:
         """Number of rounds per benchmark, to measure a comparable run.
 
         The median launch counts, as for metrics: a minimum over more rounds would not be
-        comparable. Benchmarks with unreadable samples are omitted.
+        comparable.
         """
-        rounds = {}
-        for event in self._lines:
-            if event.get("event") == "benchmark" and event.get("samples"):
-                try:
-                    rounds[event["id"]] = _rounds_of(journal.restore_non_finite(event))
-                except (BrokenFile, KeyError, TypeError, ValueError):
-                    continue
-        return rounds
+        with intact(self.directory.journal):
+            return {
+                event["id"]: _rounds_of(journal.restore_non_finite(event))
+                for event in self.events
+                if event.get("event") == "benchmark" and event.get("samples")
+            }
 
     def record(self) -> RunRecord:
         """Complete record with all samples, from the journal."""
@@ -276,47 +254,51 @@ class StoredRun:
         Files are not fully validated: lists have thousands of runs, and each reports its own error.
         """
         directory = self.directory
-        facts: dict[str, Any] = {
+        known: dict[str, Any] = {
             "run_id": directory.run_id,
             "experiment": directory.experiment,
             "path": directory.path,
         }
         try:
             with intact(directory):
-                facts["tags"] = tags_of(directory)
-                facts["regressed"] = bool(self.regressed)
-                if directory.summary.exists():
-                    return RunOverview(**facts, **_summary_overview(directory))
-                return RunOverview(**facts, **self._journal_overview())
+                tags, regressed = tags_of(directory), bool(self.regressed)
+                found = self._glance()
+                return RunOverview(
+                    **known,
+                    tags=tags,
+                    regressed=regressed,
+                    state=found["status"],
+                    started=str(found["started"]),
+                    command=tuple(map(str, found["command"])),
+                    outcomes=dict(Counter(str(b["outcome"]) for b in found["benchmarks"])),
+                    **_git(found["environment"]),
+                )
         except GpubenchError as error:
-            facts["state"] = "running" if is_being_written(directory) else "broken"
-            return RunOverview(**facts, error=str(error))
+            state: State = "running" if is_being_written(directory) else "broken"
+            return RunOverview(**known, state=state, error=str(error))
 
-    def _journal_overview(self) -> dict[str, Any]:
-        outcomes = dict.fromkeys(self.params, "not_measured")
-        outcomes |= {name: str(event["outcome"]) for name, event in self._last_events().items()}
-        return {
-            "state": "running" if is_being_written(self.directory) else "interrupted",
-            "started": self.facts.started,
-            "command": self.facts.command,
-            "outcomes": dict(Counter(outcomes.values())),
-            **_git(self.environment),
-        }
+    def _glance(self) -> Mapping[str, Any]:
+        """Fields of the summary, as far as an overview needs them; without one, of the journal."""
+        if self.directory.summary.exists():
+            document: Mapping[str, Any] = json_files.load(self.directory.summary)
+            if document["status"] not in {"complete", "failed", "interrupted"}:
+                raise ValueError(f"status {document['status']!r}")
+            return document
+        unmeasured = {name: {"outcome": "not_measured"} for name in self.params}
+        status = {"status": "running"} if is_being_written(self.directory) else {}
+        benchmarks = {**unmeasured, **self._last_events()}.values()
+        return {**vars(self.facts), **status, "benchmarks": benchmarks}
 
     def _last_events(self) -> dict[str, Json]:
-        """Last event of each benchmark that has one; raises BrokenFile where it names none."""
-        events = [event for event in self.events if event.get("event") == "benchmark"]
-        if not all(isinstance(event.get("id"), str) for event in events):
-            raise BrokenFile(f"{self.directory.journal}: a benchmark's event has no id")
-        return {event["id"]: event for event in events}
+        """Last event of each benchmark that has one."""
+        return {event["id"]: event for event in self.events if event.get("event") == "benchmark"}
 
     def _measurement(self, event: Json) -> Measurement:
         """Validate and parse the measurement in a journal line."""
-        try:
+        with intact(self.directory.journal):
             event = journal.restore_non_finite(event)
-            return stored.restore(Measurement, event, f"the record of {event.get('id')!r:.100}")
-        except BrokenFile as error:
-            raise BrokenFile(f"{self.directory.journal} is malformed: {error}") from error
+            label = f"{self.directory.journal}, the record of {event['id']!r:.100},"
+            return stored.restore(Measurement, event, label)
 
     def _results(self) -> Iterator[tuple[str, Result]]:
         """Result of every selected benchmark by node id."""
@@ -465,11 +447,9 @@ def _run(
 
 
 def _git(environment: Mapping[str, Any]) -> dict[str, Any]:
-    """Known ones of commit, branch and dirty state."""
-    git = environment.get("git")
-    git = git if isinstance(git, Mapping) else {}
-    kinds = {"commit": str, "branch": str, "dirty": bool}
-    return {key: git[key] for key, kind in kinds.items() if isinstance(git.get(key), kind)}
+    """Commit, branch and dirty state, where known."""
+    git = environment.get("git") or {}
+    return {key: git.get(key) for key in ("commit", "branch", "dirty")}
 
 
 def _unmeasured(node_id: str, params: Json, configuration: Json) -> Measurement:
@@ -482,21 +462,6 @@ def _unmeasured(node_id: str, params: Json, configuration: Json) -> Measurement:
         reason=_NOT_REACHED,
         configuration=configuration,
     )
-
-
-def _summary_overview(directory: RunDirectory) -> dict[str, Any]:
-    """Fields of an overview from the summary."""
-    document = json_files.load(directory.summary)
-    state = document["status"]
-    if state not in {"complete", "failed", "interrupted"}:
-        raise ValueError(f"status {state!r}")
-    return {
-        "state": state,
-        "started": str(document["started"]),
-        "command": tuple(map(str, document["command"])),
-        "outcomes": dict(Counter(str(b["outcome"]) for b in document["benchmarks"])),
-        **_git(document["environment"]),
-    }
 
 
 def _rounds_of(event: Mapping[str, Any]) -> FixedRounds:

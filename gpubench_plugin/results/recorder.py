@@ -19,7 +19,7 @@ from gpubench_plugin.core.records import (
 )
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.environment.redaction import redacted_command
-from gpubench_plugin.results.journal import Journal, utc_now
+from gpubench_plugin.results.journal import Journal, line_of, utc_now
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,15 +81,16 @@ class Recorder:
         redacted, start_time = redacted_command(command), utc_now()
         json_files.write_text(directory.config_resolved, configurations)
         json_files.write_json(directory.system, environment)
-        recorder = cls(
+        first = {"event": "run_started", "run_id": directory.run_id, "command": redacted}
+        text = line_of({**first, "params": params, "code": code}, start_time)
+        json_files.write_text(directory.journal, text)  # so that no run is without its first line
+        return cls(
             directory,
             Journal(directory.journal),
             command=redacted,
             environment=environment,
             started=start_time,
         )
-        recorder._begin("run_started", start_time, redacted, params=params, code=code)
-        return recorder
 
     @classmethod
     def resume(cls, run: ResumableRun, *, command: Sequence[str], carried_over: int) -> Recorder:
@@ -97,29 +98,21 @@ class Recorder:
 
         Removes the summary, which marks a finished run. Raises ResultsError.
         """
-        resume_time, redacted = utc_now(), redacted_command(command)
+        resume_time = utc_now()
         recorder = cls(
             run.directory,
             run.journal,
-            command=run.facts.command if run.is_started else redacted,
+            command=run.facts.command,
             environment=run.environment,
             started=run.facts.started,
             resumed=(*run.facts.resumed, resume_time),
         )
-        if not run.is_started:
-            params = {i: m.params for i, m in run.measurements.items()}
-            recorder._begin("run_started", run.facts.started, redacted, params=params, code={})
-        recorder._begin("run_resumed", resume_time, redacted, kept=carried_over)
+        resumption = {"event": "run_resumed", "time": resume_time, "run_id": run.directory.run_id}
+        run.journal.append(
+            {**resumption, "command": redacted_command(command), "kept": carried_over}
+        )
         json_files.remove(run.directory.summary)
         return recorder
-
-    def _begin(self, event: str, now: str, command: Sequence[str], **fields: object) -> None:
-        head = {"event": event, "time": now, "run_id": self.directory.run_id, "command": command}
-        try:
-            self._journal.append({**head, **fields})
-        except BaseException:
-            self.close()
-            raise
 
     def event(self, benchmark: str, event: Mapping[str, Any]) -> None:
         """Journal an event inside a benchmark, such as a training step; raises ResultsError.

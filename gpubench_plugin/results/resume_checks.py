@@ -126,6 +126,6 @@ def _environment_differences(run: ResumableRun, environment: Mapping[str, Any]) 
 
 
 def _code_differences(run: ResumableRun, rootdir: Path) -> Iterator[str]:
-    """Changed code files; none of a run that was killed before it recorded them."""
-    if run.code and (files := code.changes(rootdir, run.code)):
+    """Changed code files."""
+    if files := code.changes(rootdir, run.code):
         yield f"code: {listed(files)}; restore it, or start a new run without --resume"

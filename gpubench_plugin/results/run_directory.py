@@ -1,20 +1,25 @@
-"""Run directory: naming, creation and lookup."""
+"""Run directory: naming, creation, lookup and tags.
+
+A tag protects a run from pruning; the word in its id does not.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final, Literal
 
 from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
 from gpubench_plugin.core.format import counted, listed
-from gpubench_plugin.core.records import LAST
+from gpubench_plugin.core.records import LAST, Json
+from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.environment.files import locked
 
 LONGEST: Final = 80
 """Characters in an experiment or tag, so that a run id fits into the 255 bytes of a file name."""
@@ -22,21 +27,18 @@ LONGEST: Final = 80
 RUN_ID: Final = re.compile(r"(\d{8}T\d{6}Z)_.+_[0-9a-f]{6}")
 """Pattern of :func:`new_run_id`."""
 
-_LATEST: Final = re.compile(rf"{LAST}(?:~.*)?")
+_LATEST: Final = re.compile(rf"{LAST}(?:~([0-9]+))?")
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
-def new_run_id(
-    tag: str | None, now: datetime, random: Callable[[int], str] = secrets.token_hex
-) -> str:
+def new_run_id(tag: str | None, now: datetime) -> str:
     """New run id ``YYYYmmddTHHMMSSZ_<tag|run>_<6 hex>``: sortable by time, safe as a folder name.
 
-    `now` is the start time with its time zone; `random` returns hexadecimal digits for a number of
-    bytes. Raises UsageProblem for an invalid `tag`.
+    `now` is the start time with its time zone. Raises UsageProblem for an invalid `tag`.
     """
     stamp = now.astimezone(UTC).strftime(_STAMP)
-    return f"{stamp}_{path_component('--tag', tag or 'run')}_{random(3)}"
+    return f"{stamp}_{path_component('--tag', tag or 'run')}_{secrets.token_hex(3)}"
 
 
 def start_time(run_id: str) -> datetime | None:
@@ -92,6 +94,7 @@ class RunDirectory:
     table = _Entry("summary.csv")
     benchmark = _Entry("benchmark.json")  # in pytest-benchmark's format
     verdicts = _Entry("verdicts.json")
+    tags = _Entry("tags.json")  # the registry has a copy in the run's document
     log = _Entry("run.log")
     ranks, traces, checkpoints = _Entry("ranks"), _Entry("traces"), _Entry("checkpoints")
 
@@ -104,7 +107,10 @@ class RunDirectory:
         try:
             run.path.mkdir(parents=True)
         except OSError as error:
-            raise _not_writable(results, run.path, error) from error
+            raise UsageProblem(
+                f"--results-dir: cannot write to {results}: {error.filename}: {error.strerror}; "
+                "choose another folder"
+            ) from error
         return run
 
     @classmethod
@@ -138,29 +144,11 @@ class RunDirectory:
         """All files a session may write directly into the folder."""
         return (
             *(self.config_resolved, self.system, self.journal, self.summary, self.table),
-            *(self.benchmark, self.verdicts, self.log),
+            *(self.benchmark, self.verdicts, self.tags, self.log),
         )
-
-    @property
-    def folders(self) -> tuple[Path, ...]:
-        """All folders a session may create in it."""
-        return (self.ranks, self.traces, self.checkpoints)
 
     def __str__(self) -> str:
         return str(self.path)
-
-
-def _not_writable(results: Path, run: Path, error: OSError) -> UsageProblem:
-    nearest_existing = next(p for p in (run, *run.parents) if os.path.lexists(p))
-    if nearest_existing == run:
-        reason = f"{run} already exists"
-    elif not nearest_existing.is_dir():
-        reason = f"{nearest_existing} is not a folder"
-    else:
-        reason = error.strerror or str(error)
-    return UsageProblem(
-        f"--results-dir: cannot write to {results}: {reason}; choose another folder"
-    )
 
 
 _REMOVED: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.removed")
@@ -215,11 +203,9 @@ def find_run(results_dir: Path, text: str, *, cwd: Path) -> RunDirectory:
 
 @contextmanager
 def opening(text: str) -> Iterator[None]:
-    """Convert errors of the operating system to ours, which name the path `text`."""
+    """Convert errors of the operating system to ResultsError, which names the path `text`."""
     try:
         yield
-    except ValueError as error:  # a path with a null character
-        raise UsageProblem(f"{text!r} is not a path: {error}") from None
     except OSError as error:  # e.g. a name too long, a folder without permission
         raise ResultsError(f"cannot read {text}: {error.strerror}") from error
 
@@ -235,8 +221,11 @@ def _run_at(results_dir: Path, text: str, cwd: Path) -> RunDirectory | None:
 
 def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
     runs = runs_in(results_dir)
-    if names_latest(text):
-        return _latest(runs, text, results_dir)
+    if match := _LATEST.fullmatch(text):
+        back = int(match[1] or 0)
+        if back >= len(runs):
+            raise UsageProblem(f"{text}: {results_dir} has {counted(len(runs), 'run')}")
+        return runs[-1 - back]
     matches = [run for run in runs if run.run_id == text]
     matches = matches or [run for run in runs if run.run_id.startswith(text)]
     if len(matches) == 1:
@@ -251,22 +240,53 @@ def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
 
 
 def names_latest(text: str) -> bool:
-    """Whether `text` starts like ``last`` or ``last~N``; it may still be malformed."""
+    """Whether `text` is ``last`` or ``last~N``."""
     return _LATEST.fullmatch(text) is not None
-
-
-def _latest(runs: Sequence[RunDirectory], text: str, results_dir: Path) -> RunDirectory:
-    """The latest of the `runs`, or the one that is as many before it as `text` says."""
-    back = text.removeprefix(LAST).removeprefix("~") if text != LAST else "0"
-    if not (back.isascii() and back.isdigit()):
-        raise UsageProblem(
-            f"{text}: not a run; allowed: {LAST}, {LAST}~1 for the run before it, {LAST}~2, …"
-        )
-    if int(back) >= len(runs):
-        raise UsageProblem(f"{text}: {results_dir} has {counted(len(runs), 'run')}")
-    return runs[-1 - int(back)]
 
 
 def _names_text(runs: Sequence[RunDirectory]) -> str:
     """Names of the latest `runs`, newest first."""
     return listed([f"{run.experiment}/{run.run_id}" for run in reversed(runs)])
+
+
+FORMAT: Final = stored.Format(kind="tags file", newest=3, limit=json_files.LIMIT_OF_LABELS_BYTES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagFile:
+    """Tags of a run."""
+
+    __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
+
+    schema_version: Literal[3] = 3
+    tags: tuple[str, ...]
+
+
+def tags_of(directory: RunDirectory) -> tuple[str, ...]:
+    """Sorted tags of the run in `directory`.
+
+    Raises:
+        ResultsError: the file cannot be read, is broken, or of another version.
+    """
+    path = directory.tags
+    if not path.exists():
+        return ()
+    file = stored.restore(TagFile, FORMAT.load(path), str(path), strict=True)
+    return tuple(sorted({*file.tags}))
+
+
+def change_tags(
+    directory: RunDirectory, *, add: Collection[str] = (), remove: Collection[str] = ()
+) -> tuple[str, ...]:
+    """Add or remove tags of the run in `directory`; return the resulting tags.
+
+    Raises:
+        UsageProblem: a tag is invalid.
+        ResultsError: as :func:`tags_of`, or the file could not be written.
+    """
+    for tag in add:
+        path_component("tag", tag)
+    with locked(directory.path):
+        tags = tuple(sorted({*tags_of(directory), *add} - {*remove}))
+        json_files.write_json(directory.tags, stored.dump(TagFile(tags=tags)))
+    return tags

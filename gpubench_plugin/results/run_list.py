@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.core.errors import RegistryError
 from gpubench_plugin.results.reader import RunOverview, StoredRun
-from gpubench_plugin.results.run_directory import RunDirectory, runs_in, tag_of
+from gpubench_plugin.results.run_directory import runs_in, tag_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from gpubench_plugin.results.registry.registry import Registry
@@ -46,22 +46,15 @@ def latest_runs(
     remote: list[RunOverview] = []
     if registry is not None:
         try:
-            remote = _remote_runs(registry, directories)
+            local_ids = {directory.run_id for directory in directories}
+            remote = [run for run in registry.runs() if run.run_id not in local_ids]
         except RegistryError as error:
             notes.append(f"runs of other machines are unavailable: {error}")
-    merged_runs = merge(
-        _local_runs(directories, filter), remote, key=lambda run: run.run_id, reverse=True
+    local = (
+        StoredRun(directory).overview()
+        for directory in reversed(directories)
+        if filter.experiment in {None, directory.experiment}
     )
+    remote.sort(key=attrgetter("run_id"), reverse=True)
+    merged_runs = merge(local, remote, key=attrgetter("run_id"), reverse=True)
     return list(islice((run for run in merged_runs if filter.matches(run)), limit)), notes
-
-
-def _local_runs(directories: Sequence[RunDirectory], filter: RunFilter) -> Iterator[RunOverview]:
-    for directory in reversed(directories):
-        if filter.experiment in {None, directory.experiment}:
-            yield StoredRun(directory).overview()
-
-
-def _remote_runs(registry: Registry, directories: Sequence[RunDirectory]) -> list[RunOverview]:
-    local_ids = {directory.run_id for directory in directories}
-    runs = (run for run in registry.runs() if run.run_id not in local_ids)
-    return sorted(runs, key=lambda run: run.run_id, reverse=True)

@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from gpubench_plugin.core.errors import BrokenFile, suggest
+from gpubench_plugin.core.errors import BrokenFile
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.results import pytest_benchmark_files
@@ -45,9 +45,7 @@ def _run_in_file(path: Path, text: str) -> Run:
         return pytest_benchmark_files.parse_run(document, text, path)
     if isinstance(document, Mapping) and {"schema_version", "run_id"} <= document.keys():
         return run_of_summary(path, document, text)
-    keys = document.keys() if isinstance(document, Mapping) else ()
-    hint = "" if "benchmarks" in keys else suggest("benchmarks", map(str, keys))
     raise BrokenFile(
         f"{path} is neither a run summary nor a pytest-benchmark file: it has no machine_info and "
-        f"benchmarks{hint}"
+        "benchmarks"
     )

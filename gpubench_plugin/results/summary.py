@@ -47,13 +47,7 @@ class SummaryMetric:
 class SummaryBenchmark(BenchmarkRecord):
     """One benchmark; only outcome ``measured`` has metrics."""
 
-    __pydantic_config__: ClassVar[Json] = {
-        **_EXACTLY,
-        "json_schema_extra": {
-            "if": {"properties": {"outcome": {"not": {"const": "measured"}}}},
-            "then": {"properties": {"metrics": {"maxProperties": 0}}},
-        },
-    }
+    __pydantic_config__: ClassVar[Json] = _EXACTLY
 
     metrics: Mapping[str, SummaryMetric] = field(metadata=doc("Metrics by name"))
     per_launch: tuple[Mapping[str, float], ...] = field(
@@ -62,10 +56,6 @@ class SummaryBenchmark(BenchmarkRecord):
     slowest_rank: int | None = field(
         default=None, metadata=doc("The rank with the longest median round", ge=0)
     )
-
-    def __post_init__(self) -> None:
-        if self.metrics and self.outcome != "measured":
-            raise ValueError(f"metrics with the outcome {self.outcome!r}")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -89,7 +89,7 @@ def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
         unselected = run.measured(run.measurements.keys() - cases.keys(), launches=1)
         results = context_of(config).carried
         for node_id in [i for i in run.measurements if i in carried_over | unselected]:
-            result = pytest_benchmark.store_earlier_result(config, run.measurements[node_id])
+            result = pytest_benchmark.store_foreign_result(config, run.measurements[node_id])
             if result is not None:
                 results[node_id] = result
         recorder = Recorder.resume(run, command=_command(config), carried_over=len(carried_over))

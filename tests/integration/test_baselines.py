@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.baselines.resolve import Resolver
+from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.registry.registry import Registry
@@ -335,7 +336,7 @@ def test_history_of_what_is_not_there_names_the_nearest(shell: Shell) -> None:
         assert message in shell.err
 
 
-def test_a_missing_baseline_is_pinned_once(shell: Shell) -> None:
+def test_a_missing_baseline_is_pinned_once(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
     """A second time nothing happens, whatever run is given, and it is said."""
     write_run(shell.results, 0, BOTH)
     write_run(shell.results, 1, regressed=[MLP])
@@ -344,6 +345,9 @@ def test_a_missing_baseline_is_pinned_once(shell: Shell) -> None:
     for run in (run_id(1), "2099"):
         assert shell("baseline", "set", "--if-missing", "main", run) == 0
         assert shell.out == "baseline main already exists and is left unchanged\n"
+    monkeypatch.setattr(Baselines, "get", lambda *_: None)  # somebody sets it at the same time
+    assert shell("baseline", "set", "--if-missing", "main", run_id(0)) == 0
+    assert shell.out == "baseline main already exists and is left unchanged\n"
     assert shell("baseline", "set", "--if-missing", "other", run_id(1)) == 2
 
 

@@ -18,8 +18,7 @@ from gpubench_plugin.core.records import Comparison
 from gpubench_plugin.results.reader import ResumableRun, StoredRun
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.run_directory import RunDirectory, runs_in
-from gpubench_plugin.results.tags import tags_of
+from gpubench_plugin.results.run_directory import RunDirectory, runs_in, tags_of
 from tests.support.kill_points import Scenario
 from tests.support.runs_builder import MLP, RESNET, environment, measurement, run_id, write_run
 

@@ -51,10 +51,10 @@ def _mount(folder: Path, options: str) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A disk of its own with 64 KiB."""
+    """A disk of its own with 2 MiB."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    _mount(folder, "size=64k")
+    _mount(folder, "size=2m")
     yield folder
     subprocess.run(["umount", "--lazy", folder], check=True)
 

@@ -62,11 +62,9 @@ class Locations:
 
     @contextmanager
     def baselines(self) -> Iterator[tuple[Baselines, Resolver]]:
-        """Open the baselines and the resolver of names; their notes are printed at the end."""
+        """Open the baselines and the resolver of names."""
         with self.resolver() as resolver:
-            baselines = resolver.baselines()
-            yield baselines, resolver
-            warn(baselines.notes)
+            yield resolver.baselines(), resolver
 
 
 def add_locations(parser: argparse.ArgumentParser) -> None:

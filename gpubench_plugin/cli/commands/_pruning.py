@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.cli.commands._places import Locations, echo, echo_json, warn
@@ -15,12 +16,11 @@ from gpubench_plugin.core.format import byte_size, counted
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.results import prune as pruning
 from gpubench_plugin.results.reader import is_being_written
-from gpubench_plugin.results.run_directory import runs_in
-from gpubench_plugin.results.tags import tags_of
+from gpubench_plugin.results.run_directory import runs_in, tags_of
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from gpubench_plugin.baselines.resolve import Resolver
     from gpubench_plugin.baselines.store import Baselines
@@ -45,9 +45,10 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
     """
     _validate(options)
     now = datetime.now(UTC)
-    candidates = pruning.select_old(
-        runs_in(paths.results_dir), keep_last=options.keep_last, days=options.older_than, now=now
+    select = partial(
+        pruning.select_old, keep_last=options.keep_last, days=options.older_than, now=now
     )
+    local_runs = runs_in(paths.results_dir)
     with paths.baselines() as (baselines, resolver):
         protected = _protected_runs(baselines, resolver) if options.runs else {}
         registry = resolver.registry if options.runs else None
@@ -58,11 +59,11 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
             protected=protected,
             tags={run.run_id: run.tags for run in registered},
         )
-        for directory in candidates:
+        for directory in reversed(select(local_runs[::-1], pruning.last_written)):
             report.prune_run(directory)
         if options.registered:
-            local_ids = {directory.run_id for directory in runs_in(paths.results_dir)}
-            for run in _old_runs(registered, options, now):
+            local_ids = {directory.run_id for directory in local_runs}
+            for run in select(registered, _started_at):
                 if run.run_id not in local_ids:
                     report.prune_registered(run)
         days = max(_UNBEGUN_DAYS, options.older_than or 0)
@@ -89,18 +90,9 @@ def _protected_runs(baselines: Baselines, resolver: Resolver) -> dict[str, str]:
     return {**samples, **{run: ", ".join(names) for run, names in baselines.pinned().items()}}
 
 
-def _old_runs(
-    runs: Iterable[RunOverview], options: argparse.Namespace, now: datetime
-) -> Iterator[RunOverview]:
-    """Those of `runs`, newest first, that the options select by number and age."""
-    numbers: Counter[str] = Counter()
-    for run in runs:
-        numbers[run.experiment] += 1
-        if numbers[run.experiment] <= (options.keep_last or 0) or not run.started:
-            continue
-        age = now - datetime.fromisoformat(run.started)
-        if age >= timedelta(days=options.older_than or 0):
-            yield run
+def _started_at(run: RunOverview) -> float:
+    """Start in epoch seconds; infinite if unknown, so that the run stays."""
+    return datetime.fromisoformat(run.started).timestamp() if run.started else math.inf
 
 
 def _validate(options: argparse.Namespace) -> None:
@@ -218,9 +210,9 @@ class _Pruning:
 
     def _targets(self, directory: RunDirectory) -> list[PruneTarget]:
         if self.options.runs:
-            return [pruning.whole_run_removal(directory)]
+            return pruning.targets([directory.path])
         folders = (*pruning.HEAVY, *(pruning.PER_RANK if self.options.samples else ()))
-        return pruning.part_removals(directory, folders)
+        return pruning.targets(directory.path / name for name in folders)
 
     def _forget(self, run_id: str) -> None:
         if self.registry is not None:

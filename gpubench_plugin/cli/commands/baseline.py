@@ -96,13 +96,28 @@ Output: TypeAlias = "tuple[Mapping[str, Any], Iterable[str]]"
 
 
 def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> Output:
-    from gpubench_plugin.baselines.model import as_json, baseline_name
+    from gpubench_plugin.baselines.model import as_json
+    from gpubench_plugin.baselines.store import BaselineExists
+
+    try:
+        baseline, notes = _newly_set(options, baselines, resolver)
+    except BaselineExists as found:
+        note = str(found)
+        return {"changed": False, "baseline": as_json(found.baseline), "notes": [note]}, [note]
+    document = {"changed": True, "baseline": as_json(baseline), "notes": notes}
+    return document, [*_description(baseline), *notes]
+
+
+def _newly_set(
+    options: argparse.Namespace, baselines: Baselines, resolver: Resolver
+) -> tuple[Baseline, list[str]]:
+    from gpubench_plugin.baselines.model import baseline_name
+    from gpubench_plugin.baselines.store import BaselineExists
 
     baseline_name(options.name)
     existing = baselines.get(options.name) if options.if_missing else None
     if existing is not None:  # before the runs are looked at
-        note = f"baseline {options.name} already exists and is left unchanged"
-        return {"changed": False, "baseline": as_json(existing), "notes": [note]}, [note]
+        raise BaselineExists(existing)
     candidates = [resolver.candidate(text) for text in options.runs]
     baseline = baselines.set(
         options.name,
@@ -120,8 +135,7 @@ def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) 
     ]
     if not options.if_missing:
         notes += _replacement_summary(baseline)
-    document = {"changed": True, "baseline": as_json(baseline), "notes": notes}
-    return document, [*_description(baseline), *notes]
+    return baseline, notes
 
 
 def _overridden_objections(candidates: list[Reference], *, force: bool, reason: str) -> list[str]:

@@ -58,7 +58,9 @@ class Db(Command):
 
 
 def _clean(registry: Registry, *, as_json: bool) -> int:
-    removed = registry.drop_older()
+    from gpubench_plugin.results.registry import tables
+
+    removed = tables.drop_older(registry.database)
     if as_json:
         echo_json({"action": "clean", "removed": removed, "errors": []})
     else:

@@ -41,9 +41,8 @@ from gpubench_plugin.results.live import LiveRun
 from gpubench_plugin.results.prune import HASHED_BYTES, artifacts
 from gpubench_plugin.results.reader import StoredRun, intact
 from gpubench_plugin.results.registry.connection import connect
-from gpubench_plugin.results.run_directory import RunDirectory, find_run
+from gpubench_plugin.results.run_directory import RunDirectory, change_tags, find_run
 from gpubench_plugin.results.run_list import RunFilter, latest_runs
-from gpubench_plugin.results.tags import change_tags
 
 if TYPE_CHECKING:
     import argparse

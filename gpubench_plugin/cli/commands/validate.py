@@ -169,7 +169,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         {"benchmarks", "environment_differences"},
         _record("results.verdicts.VerdictDocument"),
     ),
-    "tags": Kind("tags.json", {"schema_version", "tags"}, _record("results.tags.TagFile")),
+    "tags": Kind("tags.json", {"schema_version", "tags"}, _record("results.run_directory.TagFile")),
     "comparison": Kind("state.json", {"asked", "launches"}, _record("cli.ab.state.State")),
     "baseline": Kind(
         "baselines/*.json", {"name", "changes"}, _record("baselines.model.BaselineFile")

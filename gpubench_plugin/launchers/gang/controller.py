@@ -120,7 +120,7 @@ class GangController(InProcessLauncher):
         if measurement is None:
             return reports
         report_payload.read(_call(reports))["measurement"] = measurement
-        metadata = pytest_benchmark.store_foreign_result(self._config, item, measurement)
+        metadata = pytest_benchmark.store_foreign_result(self._config, measurement)
         if metadata is not None:
             self._context.carried[item.nodeid] = metadata
         return reports

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from gpubench_plugin.results.registry.ingest import Report
     from gpubench_plugin.results.registry.registry import Registry
     from gpubench_plugin.results.run_directory import RunDirectory
 
@@ -33,18 +32,13 @@ class Connection:
     notes: tuple[str, ...] = ()
 
 
-def is_expected(url: str, results_dir: Path) -> bool:
-    """Whether a registry is expected: requested, or the default file exists."""
-    return url != NONE and (bool(url) or (results_dir / FILE).exists())
-
-
 @contextmanager
 def connect(url: str, results_dir: Path) -> Iterator[Connection]:
     """Open the registry at `url` for a ``with`` block, and store what it lacks; never raises.
 
     A missing default file is not created: then there is no registry.
     """
-    if not is_expected(url, results_dir):
+    if url == NONE or not (url or (results_dir / FILE).exists()):
         yield Connection()
         return
     from gpubench_plugin.results.registry.registry import Registry
@@ -56,16 +50,12 @@ def connect(url: str, results_dir: Path) -> Iterator[Connection]:
         return
     with registry:
         try:
-            notes = _left(registry.ingest_all(limit_s=_CATCH_UP_S))
+            left = registry.ingest_all(limit_s=_CATCH_UP_S).left
+            note = f"the registry still lacks {left} runs; 'gpubench db ingest' stores them"
+            notes = (note,) if left else ()
         except RegistryError as error:  # such as a file that is read-only
             notes = (f"the latest runs may be missing: {error}",)
         yield Connection(registry=registry, notes=notes)
-
-
-def _left(report: Report) -> tuple[str, ...]:
-    if not report.left:
-        return ()
-    return (f"the registry still lacks {report.left} runs; 'gpubench db ingest' stores them",)
 
 
 def store_run(

@@ -108,7 +108,7 @@ class Database:
     @classmethod
     def in_memory(cls) -> Database:
         """An empty SQLite database in this process."""
-        location = Location(kind="sqlite", url="sqlite://", file=Path("in memory"))
+        location = Location(url="sqlite://", file=Path("in memory"))
         return cls(location, _with_own_transactions(_engine("sqlite://", poolclass=StaticPool)))
 
     @contextmanager

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 RUN: Final = "run"
 """Kind of the document of a run: its summary, verdicts and tags, by its id."""
 
-BASELINE: Final = "baseline"
-
 
 def digest(text: str) -> str:
     """Digest of a text."""

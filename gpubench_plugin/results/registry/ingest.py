@@ -28,8 +28,7 @@ from gpubench_plugin.results.registry import documents
 from gpubench_plugin.results.registry.database import lock
 from gpubench_plugin.results.registry.documents import RUN, digest
 from gpubench_plugin.results.registry.tables import FACTS, RESULTS, RUNS
-from gpubench_plugin.results.run_directory import path_component, runs_in
-from gpubench_plugin.results.tags import FILE, tags_of
+from gpubench_plugin.results.run_directory import path_component, runs_in, tags_of
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -121,17 +120,12 @@ def ingest(database: Database, directory: RunDirectory) -> bool:
         if old == text:
             documents.touch(connection, RUN, directory.run_id, changed_us)
             return False
-        _refuse_another_run(directory.run_id, old, text)
-        store(connection, directory.run_id, old, text, changed_us)
+        new = contents(directory.run_id, text)
+        if old is not None:
+            _refuse_another_run(new.run, json.loads(old)["summary"]["started"])
+        documents.swap(connection, RUN, directory.run_id, old, text, changed_us=changed_us)
+        _index(connection, directory.run_id, text, new)
         return True
-
-
-def store(
-    connection: Connection, run_id: str, old: str | None, text: str, changed_us: int | None
-) -> None:
-    """Replace the document `old` of the run, which is locked; raises as :func:`contents`."""
-    documents.swap(connection, RUN, run_id, old, text, changed_us=changed_us)
-    _index(connection, run_id, text, contents(run_id, text))
 
 
 def tag(
@@ -146,7 +140,9 @@ def tag(
         raise ResultsError(f"{run_id} was removed from the registry just now")
     document = json.loads(old)
     tags = tuple(sorted({*document["tags"], *add} - {*remove}))
-    store(connection, run_id, old, json.dumps({**document, "tags": tags}), None)
+    text = json.dumps({**document, "tags": tags})
+    documents.swap(connection, RUN, run_id, old, text)
+    _index(connection, run_id, text, contents(run_id, text))
     return tags
 
 
@@ -165,7 +161,7 @@ def _document_of(directory: RunDirectory, old: str | None) -> str:
         judged = verdicts.FORMAT.load(directory.verdicts) if has_verdicts else None
     except UsageProblem as error:
         raise ResultsError(str(error)) from error
-    has_tags = old is None or (directory.path / FILE).exists()
+    has_tags = old is None or directory.tags.exists()
     tags = tags_of(directory) if has_tags else json.loads(old or "{}")["tags"]
     document = {
         "experiment": directory.experiment,
@@ -175,9 +171,7 @@ def _document_of(directory: RunDirectory, old: str | None) -> str:
     }
     with intact(directory):
         directory.run_id.encode()  # a folder's name need not be Unicode, a row's must
-        text = json.dumps(document, allow_nan=False)
-        contents(directory.run_id, text)
-        return text
+        return json.dumps(document, allow_nan=False)
 
 
 def _changed_us(directory: RunDirectory) -> int:
@@ -189,14 +183,11 @@ def _changed_us(directory: RunDirectory) -> int:
     return max(times_ns) // 1000
 
 
-def _refuse_another_run(run_id: str, old: str | None, new: str) -> None:
-    if old is None:
-        return
-    old_start, new_start = (json.loads(text)["summary"]["started"] for text in (old, new))
-    if old_start != new_start:
+def _refuse_another_run(new: Run, stored_start: str) -> None:
+    if new.started != stored_start:
         raise ResultsError(
-            f"a different run with id {run_id} is stored, started {old_start}; this one started "
-            f"{new_start}"
+            f"a different run with id {new.run_id} is stored, started {stored_start}; this one "
+            f"started {new.started}"
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from gpubench_plugin.core.errors import RegistryError, UsageProblem, suggest
@@ -34,7 +34,6 @@ class Location:
     `secrets` are the passwords in it, as written and decoded.
     """
 
-    kind: Literal["sqlite", "postgresql"]
     url: str = field(repr=False)
     file: Path | None = None
     secrets: tuple[str, ...] = field(default=(), repr=False)
@@ -89,13 +88,13 @@ def _sqlite_file(url: str, path_text: str, cwd: Path) -> Location:
     path = path_text.removeprefix("/")
     if not path_text.startswith("/") or not path or path == ":memory:":
         raise _unusable(url, "no file name")
-    if "\0" in path or "?" in path:
+    if "?" in path:
         raise _unusable(url, "only a file name is allowed, without parameters")
     return _sqlite(cwd / path)
 
 
 def _sqlite(file: Path) -> Location:
-    return Location(kind="sqlite", url=f"sqlite:///{file}", file=file)
+    return Location(url=f"sqlite:///{file}", file=file)
 
 
 def _postgresql(url: str, remainder: str) -> Location:
@@ -103,14 +102,13 @@ def _postgresql(url: str, remainder: str) -> Location:
         raise _unusable(url, "an @ in a user name, password or parameter must be written as %40")
     try:
         parts = urlsplit(f"postgresql://{remainder}")
-        port, password = parts.port, parts.password or ""
+        _, password = parts.port, parts.password or ""
     except ValueError:  # its message may contain part of the password
         raise _unusable(url, "invalid host or port") from None
-    if port == 0 or not parts.path.strip("/"):
-        raise _unusable(url, "no database name" if port != 0 else "port 0 is invalid")
+    if not parts.path.strip("/"):
+        raise _unusable(url, "no database name")
     secrets = {password, unquote(password)} - {""}
     return Location(
-        kind="postgresql",
         url=f"postgresql+psycopg://{remainder}",
         secrets=tuple(sorted(secrets, key=len, reverse=True)),
     )

@@ -9,26 +9,38 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
+from pydantic_core import from_json
 from sqlalchemy import Connection, Integer, Row, Select, bindparam, delete, func, select
 
-from gpubench_plugin.core.records import Run
+from gpubench_plugin.core.records import Metric, Result, Run
+from gpubench_plugin.environment import stored
 from gpubench_plugin.results import run_directory
+from gpubench_plugin.results.reader import RunOverview
 from gpubench_plugin.results.registry import documents, ingest, tables
-from gpubench_plugin.results.registry.database import Database, lock, readable_errors
+from gpubench_plugin.results.registry.database import Database, lock
 from gpubench_plugin.results.registry.documents import RUN
 from gpubench_plugin.results.registry.locations import TIMEOUT_S, location
-from gpubench_plugin.results.registry.rows import RUN_COLUMNS, overview, to_runs
-from gpubench_plugin.results.registry.tables import RESULTS, RUNS
+from gpubench_plugin.results.registry.tables import FACTS, RESULTS, RUNS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from gpubench_plugin.results.reader import RunOverview
     from gpubench_plugin.results.registry.ingest import Report
     from gpubench_plugin.results.run_directory import RunDirectory
+
+
+_KEYS_PER_QUERY: Final = 500
+"""Keys per query: SQLite allows 32,766 parameters, but shorter queries parse faster."""
+
+
+_RUN_COLUMNS: Final = (
+    *(RUNS.c.run_id, RUNS.c.started, RUNS.c.status, RUNS.c.commit, RUNS.c.dirty),
+    *(RUNS.c.machine, RUNS.c.environment, RUNS.c.branch.label("run_branch")),
+)
+"""What :func:`_to_runs` needs beside the columns of ``results``."""
 
 
 class Registry:
@@ -72,15 +84,13 @@ class Registry:
             RegistryError: the database cannot be used now; so for all methods.
             ResultsError: the run cannot be read, or a different run with its id is stored.
         """
-        with readable_errors(self.database.location):
-            return ingest.ingest(self.database, directory)
+        return ingest.ingest(self.database, directory)
 
     def ingest_all(self, *, check_all: bool = False, limit_s: float = math.inf) -> Report:
         """Store and index what is missing; see :func:`.ingest.ingest_all`."""
-        with readable_errors(self.database.location):
-            return ingest.ingest_all(
-                self.database, self.results_dir, check_all=check_all, limit_s=limit_s
-            )
+        return ingest.ingest_all(
+            self.database, self.results_dir, check_all=check_all, limit_s=limit_s
+        )
 
     def rebuild(self) -> Report:
         """Derive the index anew from documents and run directories."""
@@ -102,7 +112,7 @@ class Registry:
         if branch is not None:
             query = query.where(RUNS.c.branch == ingest.branch_column(branch))
         with self.database.reading() as connection:
-            return [overview(row) for row in connection.execute(query)]
+            return [_overview(row) for row in connection.execute(query)]
 
     def earlier(
         self,
@@ -137,7 +147,7 @@ class Registry:
                     "limit": limit,
                 }
                 rows += connection.execute(query, values).all()
-            return to_runs(connection, rows)
+            return _to_runs(connection, rows)
 
     def points(
         self, benchmark: str, metric: str, *, branch: str | None = None, limit: int = 1000
@@ -155,7 +165,7 @@ class Registry:
             "limit": limit,
         }
         with self.database.reading() as connection:
-            return to_runs(connection, connection.execute(query, parameters).all())
+            return _to_runs(connection, connection.execute(query, parameters).all())
 
     def run(self, run_id: str) -> Run | None:
         """Run with that exact id and all its benchmarks, or None; its path if it is local.
@@ -205,10 +215,6 @@ class Registry:
         with self.database.writing() as connection:
             return documents.swap(connection, kind, name, old, new)
 
-    def drop_older(self) -> list[str]:
-        """Remove the index of each older schema; return the names of its tables."""
-        return tables.drop_older(self.database)
-
     def close(self) -> None:
         """Close the database; idempotent."""
         self.database.close()
@@ -228,7 +234,7 @@ def results_query(
 
     The latest, or the first from a time on; with a `branch` or `fingerprint` only those of one.
     """
-    query = select(RESULTS, *RUN_COLUMNS).join(RUNS, RUNS.c.key == RESULTS.c.run)
+    query = select(RESULTS, *_RUN_COLUMNS).join(RUNS, RUNS.c.key == RESULTS.c.run)
     query = query.where(
         RESULTS.c.benchmark == bindparam("benchmark"),
         RESULTS.c.metrics[metric].as_float().is_not(None) if metric else RESULTS.c.sample,
@@ -252,3 +258,67 @@ def _started_us(connection: Connection, run_id: str) -> int:
         return int(stored_us)
     start_time = run_directory.start_time(run_id)
     return 0 if start_time is None else round(start_time.timestamp() * 1_000_000)
+
+
+def _to_runs(connection: Connection, rows: Sequence[Row[Any]]) -> list[Run]:
+    """Runs of ``results`` rows with :data:`_RUN_COLUMNS`, restricted to them, oldest first."""
+    facts = _facts(
+        connection, {d for row in rows for d in (row.record, row.machine, row.environment)}
+    )
+    records: dict[str, Result] = {}
+    first_rows: dict[int, Row[Any]] = {}
+    results_by_run: dict[int, dict[str, Result]] = {}
+    for row in sorted(rows, key=lambda row: (row.started_us, row.run, row.ordinal)):
+        record = facts[row.record]
+        if row.record not in records:
+            records[row.record] = stored.restore(Result, record["result"], "the registry")
+        result = replace(
+            records[row.record],
+            metrics={
+                name: Metric(name=name, value=float(row.metrics[name]), unit=unit, better=better)
+                for name, (unit, better) in record["units"].items()
+            },
+            launches=tuple(row.launches or ([row.metrics] if row.metrics else [])),
+        )
+        first_rows.setdefault(row.run, row)
+        results_by_run.setdefault(row.run, {})[result.id] = result
+    return [_run(row, results_by_run[key], facts) for key, row in first_rows.items()]
+
+
+def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any]) -> Run:
+    return Run(
+        label=row.run_id,
+        run_id=row.run_id,
+        started=row.started,
+        status=row.status,
+        commit=row.commit,
+        branch=row.run_branch,
+        dirty=row.dirty,
+        machine=facts[row.machine],
+        environment=facts[row.environment],
+        results=results,
+    )
+
+
+def _overview(row: Row[Any]) -> RunOverview:
+    """Overview of a ``runs`` row, without a path."""
+    unmeasured = row.benchmarks - row.measured
+    same = ("run_id", "experiment", "error", "started", "commit", "branch", "dirty", "regressed")
+    return RunOverview(
+        **{name: getattr(row, name) for name in same},
+        path=None,
+        state="broken" if row.error else row.status,
+        outcomes={"measured": row.measured, **({"not measured": unmeasured} if unmeasured else {})},
+        tags=tuple(row.tags),
+    )
+
+
+def _facts(connection: Connection, digests: Collection[str]) -> dict[str, Any]:
+    """Facts with these digests, possibly with others from the cache."""
+    # They never change, so each connection caches them.
+    cache: dict[str, Any] = connection.info.setdefault("gpubench_facts", {})
+    missing = sorted({*digests} - cache.keys())
+    for start in range(0, len(missing), _KEYS_PER_QUERY):
+        query = select(FACTS).where(FACTS.c.digest.in_(missing[start : start + _KEYS_PER_QUERY]))
+        cache.update({row.digest: from_json(row.facts) for row in connection.execute(query)})
+    return cache

@@ -7,12 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.baselines.trend import (
-    BenchmarkHistory,
-    HistorySource,
-    Point,
-    trend_segments,
-)
+from gpubench_plugin.baselines.trend import BenchmarkHistory, HistorySource, Point, trend_segments
 from gpubench_plugin.cli.trend import history_csv, history_json, history_lines
 from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.core.records import LaunchSample, Metric, Work
@@ -73,33 +68,31 @@ def test_machines_stand_apart_the_latest_last() -> None:
     assert trend_segments([]) == []
 
 
-def _courses_of(written: Sequence[Path], results: Path, stored: bool) -> list[TrendSegment]:
+def _courses_of(written: Sequence[Path], results: Path) -> list[TrendSegment]:
     """The courses of the step time over the runs `written` to `results`, none left out."""
-    with Registry.open("", results) if stored else Registry.of_directories(results) as registry:
+    with Registry.of_directories(results) as registry:
         registry.ingest_all()
         past = HistorySource(registry)
         return trend_segments(past.points(MLP, "step_time_s", branch="main", limit=9))
 
 
-@pytest.mark.parametrize("stored", [True, False])
-def test_clocks_stand_apart(tmp_path: Path, stored: bool) -> None:
-    """Wall time and processor time are no one series, with a registry and without."""
+def test_clocks_stand_apart(tmp_path: Path) -> None:
+    """Wall time and processor time are no one series."""
     timers = ("perf_counter", "process_time", "perf_counter")
     written = [
         write_run(tmp_path, number, [measurement(timer=timer)])
         for number, timer in enumerate(timers)
     ]
-    assert [len(course.points) for course in _courses_of(written, tmp_path, stored)] == [1, 2]
+    assert [len(course.points) for course in _courses_of(written, tmp_path)] == [1, 2]
 
 
-@pytest.mark.parametrize("stored", [True, False])
-def test_amounts_of_work_stand_apart(tmp_path: Path, stored: bool) -> None:
+def test_amounts_of_work_stand_apart(tmp_path: Path) -> None:
     """Twice the samples in a call are another series; of unknown ones it is the one before."""
     amounts = [None, Work(samples=8.0), Work(samples=16.0), None, Work(samples=8.0)]
     written = [
         write_run(tmp_path, number, [measurement(work=work)]) for number, work in enumerate(amounts)
     ]
-    found = _courses_of(written, tmp_path, stored)
+    found = _courses_of(written, tmp_path)
     runs = [[int(point.run_id[-6:]) for point in course.points] for course in found]
     assert runs == [[2, 3], [0, 1, 4]]
     assert [course.work for course in found] == [{"samples": 16.0}, {"samples": 8.0}]
@@ -126,12 +119,11 @@ def test_what_a_training_to_a_target_took_parts_no_course(tmp_path: Path) -> Non
     assert [len(course.points) for course in trend_segments(points)] == [2]
 
 
-@pytest.mark.parametrize("stored", [True, False])
 @pytest.mark.parametrize(
     ("timer", "judged"), [("perf_counter", "step_time_min_s"), ("cuda_events", "step_time_s")]
 )
 def test_each_step_time_has_its_own_course_and_one_of_them_is_judged(
-    tmp_path: Path, stored: bool, timer: str, judged: str
+    tmp_path: Path, timer: str, judged: str
 ) -> None:
     """Each is the median over launches; a host judges by the least, a device by the median."""
     launches = [{"step_time_s": s + 3.0, "step_time_min_s": s} for s in (1.0, 2.0, 9.0)]
@@ -146,7 +138,7 @@ def test_each_step_time_has_its_own_course_and_one_of_them_is_judged(
     )
     made = measurement(timer=timer, metrics=whole, launches=3, per_launch=per_launch)
     directory = write_run(tmp_path, 0, [made])
-    with Registry.open("", tmp_path) if stored else Registry.of_directories(tmp_path) as registry:
+    with Registry.open("", tmp_path) as registry:
         registry.ingest_all()
         past = HistorySource(registry)
         values = {

@@ -98,32 +98,27 @@ def test_half_a_percent_per_run_is_called_a_regression(tmp_path: Path, seed: int
     assert past.runs[0].run_id == run_id(0)
 
 
-@pytest.mark.parametrize("since", shown(1, exhaustively=(2, 5, 9)))
-@pytest.mark.parametrize("judges", [True, False])
-def test_a_step_before_there_are_ten_runs_does_not_become_the_level(
-    tmp_path: Path, since: int, judges: bool
+@pytest.mark.parametrize(
+    "case",
+    shown(
+        (1, True, 1, 0.10),
+        (1, False, 1, 0.10),
+        (7, False, 10, 0.30),
+        exhaustively=[(n, judges, 1, 0.10) for n in (2, 5, 9) for judges in (True, False)],
+    ),
+)
+def test_a_step_does_not_become_the_level(
+    tmp_path: Path, case: tuple[int, bool, int, float]
 ) -> None:
-    """Runs that nobody could judge, or judged, tell the noise and nothing else."""
-    branch = Branch(tmp_path, seed=since, step=0.10, since=since, judges=judges)
+    """Runs that nobody judged, or that were judged too early, tell the noise and nothing else."""
+    since, judges, pins, step = case
+    branch = Branch(tmp_path, seed=since, step=step, since=since, pins=pins, judges=judges)
     branch.go(25)
 
     found, _ = branch.judged(24)
     (verdict,) = (v for v in found.verdicts if (v.id, v.metric) == (MLP, "step_time_min_s"))
     assert verdict.kind == "regressed", verdict.reason
-    assert verdict.effect == pytest.approx(0.10, abs=0.03)
-
-
-def test_runs_after_ten_pinned_ones_that_nobody_judged_do_not_move_the_level(
-    tmp_path: Path,
-) -> None:
-    """Though all of them are slower."""
-    branch = Branch(tmp_path, seed=7, step=0.30, pins=10, judges=False)
-    branch.go(21)
-
-    found, _ = branch.judged(20)
-    (verdict,) = (v for v in found.verdicts if (v.id, v.metric) == (MLP, "step_time_min_s"))
-    assert verdict.kind == "regressed", verdict.reason
-    assert verdict.effect == pytest.approx(0.30, abs=0.03)
+    assert verdict.effect == pytest.approx(step, abs=0.03)
 
 
 @pytest.mark.parametrize("seed", shown(0, exhaustively=range(3)))

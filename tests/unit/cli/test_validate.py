@@ -14,7 +14,7 @@ from gpubench_plugin.cli.main import main
 from gpubench_plugin.config import rounds_file
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.results.tags import change_tags
+from gpubench_plugin.results.run_directory import change_tags
 from tests.support.runs_builder import MLP, run_id, write_run, write_verdicts
 
 if TYPE_CHECKING:

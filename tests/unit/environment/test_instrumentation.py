@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.baselines.samples import objections
+from gpubench_plugin.baselines.resolve import objections
 from gpubench_plugin.core.records import Result, Run
 from gpubench_plugin.environment import system_facts
 from gpubench_plugin.environment.fingerprints import machine_facts, resume_facts

@@ -16,8 +16,8 @@ from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.config import rounds_file
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.environment import stored
-from gpubench_plugin.results import journal, tags, verdicts
-from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results import journal, verdicts
+from gpubench_plugin.results.run_directory import RunDirectory, tags_of
 from gpubench_plugin.results.sources import load_run
 from gpubench_plugin.training.checkpoint import Manifest
 
@@ -34,7 +34,7 @@ READERS: Final[Mapping[str, tuple[Path, Callable[[Path], object]]]] = {
     "journal": (RUN.journal, journal.read),
     "verdicts": (RUN.verdicts, verdicts.read),
     "pytest-benchmark": (RUN.benchmark, read_file),
-    "tags": (RUN.path / "tags.json", lambda path: tags.from_text(path.read_text(), str(path))),
+    "tags": (RUN.path / "tags.json", lambda path: tags_of(RunDirectory(path=path.parent))),
     "baseline": (
         DATA / "baselines" / "main.json",
         lambda path: from_text(path.read_text(), str(path)),
@@ -120,17 +120,19 @@ def test_a_record_is_restored_from_its_fields() -> None:
 @pytest.mark.parametrize(
     ("fields", "place"),
     [
-        ({"id": ""}, "id"),
-        ({"id": "a", "count": 0}, "count"),
-        ({"id": "a", "kind": "new"}, "kind"),
-        ({"id": "a", "parts": [{"value": 1}, {"value": "x"}]}, r"parts\.1\.value"),
-        ([], "the document"),
+        ({"id": ""}, "id: "),
+        ({"id": "a", "count": 0}, "count: "),
+        ({"id": "a", "kind": "new"}, "kind: "),
+        ({"id": "a", "parts": [{"value": 1}, {"value": "x"}]}, r"parts\.1\.value: "),
+        ({"id": "a", "cuont": 2}, r"cuont: unknown key \(did you mean 'count'\?\)"),
+        ({"di": "a"}, r"di: unknown key \(did you mean 'id'\?\)"),
+        ([], "the document: "),
     ],
 )
 @pytest.mark.parametrize("strict", [False, True])
 def test_fields_that_break_the_schema_are_refused(fields: Any, place: str, strict: bool) -> None:
     """The message says where."""
-    with pytest.raises(GpubenchError, match=rf"^it violates the schema at {place}: "):
+    with pytest.raises(GpubenchError, match=rf"^it violates the schema at {place}"):
         stored.restore(Whole, fields, "it", strict=strict)
 
 

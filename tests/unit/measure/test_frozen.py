@@ -172,8 +172,8 @@ GOOD: dict[str, Any] = {"schema_version": 1, "benchmarks": {"a": ENTRY}}
             "schema_version true; this",
         ),
         (
-            json.dumps({**GOOD, "benchmark": 1}),
-            "violates the schema at benchmark: unknown key",
+            json.dumps({"schema_version": 1, "benchmark": {}}),
+            "violates the schema at benchmark: unknown key (did you mean 'benchmarks'?)",
         ),
         (
             json.dumps({**GOOD, "benchmarks": [1]}),

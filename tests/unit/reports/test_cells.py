@@ -1,10 +1,25 @@
-"""Tests of text measured and cut in the columns of a terminal."""
+"""Text of a terminal: measured, cut, numbers, signs, small pictures, and plain tables."""
 
 from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.reports.text import cut, fill, printable, shorten, width
+from gpubench_plugin.core.format import count, quantity
+from gpubench_plugin.reports.table import column, lines, wrapped
+from gpubench_plugin.reports.text import (
+    ASCII,
+    UNICODE,
+    Glyphs,
+    cut,
+    evenly_chosen,
+    fill,
+    glyphs_for,
+    printable,
+    seconds,
+    shorten,
+    sparkline,
+    width,
+)
 
 
 @pytest.mark.parametrize(
@@ -44,13 +59,9 @@ def test_cut(text: str, expected: str) -> None:
     assert cut(text, 5, "…") == expected
 
 
-def test_short_names_stay() -> None:
-    """Names that fit are unchanged."""
-    assert shorten(["one", "two"], 3, "…") == ["one", "two"]
-
-
 def test_long_names_keep_beginning_and_end() -> None:
-    """A long name is cut in the middle, and its parameters at the end remain."""
+    """A long name is cut in the middle, its parameters remain; what fits is unchanged."""
+    assert shorten(["one", "two"], 3, "…") == ["one", "two"]
     assert shorten(["test_resnet50_train[amp-ws1]"], 16, "…") == ["test_…n[amp-ws1]"]
 
 
@@ -62,7 +73,6 @@ def test_long_names_keep_beginning_and_end() -> None:
         ["a" * 20 + "1" + "b" * 20, "a" * 20 + "2" + "b" * 20],
         ["1" + "a" * 40, "2" + "a" * 40],
         ["a" * 40 + "1", "a" * 40 + "2"],
-        ["a" * 60 + "1" + "b" * 60, "a" * 60 + "2" + "b" * 60],
     ],
 )
 def test_long_names_stay_apart(names: list[str]) -> None:
@@ -89,3 +99,130 @@ def test_text_is_no_command_for_githubs_runner() -> None:
     assert printable("a ::error::x") == r"a \x3a:error::x"
     assert printable("a ##[error]x") == r"a #\x23[error]x"
     assert printable("t.py::test_a") == "t.py::test_a"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "expected"),
+    [
+        ("utf-8", UNICODE),
+        ("UTF8", UNICODE),
+        ("ascii", ASCII),
+        ("latin-1", ASCII),
+        ("no such encoding", ASCII),
+        (None, ASCII),
+    ],
+)
+def test_terminal_gets_what_it_can_show(encoding: str | None, expected: Glyphs) -> None:
+    """A terminal gets non-ASCII glyphs only if its encoding has all of them."""
+    assert glyphs_for(encoding) == expected
+
+
+def test_the_least_is_low_and_the_greatest_high() -> None:
+    """With a mark before each new level; in ASCII for an ASCII terminal."""
+    assert sparkline([1.0, 2.0, 3.0], UNICODE) == "▁▅█"
+    assert sparkline([1.0, 2.0, 3.0], ASCII, marks=[1]) == "0|47"
+    assert sparkline([], UNICODE) == ""
+
+
+def test_noise_is_no_mountain() -> None:
+    """The scale covers at least one per cent; equal values are a flat line."""
+    assert sparkline([1.0, 1.0001, 1.0], ASCII) in {"343", "333", "444"}
+    assert len(set(sparkline([2.0] * 5, UNICODE))) == 1
+    assert len(set(sparkline([0.0] * 5, UNICODE))) == 1
+
+
+def test_more_values_than_columns_are_thinned_evenly() -> None:
+    """The first and the last stay; few values stay as they are."""
+    assert evenly_chosen([*range(100)], 4) == [0, 33, 66, 99]
+    assert evenly_chosen([1.0, 2.0], 4) == [1.0, 2.0]
+    assert evenly_chosen([1.0, 2.0, 3.0], 0) == [1.0, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (0.0, "0 ns"),
+        (1e-10, "0.1000 ns"),
+        (12.3456e-9, "12.35 ns"),
+        (0.99994e-6, "999.9 ns"),
+        (0.99996e-6, "1.000 µs"),
+        (1e-6, "1.000 µs"),
+        (1.5e-3, "1.500 ms"),
+        (0.99996, "1.000 s"),
+        (59.9, "59.90 s"),
+        (12345.0, "12345 s"),
+    ],
+)
+def test_seconds(value: float, expected: str) -> None:
+    """A duration gets the unit in which at least one digit stands before the point."""
+    assert seconds(value) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(0.5, "0.5000"), (434.21, "434.2"), (999.96, "1.000k"), (12345, "12.35k"), (3.2e14, "320.0T")],
+)
+def test_count(value: float, expected: str) -> None:
+    """A rate gets the prefix of its thousands."""
+    assert count(value) == expected
+
+
+def test_quantities_have_the_unit_that_fits() -> None:
+    """Seconds, bytes, FLOP/s and rates get a prefix; any other unit follows the number."""
+    assert seconds(2e-6, ASCII) == "2.000 us"
+    assert quantity(0.0003601, "s") == "360.1 µs"
+    assert quantity(2e-6, "s", micro="u") == "2.000 us"
+    assert quantity(3.571e8, "bytes") == "340.6 MiB"
+    assert quantity(2.5e9, "bytes/s") == "2.500 GB/s"
+    assert quantity(7.82e-5, "TFLOP/s") == "78.20 MFLOP/s"
+    assert quantity(12340.0, "samples/s") == "12.34k/s"
+    assert quantity(0.35, "fraction") == "35%"
+    assert quantity(3.1, "W") == "3.100 W"
+
+
+def test_a_table_is_aligned_and_leaves_empty_columns_out() -> None:
+    """Numbers are right-aligned; no line has trailing space."""
+    table = lines(
+        [
+            column("run", ["a", "bb"]),
+            column("n", [1, 100], numeric=True),
+            column("nothing", ["", ""]),
+            column("tags", ["x", ""]),
+        ],
+        80,
+        UNICODE,
+    )
+    assert table == ["run    n  tags", "a      1  x", "bb   100"]
+
+
+def test_what_is_copied_and_numbers_are_never_cut() -> None:
+    """Of the others the widest is cut first, then the last one is dropped."""
+    columns = [
+        column("run", ["r" * 30]),
+        column("n", ["1234567890"], numeric=True),
+        column("branch", ["b" * 30]),
+        column("tag", ["t" * 10]),
+    ]
+    header, row = lines(columns, 70, ASCII)
+    assert len(row) == 70
+    assert "r" * 30 in row
+    assert "1234567890" in row
+    assert f"{'b' * 13}~" in row
+    assert "t" * 10 in row
+    assert lines(columns, 10, ASCII)[1] == "r" * 30
+    narrow = lines(columns, 54, ASCII)[1]
+    assert narrow == f"{'r' * 30}  1234567890  {'b' * 9}~"
+    assert "b" * 30 in lines(columns, 60, ASCII, uncut_columns=3)[1]
+    assert header.startswith("run")
+
+
+def test_cells_are_safe_for_a_terminal() -> None:
+    """They may come from a file."""
+    assert lines([column("a", ["\x1b[2J\n"])], 80, UNICODE)[1] == "\\x1b[2J"
+
+
+def test_text_breaks_between_words() -> None:
+    """A word longer than a line is on its own line."""
+    assert wrapped("one two three", 9, indent="  ") == ["  one two", "  three"]
+    assert wrapped("a " + "x" * 20 + " b", 8) == ["a", "x" * 20, "b"]
+    assert wrapped("\x07", 8) == ["\\x07"]

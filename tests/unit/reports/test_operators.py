@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.reports.markup import plain
-from gpubench_plugin.reports.operators import operator_lines
+from gpubench_plugin.reports.remarks import operator_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable

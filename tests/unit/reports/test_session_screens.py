@@ -9,7 +9,7 @@ import pytest
 from gpubench_plugin.compare.scaling import Families
 from gpubench_plugin.core.records import Measurement, Metric, RankTimes, Work
 from gpubench_plugin.reports.markup import plain
-from gpubench_plugin.reports.scaling import scaling_lines
+from gpubench_plugin.reports.side_by_side import scaling_lines
 from gpubench_plugin.reports.terminal import summary_lines
 from gpubench_plugin.reports.text import ASCII, UNICODE
 from tests.support.screens import assert_screen

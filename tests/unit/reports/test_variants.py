@@ -8,8 +8,8 @@ import pytest
 
 from gpubench_plugin.core.records import Measurement, Metric
 from gpubench_plugin.reports.markup import plain
+from gpubench_plugin.reports.side_by_side import variant_lines
 from gpubench_plugin.reports.text import ASCII, width
-from gpubench_plugin.reports.variants import variant_lines
 
 
 def benchmark(*names: str, flags: tuple[str, ...] = (), **metrics: float) -> Measurement:

@@ -15,7 +15,6 @@ from jsonschema import Draft202012Validator
 
 from gpubench_plugin.core import records
 from gpubench_plugin.core.catalog import choices, load
-from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.core.records import (
     VERDICT_KINDS,
     Comparison,
@@ -23,7 +22,7 @@ from gpubench_plugin.core.records import (
     Verdict,
     VerdictKind,
 )
-from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.environment import stored
 from gpubench_plugin.reports import github
 from gpubench_plugin.reports import text as cells
 from gpubench_plugin.reports.formats.base import Page
@@ -92,24 +91,14 @@ def text_of(lines: list[Any]) -> str:
     return "\n".join(plain(line) for line in lines)
 
 
-def test_headline_counts_each_kind_apart() -> None:
-    """The counts are in words, most important first, one per kind."""
-    assert headline(SUITE.verdicts) == (
-        "2 regressed · 1 errored · 1 improved · 1 inconclusive · 1 unchanged · 1 new"
-    )
-    assert headline([]) == "nothing was compared"
-    assert headline([lonely("a", "no_baseline")], ASCII) == "1 no baseline"
-    assert sorted(ORDER) == sorted(VERDICT_KINDS)
-
-
-def test_headline_has_the_marks_of_the_table() -> None:
-    """The counts explain the marks; kinds without a value have none."""
+def test_headline_counts_each_kind_with_the_mark_of_the_table() -> None:
+    """Most important first, one per kind; kinds without a value have no mark."""
     assert headline(SUITE.verdicts, marks=True) == (
         "✗ 2 regressed · ! 1 errored · ✓ 1 improved · ? 1 inconclusive · = 1 unchanged · 1 new"
     )
-    assert headline([verdict(), verdict(kind="improved")], ASCII, marks=True) == (
-        "x 1 regressed | + 1 improved"
-    )
+    assert headline([verdict(), verdict(kind="improved")], ASCII) == "1 regressed | 1 improved"
+    assert headline([]) == "nothing was compared"
+    assert sorted(ORDER) == sorted(VERDICT_KINDS)
 
 
 def test_the_reference_has_every_mark() -> None:
@@ -241,13 +230,9 @@ def test_only_changed_leaves_the_rest_to_the_counts() -> None:
     assert "1 unchanged" in text
 
 
-def test_numbers_have_units_and_signs() -> None:
-    """Seconds, bytes, rates and others have readable units."""
-    assert number(0.0184, "s") == "18.40 ms"
-    assert number(2048.0, "bytes") == "2.000 KiB"
-    assert number(12340.0, "samples/s") == "12.34k/s"
-    assert number(3.0, "TFLOP/s") == "3.000 TFLOP/s"
-    assert number(None, "s") == ""
+def test_what_is_not_there_has_no_text() -> None:
+    """Neither a value nor a change; a change has its sign."""
+    assert (number(0.0184, "s"), number(None, "s")) == ("18.40 ms", "")
     assert [signed(change) for change in (-0.9996, None)] == ["-99.96%", ""]
 
 
@@ -318,45 +303,11 @@ def test_published_schema_is_current() -> None:
     assert published == stored.json_schema(verdict_document.VerdictDocument)
 
 
-def test_verdicts_are_read_back(tmp_path: Path) -> None:
-    """Written verdicts are read back, with the regressed benchmarks."""
-    path = tmp_path / "verdicts.json"
-    path.write_text(verdict_document.to_text([SUITE]))
-    loaded = verdict_document.read(path)
-    assert {*verdict_document.regressed_benchmarks(json.loads(path.read_text()))} == {
-        "bench/test_x.py::test_slow",
-        "bench/test_x.py::test_slower",
-    }
-    assert json_files.jsonable(stored.dump(loaded)) == verdict_document.document([SUITE])
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ('{"schema_version": 2}', "schema_version 2; .* reads 1 only"),
-        ('{"schema_version": 1}', "violates the schema at benchmarks"),
-        ('{"schema', "is truncated"),
-        (None, "no such file"),
-    ],
-)
-def test_unreadable_verdicts_are_refused(tmp_path: Path, text: str | None, message: str) -> None:
-    """Newer, broken and missing verdicts are refused with the reason."""
-    path = tmp_path / "verdicts.json"
-    if text is not None:
-        path.write_text(text)
-    with pytest.raises((ResultsError, UsageProblem), match=message):
-        verdict_document.read(path)
-
-
-@pytest.mark.parametrize("sign", "=+-@")
-def test_csv_is_read_by_a_spreadsheet(sign: str) -> None:
+def test_csv_is_read_by_a_spreadsheet() -> None:
     """Numbers round-trip exactly; a name that looks like a formula is escaped."""
-    formula = replace(verdict(effect=-0.125), id=f'{sign}HYPERLINK("http://x")')
-    text = rendered("csv", comparison(formula))
+    text = rendered("csv", comparison(replace(verdict(effect=-0.125), id="=1+1")))
     (row,) = csv.DictReader(io.StringIO(text))
-    assert row["id"] == f'\'{sign}HYPERLINK("http://x")'
-    assert float(row["effect"]) == -0.125
-    assert row["effect"] == "-0.125"
+    assert (row["id"], row["effect"]) == ("'=1+1", "-0.125")
     assert (row["base"], row["interval_low"], row["launches"]) == ("0.01", "0.04", "5")
 
 
@@ -422,15 +373,10 @@ def test_step_summary_tells_what_changed_first() -> None:
     assert "gpubench accept `id`" in details
 
 
-@pytest.mark.slow
 def test_step_summary_stays_below_the_limit_of_github() -> None:
-    """A page too long loses the collapsed remainder, then the table, never the headline."""
-    many = [verdict(f"test_{i}", "unchanged", 0.0, reason="x" * 2000) for i in range(600)]
+    """Of a page that is too long only the headline is left."""
+    many = [verdict(f"test_{i}", "regressed", 0.0, reason="x" * 2000) for i in range(600)]
     text = github.step_summary(comparison(*many), reproduce="", accept="")
-    assert len(text.encode()) < 1 << 20
-    assert "600 unchanged: too many" in text
-    worse = [replace(each, kind="regressed") for each in many]
-    text = github.step_summary(comparison(*worse), reproduce="", accept="")
     assert len(text.encode()) < 1 << 20
     assert "600 regressed" in text
 

@@ -102,7 +102,7 @@ def test_events_are_made_by_their_classes() -> None:
     """So a line cannot lack what its form needs: no event inside a benchmark is a literal."""
     texts = (path.read_text("utf-8") for path in Path(records.__file__).parents[1].rglob("*.py"))
     literals = {name for text in texts for name in re.findall(r'"event": "(\w+)"', text)}
-    of_runs = {"run_started", "run_finished", "benchmark", "verdicts"}
+    of_runs = {"run_started", "run_resumed", "run_finished", "benchmark", "verdicts"}
     of_rank_files = {"pipeline", "failed"}
     assert literals <= of_runs | of_rank_files
 

@@ -54,10 +54,7 @@ def test_failed_allocation_is_oom_and_says_how_much(error: BaseException, reques
 def test_oom_without_an_amount_says_the_peak_alone() -> None:
     """Python's own MemoryError has no text."""
     kind, reason = outcomes.outcome_of(MemoryError())
-
-    assert kind == "oom"
-    assert reason.startswith("out of memory, peak ")
-    assert reason.endswith(": MemoryError")
+    assert (kind, reason[:20], reason[-13:]) == ("oom", "out of memory, peak ", ": MemoryError")
 
 
 def test_lost_context_is_a_crash_with_the_runtimes_words() -> None:
@@ -200,11 +197,13 @@ def test_freeing_an_error_lets_go_of_all_frames_it_went_through(
     monkeypatch.setattr(torch, "accelerator", accelerator)
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     error = caught(hold_more)
+    traceback = error.__traceback__  # as a report of pytest's has it
     sys.last_value = error  # as pytest does
     assert all(reference() is not None for reference in held)
 
     outcomes.release_frames([error])
 
+    assert traceback is not None
     assert [reference() for reference in held] == [None, None]
     assert not hasattr(sys, "last_value")
     assert emptied == ["cache"]
@@ -217,22 +216,6 @@ def test_an_error_starts_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     outcomes.release_frames([MemoryError()])
     with pytest.raises(CudaStartedError):
         torch.accelerator.is_available()
-
-
-def test_freeing_an_error_empties_the_frames_that_others_hold() -> None:
-    """A report of pytest's refers to the traceback: its frames live on without their locals."""
-    held = []
-
-    def hold() -> None:
-        tensor = torch.ones(4)
-        held.append(weakref.ref(tensor))
-        raise MemoryError
-
-    error = caught(hold)
-    traceback = error.__traceback__
-    outcomes.release_frames([error])
-    assert traceback is not None
-    assert held[0]() is None
 
 
 def test_freeing_an_error_looks_through_what_was_left_out() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.reader import StoredRun, is_being_written
-from gpubench_plugin.results.tags import change_tags
+from gpubench_plugin.results.run_directory import change_tags
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:
@@ -97,19 +97,7 @@ def test_a_run_with_a_broken_file_is_broken_and_says_why(
     assert overview.run_id == run.run_id
 
 
-@pytest.mark.parametrize("journal", [b"", b'{"torn'])
-def test_a_run_killed_before_its_first_line_is_interrupted(tmp_path: Path, journal: bytes) -> None:
-    """Nothing had ended in it; when it began is in its name."""
-    run = write_run(tmp_path, 0, status=None)
-    run.journal.write_bytes(journal)
-    overview = StoredRun(run).overview()
-    assert (overview.state, overview.error, overview.benchmarks) == ("interrupted", "", 0)
-    assert (overview.started, overview.commit) == ("2026-01-01T00:00:00Z", f"{0:040x}")
-    with Journal(run.journal):
-        assert StoredRun(run).overview().state == "running"
-
-
-@pytest.mark.parametrize("journal", [b"no journal\nat all\n", b'{"a": 1}\n'])
+@pytest.mark.parametrize("journal", [b"", b"no journal\nat all\n", b'{"a": 1}\n'])
 def test_a_run_with_a_broken_journal_is_broken(tmp_path: Path, journal: bytes) -> None:
     """Unless a process is writing it: then it has only just begun."""
     run = write_run(tmp_path, 0, status=None)

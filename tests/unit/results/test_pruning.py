@@ -1,18 +1,21 @@
-"""What may be removed of runs, and that nothing else is."""
+"""What of runs, and of killed processes, may be removed, and that nothing else is."""
 
 from __future__ import annotations
 
 import os
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.results import prune
 from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.run_directory import RunDirectory, runs_in
-from tests.support.runs_builder import FIRST, run_id, started, write_run
+from gpubench_plugin.results.prune import artifacts, leftovers, remove_leftover
+from gpubench_plugin.results.run_directory import RunDirectory, removal_name, runs_in
+from tests.support.runs_builder import run_id, started, write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,10 +29,10 @@ def test_runs_are_chosen_by_number_and_age(tmp_path: Path) -> None:
     runs, now = runs_in(tmp_path), started(6)
 
     def chosen(keep_last: int | None, days: float | None) -> list[str]:
-        old_runs = prune.select_old(runs, keep_last=keep_last, days=days, now=now)
-        return [run.run_id for run in old_runs]
+        limits: Any = {"keep_last": keep_last, "days": days, "now": now}
+        old_runs = prune.select_old(runs[::-1], prune.last_written, **limits)
+        return [run.run_id for run in old_runs[::-1]]
 
-    assert chosen(None, None) == []
     assert chosen(1, None) == [run_id(n) for n in (0, 1, 2, 4)]
     assert chosen(0, None) == [run_id(n) for n in range(6)]
     assert chosen(9, None) == []
@@ -43,34 +46,32 @@ def write_at(run: RunDirectory, moment: datetime) -> None:
         os.utime(path, (moment.timestamp(), moment.timestamp()))
 
 
+def is_old(run: RunDirectory, now: datetime) -> bool:
+    return prune.select_old([run], prune.last_written, keep_last=None, days=1, now=now) == [run]
+
+
 def test_a_run_is_as_old_as_what_was_written_last(tmp_path: Path) -> None:
     """Resumed, it is young again; having less in it does not make it so."""
     run, now = write_run(tmp_path, 0), started(48)
     (run.path / "traces").mkdir()
-    (run.path / "ranks").mkdir()
     write_at(run, started(0))
     (run.path / "traces").rmdir()
-
-    def is_old() -> bool:
-        return prune.select_old([run], keep_last=None, days=1, now=now) == [run]
-
-    assert is_old()
+    assert is_old(run, now)
     yesterday = started(25).timestamp()
     os.utime(run.journal, (yesterday, yesterday))
-    assert not is_old()
+    assert not is_old(run, now)
 
 
-def test_files_older_than_their_run_do_not_make_it_older(tmp_path: Path) -> None:
-    """As a copy may leave them; then its id says when it began."""
+def test_a_copied_renamed_or_vanished_run_is_not_taken_for_old(tmp_path: Path) -> None:
+    """A copy's id says when it began, a renamed run's journal; of one that is gone nothing does."""
     run = write_run(tmp_path, 30)
     write_at(run, started(-1000))
-    assert prune.select_old([run], keep_last=None, days=1, now=started(48)) == []
-
-
-def test_a_run_that_cannot_be_listed_is_not_old(tmp_path: Path) -> None:
-    """It has gone meanwhile, or is closed."""
-    gone = RunDirectory(path=tmp_path / "default" / run_id(0))
-    assert prune.select_old([gone], keep_last=None, days=1, now=started(480)) == []
+    assert not is_old(run, started(48))
+    strange = RunDirectory(path=write_run(tmp_path, 0).path.rename(tmp_path / "default" / "mine"))
+    now = datetime.now(UTC)
+    assert not is_old(strange, now)
+    assert is_old(strange, now + timedelta(days=2))
+    assert not is_old(RunDirectory(path=tmp_path / "default" / run_id(0)), started(480))
 
 
 @pytest.mark.parametrize("name", ["notes.md", "traces.txt", "data", "summary.csv", "ranks"])
@@ -86,17 +87,6 @@ def test_what_is_not_of_a_run_is_known(tmp_path: Path, name: str) -> None:
     assert prune.unknown_files(run) == [name]
 
 
-def test_the_age_of_a_run_with_a_strange_name_is_its_journals(tmp_path: Path) -> None:
-    """Somebody has renamed it."""
-    run = write_run(tmp_path, 0)
-    strange = RunDirectory(path=run.path.rename(run.path.with_name("mine")))
-    now = datetime.now(UTC)
-    assert prune.select_old([strange], keep_last=None, days=1, now=now) == []
-    later = now + timedelta(days=2)
-    assert prune.select_old([strange], keep_last=None, days=1, now=later) == [strange]
-    assert later > FIRST
-
-
 def test_a_part_or_a_whole_run_goes_without_what_links_point_to(tmp_path: Path) -> None:
     """A link goes, its target stays; so do other runs of the experiment."""
     run, other = write_run(tmp_path, 0), write_run(tmp_path, 1)
@@ -108,7 +98,7 @@ def test_a_part_or_a_whole_run_goes_without_what_links_point_to(tmp_path: Path) 
     (traces / "rank0.json").write_bytes(b"x" * 100)
     (traces / "link").symlink_to(outside)
     (run.path / "checkpoints").symlink_to(outside)
-    removals = prune.part_removals(run, prune.HEAVY)
+    removals = prune.targets(run.path / name for name in prune.HEAVY)
     assert {removal.path.name: removal.bytes for removal in removals}["traces"] == 100
     for removal in removals:
         prune.remove(run, removal.path)
@@ -127,3 +117,91 @@ def test_a_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
     with Journal(run.journal), pytest.raises(ResultsError, match="another process"):
         prune.remove(run, run.path)
     assert run.system.exists()
+
+
+TEMPORARY = ".summary.json.gpubench-0123abcd.tmp"
+LATER = datetime.now(UTC) + timedelta(days=2)
+
+
+def old(path: Path) -> Path:
+    os.utime(path, (0, 0))
+    return path
+
+
+def found(results: Path, before: datetime | None = LATER) -> set[Path]:
+    return {leftover.path for leftover in leftovers(results, unbegun_before=before)}
+
+
+def never_begun(results: Path, number: int = 9, *more: str) -> Path:
+    """The folder of a run whose session was killed before it had a journal."""
+    folder = results / "default" / run_id(number)
+    folder.mkdir(parents=True)
+    for name in ("config_resolved.yaml", "system.json", TEMPORARY, *more):
+        (folder / name).write_text("{}")
+    return folder
+
+
+def test_what_killed_processes_left_is_found_and_goes(tmp_path: Path) -> None:
+    """Half a removal, a run without a journal, and temporary files wherever files are written."""
+    run, gone = write_run(tmp_path, 0), write_run(tmp_path, 1)
+    removed = gone.path.rename(removal_name(gone.path))
+    begun = never_begun(tmp_path)
+    folders = (tmp_path / "baselines", tmp_path / ".spool", run.path, run.checkpoints / "a")
+    temporary = []
+    for folder in folders:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / TEMPORARY).write_text("half")
+        temporary.append(old(folder / TEMPORARY))
+    assert [one.run_id for one in runs_in(tmp_path)] == [run.run_id]
+    assert found(tmp_path) == {removed, begun, *temporary}
+    for leftover in leftovers(tmp_path, unbegun_before=LATER):
+        assert leftover.bytes > 0
+        remove_leftover(leftover.path)
+        remove_leftover(leftover.path)  # somebody else was faster
+    assert found(tmp_path) == set()
+    assert run.summary.exists()
+
+
+def test_a_folder_that_may_yet_become_a_run_stays(tmp_path: Path) -> None:
+    """A session that has just begun has no journal either; one of another name is no run."""
+    never_begun(tmp_path, 8).rename(tmp_path / "default" / "mine")
+    assert found(tmp_path) == set()
+    never_begun(tmp_path)
+    assert found(tmp_path, datetime.now(UTC) - timedelta(days=1)) == set()
+    assert found(tmp_path, None) == set()
+
+
+@pytest.mark.parametrize("name", ["notes.md", "metrics.jsonl", "state.json", "ranks/rank-0.log"])
+def test_a_folder_with_anything_else_stays(tmp_path: Path, name: str) -> None:
+    """It is a run, a comparison, or contains foreign files."""
+    folder = never_begun(tmp_path)
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text("mine")
+    assert found(tmp_path) == set()
+
+
+def test_a_run_under_removal_cannot_be_named(tmp_path: Path) -> None:
+    """Its new name is none that an id begins with, and it is in no list."""
+    run = write_run(tmp_path, 0)
+    left = RunDirectory(path=run.path.rename(removal_name(run.path)))
+    assert left.journal.exists()
+    assert runs_in(tmp_path) == []
+
+
+def test_every_regular_file_is_listed_with_its_hash(tmp_path: Path) -> None:
+    """Also those in folders; one whose hash is not wanted is not read, were it ever so large."""
+    run = write_run(tmp_path, 0)
+    (run.path / "traces").mkdir()
+    (run.path / "traces" / "rank0.json").write_bytes(b"x" * (3 << 20))
+    with (run.path / "huge").open("wb") as file:
+        file.truncate(1 << 43)
+    found = {each.name: each for each in artifacts(run, lambda _, size: size < 1 << 30)}
+    assert [*found] == [
+        *("config_resolved.yaml", "huge", "metrics.jsonl", "summary.json", "system.json"),
+        "traces/rank0.json",
+    ]
+    assert found["traces/rank0.json"].bytes == 3 << 20
+    huge = found.pop("huge")
+    assert (huge.bytes, huge.sha256) == (1 << 43, None)
+    for name, artifact in found.items():
+        assert artifact.sha256 == sha256((run.path / name).read_bytes()).hexdigest()

@@ -1,4 +1,4 @@
-"""Tests of writing a run down while it happens."""
+"""Writing a run down while it happens, and what each rank keeps of its own."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.core.records import Samples
+from gpubench_plugin.environment import stored
 from gpubench_plugin.results import journal
-from gpubench_plugin.results.recorder import Recorder
+from gpubench_plugin.results.recorder import Recorder, append, append_events
 from gpubench_plugin.results.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -38,20 +40,11 @@ def test_finished_run_has_all_files(tmp_path: Path, measured: Callable[..., Meas
     run.finish("complete", [measured()], {"benchmarks": []})
     folder = run.directory.path
     assert sorted(p.name for p in folder.iterdir()) == [
-        "benchmark.json",
-        "config_resolved.yaml",
-        "metrics.jsonl",
-        "run.log",
-        "summary.csv",
-        "summary.json",
-        "system.json",
+        *("benchmark.json", "config_resolved.yaml", "metrics.jsonl", "run.log"),
+        *("summary.csv", "summary.json", "system.json"),
     ]
-    assert [event["event"] for event in journal.read(folder / "metrics.jsonl")] == [
-        "run_started",
-        "step",
-        "benchmark",
-        "run_finished",
-    ]
+    events = [event["event"] for event in journal.read(folder / "metrics.jsonl")]
+    assert events == ["run_started", "step", "benchmark", "run_finished"]
     assert json.loads((folder / "summary.json").read_text())["status"] == "complete"
     assert "test_mlp_train[amp-ws1]: measured" in (folder / "run.log").read_text()
     assert "hunter2" not in "".join(p.read_text() for p in folder.iterdir())
@@ -63,19 +56,6 @@ def test_run_without_measurements_has_no_benchmark_json(tmp_path: Path) -> None:
     run.finish("interrupted", [], None)
     assert not run.directory.benchmark.exists()
     assert json.loads(run.directory.summary.read_text())["status"] == "interrupted"
-
-
-def test_unfinished_run_has_its_journal(
-    tmp_path: Path, measured: Callable[..., Measurement]
-) -> None:
-    """A run that never came to its end has no summary, but all it measured in the journal."""
-    run = recorder(tmp_path)
-    run.record(measured())
-    run.close()
-    assert not run.directory.summary.exists()
-    (_, event) = journal.read(run.directory.journal)
-    assert event["id"] == measured().id
-    assert event["samples"]["durations_s"] == list(measured().samples.durations_s)
 
 
 @pytest.mark.slow
@@ -102,3 +82,34 @@ def test_summary_is_the_last_file(tmp_path: Path) -> None:
     with pytest.raises(ResultsError):
         run.finish("complete", [], None)
     assert not run.directory.summary.exists()
+
+
+SAMPLES = Samples(
+    timer="cpu",
+    durations_s=(0.1,) * 10_000,
+    block_s=(1000.0,),
+    block_calls=(10_000,),
+    first_step_s=0.1,
+    warmup_s=(),
+    warmup_calls=0,
+)
+
+
+def test_every_call_of_a_rank_is_a_line(tmp_path: Path) -> None:
+    """With all samples, or with what the rank did; what stood there before stays."""
+    events = [{"event": "step", "duration_s": 0.5}]
+    append_events(tmp_path / "ranks", 3, "a", events)
+    for name in ("a", "b"):
+        append(tmp_path / "ranks", 3, name, SAMPLES)
+    lines = (tmp_path / "ranks" / "rank-3.jsonl").read_text().splitlines()
+    first, *entries = [json.loads(line) for line in lines]
+    assert (first["benchmark"], first["rank"], first["events"]) == ("a", 3, events)
+    assert [(line["benchmark"], line["rank"]) for line in entries] == [("a", 3), ("b", 3)]
+    assert stored.restore(Samples, entries[1]["samples"], "it") == SAMPLES
+
+
+@pytest.mark.slow
+def test_a_file_that_cannot_be_written_is_named(read_only_folder: Path) -> None:
+    """The error says which, and why."""
+    with pytest.raises(ResultsError, match=r"cannot write .*0\.jsonl: .*[Rr]ead-only|denied"):
+        append(read_only_folder, 0, "a", SAMPLES)

@@ -82,79 +82,43 @@ def test_run_goes_on_under_the_same_conditions(run: RunDirectory, changes: dict[
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("changes", "said"),
     [
         (
             {"configurations": {**CONFIGURATIONS, "new.py::test_n": CONFIGURATION}},
-            (
-                "not part of the resumed run: new.py::test_n; a run keeps the benchmarks it was "
-                "started with: pytest -k 'a or b'"
-            ),
+            ["not part of the resumed run: new.py::test_n", "started with: pytest -k 'a or b'"],
         ),
         (
-            {
-                "configurations": {
-                    i: {**CONFIGURATION, "training": {"batch_size": 16}} for i in CONFIGURATIONS
-                }
-            },
-            (
-                "training.batch_size: 8 in the run, 16 now (test_it.py::test_a, test_it.py::test_b,"
-                " test_it.py::test_c, test_it.py::test_d, test_it.py::test_e and 2 more)"
-            ),
+            {"configurations": {i: {**CONFIGURATION, "training": {}} for i in CONFIGURATIONS}},
+            ["training.batch_size: 8 in the run, absent now (test_it.py::test_a, ", "and 2 more)"],
         ),
         (
-            {
-                "environment": {
-                    **ENVIRONMENT,
-                    "cpu": {"model": "slide rule"},
-                    "git": {"commit": "c0ffee"},
-                }
-            },
-            (
-                'cpu.model: "abacus" in the run, "slide rule" now\n'
-                '  git.commit: absent in the run, "c0ffee" now'
-            ),
+            {"environment": {**ENVIRONMENT, "cpu": {"model": "rule"}, "git": {"commit": "c0"}}},
+            ['cpu.model: "abacus" in the run, "rule" now', 'git.commit: absent in the run, "c0"'],
         ),
         (
             {"environment": {**ENVIRONMENT, "devices": {"cuda:1": "H200"}}},
-            'devices.cuda:1: absent in the run, "H200" now',
+            ['devices.cuda:1: absent in the run, "H200" now'],
         ),
         (
             {"environment": locked_at(1500)},
-            "gpu.devices.0.locked_clock_mhz: 1200 in the run, 1500 now",
+            ["gpu.devices.0.locked_clock_mhz: 1200 in the run, 1500 now"],
         ),
-        (
-            {"options": {"--experiment": "mlp"}},
-            "--experiment=mlp conflicts with the resumed run, which has 'resnet'; omit the option",
-        ),
-        (
-            {"options": {"--tag": "small"}},
-            "--tag=small conflicts with the resumed run, which has 'big'; omit the option",
-        ),
+        ({"options": {"--experiment": "mlp"}}, ["--experiment=mlp conflicts", "'resnet'"]),
+        ({"options": {"--tag": "small"}}, ["--tag=small conflicts", "'big'"]),
+        ({"options": {"--results-dir": "/other"}}, ["--results-dir=/other conflicts"]),
     ],
 )
 def test_other_conditions_are_refused(
-    run: RunDirectory, changes: dict[str, Any], message: str
+    run: RunDirectory, changes: dict[str, Any], said: list[str]
 ) -> None:
     """The message names each key with both values; the run is unchanged and let go."""
     before = {p.name: p.read_bytes() for p in run.path.iterdir()}
     with pytest.raises(UsageProblem) as refused:
         opened(run, **changes)
-    assert (
-        str(refused.value).removeprefix("the conditions differ from those of the resumed run\n  ")
-        == message
-    )
+    assert [words for words in said if words not in str(refused.value)] == []
     assert {p.name: p.read_bytes() for p in run.path.iterdir()} == before
     opened(run)
-
-
-def test_other_results_folder_is_refused(run: RunDirectory, tmp_path: Path) -> None:
-    """A run is not moved by going on with it."""
-    with pytest.raises(
-        UsageProblem, match="--results-dir=/other conflicts with the resumed run, which has"
-    ):
-        opened(run, options={"--results-dir": "/other"})
-    opened(run, options={"--results-dir": str(tmp_path)})
 
 
 def test_other_code_is_refused(run: RunDirectory, tmp_path: Path) -> None:
@@ -162,12 +126,5 @@ def test_other_code_is_refused(run: RunDirectory, tmp_path: Path) -> None:
     project = tmp_path / "project"
     (project / "test_it.py").write_text("import os \n")
     (project / "conftest.py").unlink()
-    before = {p.name: p.read_bytes() for p in run.path.iterdir()}
-    with pytest.raises(UsageProblem) as refused:
+    with pytest.raises(UsageProblem, match=r"code: conftest\.py \(gone\), test_it\.py \(ch"):
         opened(run)
-    assert str(refused.value) == (
-        "the conditions differ from those of the resumed run\n"
-        "  code: conftest.py (gone), test_it.py (changed); restore it, or start a new "
-        "run without --resume"
-    )
-    assert {p.name: p.read_bytes() for p in run.path.iterdir()} == before

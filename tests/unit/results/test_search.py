@@ -89,14 +89,10 @@ def test_unknown_and_ambiguous_names_are_refused(results: Path, text: str, messa
         find_run(results, text, cwd=results.parent)
 
 
-def test_results_without_runs(tmp_path: Path) -> None:
-    """Where there is no run at all, the message says so."""
+def test_only_the_latest_are_listed(tmp_path: Path) -> None:
+    """Of many runs a message lists the last few; where there is none, it says so."""
     with pytest.raises(UsageProblem, match="; there are none"):
         find_run(tmp_path, "2026", cwd=tmp_path)
-
-
-def test_only_the_latest_are_listed(tmp_path: Path) -> None:
-    """Of many runs a message lists the last few."""
     for number in range(7):
         RunDirectory.create(tmp_path, "mlp", f"{number}").journal.touch()
     with pytest.raises(UsageProblem, match="latest: mlp/6, mlp/5, mlp/4, mlp/3, mlp/2 and 2 m"):

@@ -19,16 +19,14 @@ from gpubench_plugin.baselines.model import to_text
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.state import State
-from gpubench_plugin.config import rounds_file
 from gpubench_plugin.core import records
 from gpubench_plugin.core.records import Comparison
-from gpubench_plugin.results import journal, tags, verdicts
+from gpubench_plugin.results import journal, verdicts
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.recorder import Recorder
-from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.run_directory import RunDirectory, change_tags, tags_of
 from gpubench_plugin.results.sources import load_run
 from gpubench_plugin.results.summary import write_summary
-from gpubench_plugin.training.checkpoint import Manifest
 
 STORED: Final = Path(__file__).parents[2] / "support" / "data" / "stored"
 SCHEMAS: Final = Path(records.__file__).parents[2] / "docs" / "schemas"
@@ -149,25 +147,10 @@ def test_a_baseline_with_levels_accepted_is_read_and_written_alike() -> None:
 
 def test_tags_are_read_and_written_alike(tmp_path: Path) -> None:
     """A file that is written again is the same."""
-    assert tags.tags_of(RUN) == ("release",)
+    assert tags_of(RUN) == ("release",)
     directory = RunDirectory(path=tmp_path)
-    tags.change_tags(directory, add=["release"])
+    change_tags(directory, add=["release"])
     assert text_of(tmp_path / "tags.json") == text_of(RUN.path / "tags.json")
-
-
-def test_frozen_rounds_are_read_and_written_alike() -> None:
-    """By node id."""
-    path = STORED / "rounds.json"
-    rounds = rounds_file.read(path, "measure.rounds_file")
-    assert rounds[MEASURED].rounds == 16
-    assert rounds_file.to_text(rounds) == text_of(path)
-
-
-def test_a_manifest_is_read_and_written_alike(tmp_path: Path) -> None:
-    """With everything in it."""
-    manifest = Manifest.read(STORED / "checkpoint.json")
-    manifest.write(tmp_path / "checkpoint.json")
-    assert text_of(tmp_path / "checkpoint.json") == text_of(STORED / "checkpoint.json")
 
 
 def test_a_comparison_is_read_and_written_alike(tmp_path: Path) -> None:

@@ -28,9 +28,8 @@ from gpubench_plugin.core.records import (
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.run_directory import RunDirectory, change_tags
 from gpubench_plugin.results.summary import write_summary
-from gpubench_plugin.results.tags import change_tags
 
 VARIABLE = "GPUBENCH_TEST_POSTGRESQL"
 
@@ -275,21 +274,3 @@ class Runs:
     def tag(directory: RunDirectory, *tags: str) -> None:
         (directory.path / "tags.json").unlink(missing_ok=True)
         change_tags(directory, add=tags)
-
-
-@pytest.fixture
-def disk() -> Iterator[Path]:
-    """A small disk of its own, which can be filled and made read-only."""
-    with tempfile.TemporaryDirectory() as name:
-        try:
-            subprocess.run(
-                ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", name],
-                check=True,
-                capture_output=True,
-            )
-        except (OSError, subprocess.CalledProcessError) as error:
-            pytest.skip(f"a small disk cannot be mounted here: {error}")
-        try:
-            yield Path(name)
-        finally:
-            subprocess.run(["umount", "--lazy", name], check=True)

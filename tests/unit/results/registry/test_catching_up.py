@@ -11,7 +11,7 @@ from gpubench_plugin.cli.main import main
 from gpubench_plugin.results.registry import connection as access
 from gpubench_plugin.results.registry.connection import connect, store_run
 from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.tags import change_tags
+from gpubench_plugin.results.run_directory import change_tags
 
 if TYPE_CHECKING:
     import pytest

@@ -14,7 +14,7 @@ import pytest
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.tags import tags_of
+from gpubench_plugin.results.run_directory import tags_of
 
 pytestmark = pytest.mark.slow
 

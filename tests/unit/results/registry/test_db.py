@@ -78,15 +78,6 @@ def test_clean_removes_the_index_of_older_versions_alone(backend: Any, db: Any) 
     backend.sql(*(f"SELECT x FROM {name}" for name in kept))
 
 
-@pytest.mark.parametrize("action", ["mend", "check", "upgrade"])
-def test_unknown_action_is_bad_usage(capsys: pytest.CaptureFixture[str], action: str) -> None:
-    """The message names what there is."""
-    with pytest.raises(SystemExit) as end:
-        main(["db", action])
-    assert end.value.code == 2
-    assert "rebuild" in capsys.readouterr().err
-
-
 def test_no_registry_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     """With ``none`` there is nothing to look after."""
     assert main(["db", "ingest", "--registry=none"]) == 4

@@ -126,16 +126,6 @@ def test_run_that_cannot_be_read_is_refused_and_changes_nothing(
         assert len(registry.points(make_run.id("mlp"), "step_time_s")) == 1
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("text", ["[]", '{"tags": 3}', '{"tags": [3]}', "{"])
-def test_broken_tags_are_an_error_of_the_results(backend: Any, make_run: Any, text: str) -> None:
-    """A ``tags.json`` that holds no tags is named."""
-    directory = make_run(1)
-    (directory.path / "tags.json").write_text(text)
-    with backend.open() as registry, pytest.raises(ResultsError, match="tags"):
-        registry.ingest(directory)
-
-
 def test_runs_are_listed_latest_first(backend: Any, make_run: Any) -> None:
     """A list of runs can be limited, and confined to a branch or the beginning of an id."""
     with backend.open() as registry:

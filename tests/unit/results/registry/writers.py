@@ -16,8 +16,7 @@ from pathlib import Path
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.main import main as main_command
 from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.run_directory import runs_in
-from gpubench_plugin.results.tags import change_tags, tags_of
+from gpubench_plugin.results.run_directory import change_tags, runs_in, tags_of
 
 
 def main() -> None:
