@@ -182,7 +182,7 @@ class LauncherPlugin:
     @pytest.hookimpl(specname="pytest_sessionfinish")
     def pytest_unfreeze(self) -> None:
         """Restore the process's state."""
-        self._gc_freezer.restore()
+        gc.unfreeze()
 
 
 def _shorten_crash(report: pytest.TestReport) -> None:
@@ -306,14 +306,12 @@ class GcFreezer:
     Frozen objects that become cyclic garbage are freed by the next full collection: after a fixture
     that several tests shared, for each test file, after an allocation that failed
     (:func:`.outcomes.free`), and once more memory is held than after the last one, since a cache
-    may have dropped a model. If other code had frozen objects before, all stay frozen at the end:
-    theirs cannot be told from ours.
+    may have dropped a model.
     """
 
     def __init__(self) -> None:
         self._file: Path | None = None
         self._is_full_due = False
-        self._was_frozen = gc.get_freeze_count() > 0
         self._last_held_bytes = 0
 
     def freeze(self, file: Path) -> None:
@@ -333,11 +331,6 @@ class GcFreezer:
     def request_full_collection(self) -> None:
         """Collect frozen objects, too, before the next benchmark."""
         self._is_full_due = True
-
-    def restore(self) -> None:
-        """Unfreeze all objects, unless other code had frozen some before the benchmarks."""
-        if not self._was_frozen:
-            gc.unfreeze()
 
 
 def _held_bytes() -> int:

@@ -1,4 +1,4 @@
-"""Exit on SIGINT, SIGTERM and SIGHUP, and on the death of the parent or of other ranks."""
+"""Exit on SIGINT, SIGTERM and SIGHUP, and on the death of other ranks."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ from gpubench_plugin.launchers.forced_exit import EXIT_GRACE_S
 from gpubench_plugin.launchers.watchdog import call_or_exit
 
 GRACE_S: Final = 1.0  # a main thread that has not handled Ctrl-C by then blocks in native code
-ORPHAN_GRACE_S: Final = 1.5
-"""For the end of a session after the parent's death, when orphans should not linger."""
 _ALERT: Final = object()
 _EXIT_STATUS: Final = 49  # field 52 of proc_pid_stat(5), counted from after the name
 
@@ -30,14 +28,12 @@ _EXIT_STATUS: Final = 49  # field 52 of proc_pid_stat(5), counted from after the
 class ExitRequest:
     """Reason for this process to exit: a signal, deaths of others, or an alert.
 
-    `deaths` holds wait statuses by name, None for a process that was reaped elsewhere; `orphaned`
-    means that the parent has died.
+    `deaths` holds wait statuses by name, None for a process that was reaped elsewhere.
     """
 
     signal: signal.Signals | None = None
     deaths: Mapping[int, int | None] = field(default_factory=dict)
     alerted: bool = False
-    orphaned: bool = False
 
 
 class ExitWatcher:
@@ -51,14 +47,8 @@ class ExitWatcher:
     ignored. Create it in the main thread; :meth:`close` restores the handlers.
     """
 
-    def __init__(
-        self,
-        end: Callable[[ExitRequest], None],
-        *,
-        signals: Sequence[signal.Signals] = ENDING,
-    ):
+    def __init__(self, end: Callable[[ExitRequest], None]):
         self._end = end
-        self._parent = os.getppid()
         self._is_finishing = False
         self._handled = threading.Event()
         self._deaths: dict[int, int | None] = {}
@@ -67,7 +57,7 @@ class ExitWatcher:
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._write_fd, False)
         self._selector.register(self._read_fd, selectors.EVENT_READ)
-        handled_signals = [n for n in signals if signal.getsignal(n) is not signal.SIG_IGN]
+        handled_signals = [n for n in ENDING if signal.getsignal(n) is not signal.SIG_IGN]
         self._previous = {number: signal.signal(number, self._handle) for number in handled_signals}
         self._previous_wakeup = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         self._thread = HelperThread("gpubench-termination", call_or_exit, self._listen)
@@ -140,8 +130,7 @@ class ExitWatcher:
                 return
             if self._is_finishing:
                 if signals.intersection(ENDING):
-                    grace_s = ORPHAN_GRACE_S if os.getppid() != self._parent else EXIT_GRACE_S
-                    deadline = deadline or monotonic() + grace_s
+                    deadline = deadline or monotonic() + EXIT_GRACE_S
             elif (
                 (was_requested := bool(signals.intersection(STOPS)))
                 or self._deaths
@@ -191,12 +180,7 @@ class ExitWatcher:
         return signals
 
     def _exit_request(self, number: signal.Signals | None) -> ExitRequest:
-        return ExitRequest(
-            signal=number,
-            deaths=dict(self._deaths),
-            alerted=self._was_alerted,
-            orphaned=os.getppid() != self._parent,
-        )
+        return ExitRequest(signal=number, deaths=dict(self._deaths), alerted=self._was_alerted)
 
 
 def _exit_status(pid: int) -> int | None:

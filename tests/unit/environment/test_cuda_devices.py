@@ -106,6 +106,7 @@ DIFFERENT = FakeNvml(*gpus("NVIDIA L4", "NVIDIA H200"))
         (DIFFERENT, {}),
         (DIFFERENT, {"CUDA_VISIBLE_DEVICES": "1"}),
         (FakeNvml(FakeGpu()), {"CUDA_VISIBLE_DEVICES": "MIG-7"}),
+        (FakeNvml(FakeGpu(uuid="GPU-71")), {"CUDA_VISIBLE_DEVICES": "GPU-7"}),
         (FakeNvml(FakeGpu()), {"CUDA_VISIBLE_DEVICES": "0x1"}),
     ],
     ids=[

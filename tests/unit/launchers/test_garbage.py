@@ -144,20 +144,7 @@ def test_variables_of_a_failed_test_are_not_left_out(runs: LauncherPlugin) -> No
     assert gone() is None
 
 
-def test_what_somebody_else_froze_stays_frozen() -> None:
-    """Before the first benchmark: afterwards it is not looked through either."""
-    theirs = Circle()
-    gc.freeze()
-    try:
-        runs = launcher()
-        begin(runs, "a.py")
-        runs.pytest_unfreeze()
-        assert not any(one is theirs for one in gc.get_objects())
-    finally:
-        gc.unfreeze()
-
-
-def test_nothing_stays_frozen_where_nobody_else_froze(runs: LauncherPlugin) -> None:
+def test_nothing_stays_frozen(runs: LauncherPlugin) -> None:
     """The session leaves the process as it was."""
     begin(runs, "a.py")
     begin(runs, "a.py")

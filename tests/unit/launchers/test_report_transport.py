@@ -100,6 +100,7 @@ def test_what_a_rank_sends_is_bounded(
     (back,) = decode(pytestconfig, 1, told).reports
     assert back.longrepr.endswith("x the cause")
     assert back.sections[-1][0] == "Captured 19"
+    assert "10 more warnings" in told["warnings"][-1]["text"]
 
 
 def test_texts_that_fit_are_whole(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from torch import distributed as dist
 
-from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
+from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
 from gpubench_plugin.ranks.world import World
 
 
@@ -61,16 +61,6 @@ def test_rank_that_gives_up_says_why() -> None:
     assert root.give_up_reason(3) == "did not end within 1 s"
 
 
-def test_leaving_waits_for_nobody_for_ever() -> None:
-    """Rank zero leaves after its patience, the others when it has written."""
-    root, one = ranks(2)
-
-    root.wait_until_others_left(0.01)
-    root.mark("written")
-    one.wait_until_written()
-    assert root.is_marked("written")
-
-
 def test_test_begins_once_all_have_come_to_it() -> None:
     """Until then it is known who has not."""
     root, one, two = ranks(3)
@@ -90,15 +80,7 @@ def test_rank_that_leaves_says_why_once() -> None:
     assert root.departed_text() == ""
 
     one.announce_departure(1, "stopping after 1 failures")
-    root.announce_departure(1, "it exited with 0")
+    root.announce_departure(1, "it died")
 
     assert root.has_departed()
     assert root.departed_text() == "rank 1 left the session: stopping after 1 failures"
-
-
-def test_waiting_asks_until_it_is_true_or_time_is_up() -> None:
-    """The answer says which."""
-    answers = iter([False, False, True])
-
-    assert wait_until(lambda: next(answers), lambda: 1.0)
-    assert not wait_until(lambda: False, lambda: 0.0)
