@@ -174,36 +174,6 @@ def test_one_loses(gpubench, process_group):
     assert "Stack of rank 0" in run.out
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize(
-    ("source", "losing"),
-    [
-        (IN_THE_STEP, "0 and 1"),
-        (IN_SETUP, "1"),
-        (IN_TEARDOWN, "1"),
-        (CAUGHT, "0 and 1"),
-        (EXPECTED, "1"),
-    ],
-    ids=["step", "setup", "teardown", "caught", "expected"],
-)
-def test_gang_is_replaced_wherever_its_ranks_lose_their_contexts(
-    project: Project, source: str, losing: str
-) -> None:
-    """One rank, or all of them, in any phase: the next benchmark is measured."""
-    project.write("test_it.py", BEGINNING + source + AFTER)
-
-    run = project.run(
-        *("--world-size=2", "--distributed.failure_grace_s=1", "--distributed.divergence_s=5"),
-        env={"LOSING": losing},
-    )
-
-    before, outcome, after = outcomes(run)
-    assert (before, after) == ("measured", "measured"), run.out + run.err
-    expected = {"skipped", "mismatched_ranks"} if source is EXPECTED else {"crashed"}
-    assert outcome in expected, run.out + run.err
-    assert "ERROR at teardown" not in run.out or losing == "0 and 1"
-
-
 @pytest.mark.parametrize("losing", shown("1", exhaustively=("0", "0 and 1")))
 def test_loss_under_torchrun_ends_all_ranks(project: Project, losing: str) -> None:
     """No rank can be replaced, and none waits for one that is of no more use."""

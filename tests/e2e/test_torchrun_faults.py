@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,13 +16,12 @@ from gpubench_plugin.environment.scratch import private_folder
 from gpubench_plugin.results import journal
 from tests.support import faulty
 from tests.support.exhaustive import shown
+from tests.support.processes import processes_with, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.projects import Project, Run
-
-MARK = "GPUBENCH_TEST_RUN"
 
 AROUND = """
 import os, signal, time, pytest, torch
@@ -48,34 +45,20 @@ NAMES = ("test_before[ws2]", "test_faulty[ws2]", "test_after[ws2]")
 
 
 @pytest.fixture
-def mark(tmp_path: Path) -> Iterator[dict[str, str]]:
+def mark() -> Iterator[dict[str, str]]:
     """A variable that all processes of a run inherit; whatever is left of them is ended."""
     with tempfile.TemporaryDirectory(prefix="gpb-") as folder:  # short enough for our own folder
-        yield {MARK: str(tmp_path), "TMPDIR": folder}
+        yield {"TMPDIR": folder}
         left = list(Path(folder).glob("gpubench-*"))
-    for pid in processes_of(str(tmp_path)):
+    for pid in processes_with(f"TMPDIR={folder}"):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     assert left == []
 
 
-def processes_of(mark: str) -> list[int]:
-    """The living processes of the run with that mark."""
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
-    return found
-
-
-def wait_until_gone(mark: dict[str, str], patience_s: float = 20.0) -> None:
-    """Fail if processes of the run are left after that time."""
-    deadline = monotonic() + patience_s
-    while left := processes_of(mark[MARK]):
-        assert monotonic() < deadline, f"still there: {left}"
-        sleep(0.05)
+def wait_until_gone(mark: dict[str, str]) -> None:
+    """Fail if processes of the run stay."""
+    wait_until(lambda: not processes_with(f"TMPDIR={mark['TMPDIR']}"), within_s=20)
 
 
 def run_faulty(
@@ -186,18 +169,6 @@ def test_rank_that_is_waited_for_in_vain_ends_the_session(
         assert "in stand_still" in log, "torchrun's SIGTERM leaves the stack in the rank's own log"
 
 
-def start_standing(project: Project, mark: dict[str, str]) -> subprocess.Popen[str]:
-    """A run whose rank one stands still, while rank zero waits for it in a collective."""
-    project.write("test_it.py", AROUND % (600, "stand_still() if RANK == 1 else meet()"))
-    process = project.start("--measure.by=steps", "--measure.steps=20", ranks=2, env=mark)
-    deadline = monotonic() + 100
-    while not (project.path / "there-1").exists():
-        assert process.poll() is None
-        assert monotonic() < deadline
-        sleep(0.05)
-    return process
-
-
 @pytest.mark.parametrize(
     "number", shown(signal.SIGINT, exhaustively=(signal.SIGTERM, signal.SIGKILL))
 )
@@ -205,7 +176,9 @@ def test_run_whose_torchrun_is_ended_is_interrupted(
     project: Project, mark: dict[str, str], number: signal.Signals
 ) -> None:
     """Ctrl-C, a scheduler, or the death of torchrun: no rank stays, the run is interrupted."""
-    process = start_standing(project, mark)
+    project.write("test_it.py", AROUND % (600, "stand_still() if RANK == 1 else meet()"))
+    process = project.start("--measure.by=steps", "--measure.steps=20", ranks=2, env=mark)
+    wait_until((project.path / "there-1").exists, within_s=100)
 
     process.send_signal(number)
     out, err = process.communicate(timeout=100)

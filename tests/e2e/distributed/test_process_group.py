@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import runpy
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,16 +15,16 @@ from gpubench_plugin.ranks import process_group
 from gpubench_plugin.ranks.process_group import ProcessGroup, backend_for, rank_device
 from gpubench_plugin.ranks.ranks import RankSession
 from gpubench_plugin.ranks.world import World
+from tests.e2e.distributed.ranks.listeners import listeners, on_loopback
+from tests.support.exhaustive import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-from tests.support.exhaustive import shown
 
 pytestmark = pytest.mark.followed
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-LISTENERS = runpy.run_path(str(Path(__file__).parent / "ranks" / "listeners.py"))
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -56,10 +54,10 @@ def test_two_ranks_meet_talk_and_leave(launcher: str, request: pytest.FixtureReq
 @linux
 def test_world_of_one_opens_no_port_to_others() -> None:
     """A single rank has no store with a port; what gloo itself opens stays on loopback."""
-    before = LISTENERS["listeners"]()
+    before = listeners()
     with ProcessGroup(World(), device=CPU):
-        opened = LISTENERS["listeners"]() - before
-    assert all(map(LISTENERS["on_loopback"], opened))
+        opened = listeners() - before
+    assert all(map(on_loopback, opened))
     assert len(opened) <= 1
 
 

@@ -16,7 +16,7 @@ from gpubench_plugin.environment.child_process import (
     last_lines,
     running,
 )
-from tests.support.processes import is_running
+from tests.support.processes import is_running, wait_until
 
 PARENT = """
 import signal, subprocess, time
@@ -64,19 +64,14 @@ def test_child_that_ignores_sigterm_is_killed_with_what_it_started(tmp_path: Pat
 
     def interrupted() -> None:
         with running([sys.executable, "-c", PARENT], grace_s=0.2, cwd=tmp_path):
-            deadline = time.monotonic() + 30
-            while not (tmp_path / "grandchild").exists():
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
+            wait_until((tmp_path / "grandchild").exists)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
 
-    deadline = time.monotonic() + 30
-    while is_running(int((tmp_path / "grandchild").read_text())):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    grandchild = int((tmp_path / "grandchild").read_text())
+    wait_until(lambda: not is_running(grandchild))
 
 
 @pytest.mark.slow

@@ -14,24 +14,6 @@ def ranks(size: int) -> list[OutcomeExchange]:
     ]
 
 
-def test_root_counts_who_has_ended_and_reads_what_they_told() -> None:
-    """Two numbers are enough to wait; the records of those that came can be read at any time."""
-    root, one, two = ranks(3)
-
-    assert root.ended(1) == (0, 0)
-    two.publish_outcome(1, {"said": "failed"}, failed=True)
-    assert root.ended(1) == (1, 1)
-    assert root.records(1) == {2: {"said": "failed"}}
-    root.publish_outcome(1, {"said": "root"}, failed=False)
-    one.publish_outcome(1, {"said": "passed"}, failed=False)
-    assert root.ended(1) == (3, 1)
-    assert list(root.records(1).values()) == [
-        {"said": "root"},
-        {"said": "passed"},
-        {"said": "failed"},
-    ]
-
-
 def test_verdict_reaches_all_and_the_test_before_is_forgotten() -> None:
     """What the store holds does not grow with the number of tests."""
     root, one = ranks(2)
@@ -49,28 +31,6 @@ def test_verdict_reaches_all_and_the_test_before_is_forgotten() -> None:
         sizes.append(root._store.num_keys())
 
     assert len(set(sizes[1:])) == 1
-
-
-def test_rank_that_gives_up_says_why() -> None:
-    """Rank zero can tell one that waited in vain from one that died."""
-    root, one = ranks(2)
-    assert root.give_up_reason(3) == ""
-
-    one.give_up(3, "did not end within 1 s")
-
-    assert root.give_up_reason(3) == "did not end within 1 s"
-
-
-def test_test_begins_once_all_have_come_to_it() -> None:
-    """Until then it is known who has not."""
-    root, one, two = ranks(3)
-    for rank in (root, one, two):
-        rank.announce_arrival(0)
-
-    two.announce_arrival(4)
-
-    assert (root.all_arrived(0), root.all_arrived(4)) == (True, False)
-    assert root.missing_ranks(4) == [0, 1]
 
 
 def test_rank_that_leaves_says_why_once() -> None:
