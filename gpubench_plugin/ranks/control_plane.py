@@ -89,28 +89,6 @@ class ControlPlane:
             self._published.append(key)
         return self._get(key)
 
-    def decide(
-        self, tag: str, decision: Json | None = None, *, fallback: Json, timeout_s: float
-    ) -> Json:
-        """Broadcast rank zero's `decision`, or `fallback` on all ranks if it is late.
-
-        The first rank that writes decides, also for a rank that was stopped meanwhile.
-        """
-        key, description = self._begin("decide", tag)
-        if self._world.is_root:
-            self._published.append(key)
-            return self._compare_and_set(key, decision)
-        try:
-            self._await(key, 0, description, timeout_s)
-        except MeasurementError:
-            return self._compare_and_set(key, fallback)
-        return self._get(key)
-
-    def _compare_and_set(self, key: str, decision: Json | None) -> Json:
-        """Store `decision` under `key` unless another rank was first; return the stored one."""
-        stored: Json = json.loads(self._store.compare_set(key, "", json.dumps(decision)))
-        return stored
-
     def wait_for_all(self, tag: str) -> None:
         """Barrier; rank zero, which may host the store, returns last."""
         self.gather(tag, {})

@@ -15,9 +15,8 @@ from typing import Final
 
 from gpubench_plugin.environment.helper_threads import HelperThread
 from gpubench_plugin.environment.signals import ENDING, STOPS
-from gpubench_plugin.launchers.deadlines import DEATH_SETTLE_S
+from gpubench_plugin.launchers.deadlines import DEATH_SETTLE_S, call_or_exit
 from gpubench_plugin.launchers.forced_exit import EXIT_GRACE_S
-from gpubench_plugin.launchers.watchdog import call_or_exit
 
 GRACE_S: Final = 1.0  # a main thread that has not handled Ctrl-C by then blocks in native code
 _ALERT: Final = object()
@@ -131,12 +130,8 @@ class ExitWatcher:
             if self._is_finishing:
                 if signals.intersection(ENDING):
                     deadline = deadline or monotonic() + EXIT_GRACE_S
-            elif (
-                (was_requested := bool(signals.intersection(STOPS)))
-                or self._deaths
-                or self._was_alerted
-            ):
-                signals |= self._collect_deaths(was_requested=was_requested)
+            elif signals.intersection(STOPS) or self._deaths or self._was_alerted:
+                self._collect_deaths(signals)
                 self._end(self._exit_request(next((n for n in STOPS if n in signals), None)))
                 self._was_alerted, self._deaths = False, {}
             elif signal.SIGINT in signals:
@@ -162,22 +157,15 @@ class ExitWatcher:
                 os.close(key.fd)
         return signals
 
-    def _collect_deaths(self, *, was_requested: bool) -> set[int]:
-        """Wait briefly for related deaths; return signals received meanwhile.
+    def _collect_deaths(self, signals: set[int]) -> None:
+        """Wait briefly for related deaths, and add to `signals` those received meanwhile.
 
-        With `was_requested`, all ranks got the signal, and deaths by it are no cause.
+        Deaths by a signal that this process got, too, are no cause.
         """
-        first_deaths, signals = dict(self._deaths), set[int]()
         deadline = monotonic() + DEATH_SETTLE_S
         while (remaining_s := deadline - monotonic()) > 0:
             signals |= self._read_events(self._selector.select(remaining_s)) or set()
-        causes = first_deaths if was_requested else self._deaths
-        self._deaths = {
-            name: status
-            for name, status in causes.items()
-            if status not in STOPS or (name in first_deaths and not was_requested)
-        }
-        return signals
+        self._deaths = {n: status for n, status in self._deaths.items() if status not in signals}
 
     def _exit_request(self, number: signal.Signals | None) -> ExitRequest:
         return ExitRequest(signal=number, deaths=dict(self._deaths), alerted=self._was_alerted)

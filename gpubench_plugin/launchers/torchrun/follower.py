@@ -40,15 +40,6 @@ class Follower(RankRole):
         self._previous_handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
         faulthandler.register(signal.SIGTERM, file=log, all_threads=True, chain=True)
 
-    def wait_for_ranks(
-        self, item: pytest.Item, number: int, timeout_s: float
-    ) -> list[pytest.TestReport] | None:
-        """Wait as on every rank, or until the store ends with rank zero."""
-        try:
-            return super().wait_for_ranks(item, number, timeout_s)
-        except RuntimeError:
-            return self.handle_missing_ranks(item, number, "has exited, and the store with it")
-
     def handle_missing_ranks(
         self, item: pytest.Item, number: int, cause: str
     ) -> list[pytest.TestReport]:

@@ -19,7 +19,7 @@ from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.format import listed
 from gpubench_plugin.environment.timeout_clock import TimeoutClock, wait_until
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, context_of, update_context
-from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
+from gpubench_plugin.launchers.deadlines import Deadline, Timeouts, Watchdog
 from gpubench_plugin.launchers.in_process import LauncherPlugin
 from gpubench_plugin.launchers.outcome import ranks_text
 from gpubench_plugin.launchers.output import disable_output
@@ -28,7 +28,6 @@ from gpubench_plugin.launchers.torchrun.peers import Peers, this_process
 from gpubench_plugin.launchers.torchrun.rank import RunningTest
 from gpubench_plugin.launchers.torchrun.root import RootRank
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
-from gpubench_plugin.launchers.watchdog import Watchdog
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
@@ -213,7 +212,7 @@ class TorchrunRank(LauncherPlugin):
         """
         from torch.distributed.distributed_c10d import PrefixStore
 
-        from gpubench_plugin.ranks.rendezvous import store_for
+        from gpubench_plugin.ranks.process_group import store_for
 
         world, timeout_s = self._context.ranks.world, self._context.settings.timeout_s
         connection = store_for(world).clone()  # type: ignore[attr-defined] # not declared

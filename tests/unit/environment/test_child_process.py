@@ -89,7 +89,8 @@ def test_facts_are_the_last_line_and_a_question_is_its_input() -> None:
     [
         ("import sys; sys.exit('Traceback\\nKeyError: 1')", "KeyError: 1"),
         ("print('hello')", "it printed no facts but 'hello'"),
-        ("import time; time.sleep(60)", "no answer within 0.5 s"),
+        ("", "it printed no facts but ''"),
+        ("import os, time; os.write(2, b'a warning'); time.sleep(60)", "no answer within 0.5 s"),
     ],
 )
 def test_child_without_facts_is_one_line(script: str, reason: str) -> None:

@@ -12,8 +12,8 @@ from gpubench_plugin.config.marks import BenchmarkMark
 from gpubench_plugin.config.sections import Configuration, ModelSection
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.environment.devices import Device
-from gpubench_plugin.launchers import lost_context, report_payload
-from gpubench_plugin.launchers.lost_context import LostContext
+from gpubench_plugin.launchers import in_process, report_payload
+from gpubench_plugin.launchers.in_process import LostContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ def queried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         devices.append(device)
         return ASSERT
 
-    monkeypatch.setattr(lost_context, "query_context", query)
+    monkeypatch.setattr(in_process, "query_context", query)
     return devices
 
 

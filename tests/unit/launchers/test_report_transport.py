@@ -100,7 +100,7 @@ def test_what_a_rank_sends_is_bounded(
     assert "10 more warnings" in told["warnings"][-1]["text"]
     (back,) = decode(pytestconfig, 1, told).reports
     assert back.longrepr.endswith("x the cause")
-    assert back.sections[-2][1].startswith("[988006 characters omitted]\n")
+    assert back.sections[-2][1].startswith("[988007 characters omitted]\n")
     assert back.sections[-1] == ("whole", fits)
     (report,) = decode(pytestconfig, 1, encode(pytestconfig, [call], **rank.COMPACT)).reports
     assert len(report.longreprtext) < 1.01 * rank.COMPACT["max_text"]

@@ -156,12 +156,3 @@ def test_a_rank_that_never_comes_is_named() -> None:
         "timed out after 0.2 s waiting for rank 1 at gather 'second'; "
         "its last known position was gather 'first'"
     )
-
-
-def test_whoever_writes_first_decides() -> None:
-    """A rank zero that comes too late obeys what the others have settled on; else it decides."""
-    zero, one = Ranks(2).planes
-    assert one.decide("go", fallback={"go": False}, timeout_s=0.0) == {"go": False}
-    assert zero.decide("go", {"go": True}, fallback={}, timeout_s=0.0) == {"go": False}
-    assert zero.decide("go", {"go": True}, fallback={}, timeout_s=0.0) == {"go": True}
-    assert one.decide("go", fallback={"go": False}, timeout_s=0.0) == {"go": True}
