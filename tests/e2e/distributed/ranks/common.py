@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import torch
@@ -14,9 +15,10 @@ from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.config.sections import DistributedSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError
-from gpubench_plugin.ranks.process_group import ProcessGroup
+from gpubench_plugin.ranks.process_group import ProcessGroup, RankAgreement
 from gpubench_plugin.ranks.world import World
 from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 
@@ -72,6 +74,36 @@ def built(workload, parallelism=None, *, precision=None, seed=0, **section):
         compiled=parallelism and parallelism.compiled,
         wrap=parallelism and parallelism.wrap,
     ).train()
+
+
+def trainer_of(configuration, workload, module, parallelism=None, group=None, **more):
+    """A trainer as the fixtures make it, of one process where there is no `parallelism`."""
+    precision = precise(configuration.precision.name)
+    world = group.world if group else World()
+    sharing = world.size if parallelism and parallelism.shares_batch else 1
+    data = catalog.load("data", configuration.data.source)(
+        workload,
+        batch_size=configuration.training.batch_size * sharing,
+        device=CPU,
+        world_size=world.size // sharing,
+        rank=world.rank // sharing,
+        convert=precision.convert_batch,
+    )
+    return Trainer(
+        module=module,
+        workload=workload,
+        data=data,
+        precision=precision,
+        training=configuration.training,
+        precision_section=configuration.precision,
+        device=CPU,
+        no_sync=(lambda: parallelism.no_sync(module)) if parallelism else nullcontext,
+        agreement=group.agreement if group else RankAgreement(),
+        global_norm=parallelism and parallelism.gradient_norm,
+        passes=parallelism and parallelism.passes(module, precision),
+        ranks_per_batch=sharing,
+        **more,
+    )
 
 
 def whole(gradient):

@@ -8,12 +8,10 @@ import torch
 from torch import nn
 
 from gpubench_plugin.core import catalog
-from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.check import require_gradients
 from gpubench_plugin.training.compile import loss_function
 from gpubench_plugin.training.inference import Inference
 from gpubench_plugin.training.parallelism.pipeline import runs_in_a_v
-from gpubench_plugin.training.trainer import Trainer
 from gpubench_plugin.workloads.base import Stages
 from gpubench_plugin.workloads.mlp import MLP
 from tests.e2e.distributed.ranks import common
@@ -90,22 +88,12 @@ def data_of(workload, precision):
 
 def trained(case, precision, group):
     """The losses and the work of one process, or of the ranks where there is a `group`."""
-    configuration, workload = configured(*SETTINGS[case][precision], precision=precision)
-    chosen = common.precise(precision)
+    whole_batch = () if group else (f"training.batch_size={SHARE * RANKS}",)
+    settings = (*SETTINGS[case][precision], *whole_batch)
+    configuration, workload = configured(*settings, precision=precision)
     parallelism = group and taken(case, group, configuration, workload)
-    module = built(workload, parallelism, precision=chosen)
-    trainer = Trainer(
-        module=module,
-        workload=workload,
-        data=data_of(workload, chosen),
-        precision=chosen,
-        training=configuration.training,
-        precision_section=configuration.precision,
-        device=CPU,
-        agreement=group.agreement if group else RankAgreement(),
-        passes=parallelism and parallelism.passes(module, chosen),
-        ranks_per_batch=RANKS if group else 1,
-    )
+    module = built(workload, parallelism, precision=common.precise(precision))
+    trainer = common.trainer_of(configuration, workload, module, parallelism, group)
     correctness = trainer.prepare(lambda event: None).correctness
     trainer.begin()
     trainer.step()

@@ -8,11 +8,9 @@ from pathlib import Path
 
 import torch
 
-from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.training.checkpoint import Checkpoints
 from gpubench_plugin.training.reference import Fp32Reference
-from gpubench_plugin.training.trainer import Trainer
 from tests.e2e.distributed.ranks import common
 from tests.e2e.distributed.ranks.common import CPU
 
@@ -36,40 +34,20 @@ def trainer_of(group, name, way, precision, overrides, *, apart=False):
     workload, numerics = common.made(configuration), common.precise(precision)
     parallelism = common.taken(way, group, workload, configuration)
     module = common.built(workload, parallelism, precision=numerics)
-    sharing = world.size if parallelism.shares_batch else 1
-    data = catalog.load("data", configuration.data.source)(
-        workload,
-        batch_size=configuration.training.batch_size * sharing,
-        device=CPU,
-        world_size=world.size // sharing,
-        rank=world.rank // sharing,
-        convert=numerics.convert_batch,
-    )
-    trainer = Trainer(
-        module=module,
+    reference = Fp32Reference(
         workload=workload,
-        data=data,
-        precision=numerics,
         training=configuration.training,
-        precision_section=configuration.precision,
+        measure=configuration.measure,
+        precision=precision,
+        compute_dtypes=[numerics.compute_dtype],
+        seed=0,
         device=CPU,
-        no_sync=lambda: parallelism.no_sync(module),
         agreement=group.agreement,
-        global_norm=parallelism.gradient_norm,
-        passes=parallelism.passes(module, numerics),
-        ranks_per_batch=sharing,
-        reference=Fp32Reference(
-            workload=workload,
-            training=configuration.training,
-            measure=configuration.measure,
-            precision=precision,
-            compute_dtypes=[numerics.compute_dtype],
-            seed=0,
-            device=CPU,
-            agreement=group.agreement,
-            averaging=way != "none",
-            steps=configuration.measure.check_steps,
-        ),
+        averaging=way != "none",
+        steps=configuration.measure.check_steps,
+    )
+    trainer = common.trainer_of(
+        configuration, workload, module, parallelism, group, reference=reference
     )
     if apart:
         gradients = trainer._gradients

@@ -10,11 +10,9 @@ from torch.distributed.tensor import DTensor
 
 from gpubench_plugin.config.sections import CompileScope, DistributedSection
 from gpubench_plugin.core import catalog
-from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.check import require_gradients
 from gpubench_plugin.training.compile import EAGER, loss_function
 from gpubench_plugin.training.optimization import Optimization
-from gpubench_plugin.training.trainer import Trainer
 from tests.e2e.distributed.ranks import common
 from tests.e2e.distributed.ranks.common import CPU, made, refusal
 
@@ -115,25 +113,13 @@ def error(expected, actual):
 def trainer_of(configuration, parallelism=None, *, loss=None, group=None):
     workload = made(configuration)
     workload.loss = loss(workload.loss) if loss else workload.loss
-    precision = common.precise(configuration.precision.name)
-    module = built(workload, parallelism, precision=precision)
-    return Trainer(
-        module=module,
-        workload=workload,
-        data=catalog.load("data", configuration.data.source)(
-            workload,
-            batch_size=configuration.training.batch_size,
-            device=CPU,
-            world_size=group.world.size if group else 1,
-            rank=group.world.rank if group else 0,
-            convert=precision.convert_batch,
-        ),
-        precision=precision,
-        training=configuration.training,
-        precision_section=configuration.precision,
-        device=CPU,
-        no_sync=(lambda: parallelism.no_sync(module)) if parallelism else nullcontext,
-        agreement=group.agreement if group else RankAgreement(),
+    module = built(workload, parallelism, precision=common.precise(configuration.precision.name))
+    return common.trainer_of(
+        configuration,
+        workload,
+        module,
+        parallelism,
+        group,
         differs_from_one_process=parallelism and parallelism.differs_from_one_process(module),
     )
 

@@ -105,16 +105,6 @@ def test_only_who_is_asked_to_end_has_to_finish_in_time(
         signal.signal(signal.SIGUSR2, before)
 
 
-def test_ctrl_c_that_python_notices_is_pythons(
-    termination: ExitWatcher, notices: queue.Queue[ExitRequest]
-) -> None:
-    """The main thread raises KeyboardInterrupt as ever, and nobody else acts."""
-    with pytest.raises(KeyboardInterrupt):
-        signal.raise_signal(signal.SIGINT)
-
-    assert notices.empty()
-
-
 def test_everything_is_as_before_once_closed(notices: queue.Queue[ExitRequest]) -> None:
     """Signal handlers, the wakeup descriptor and the number of threads are put back."""
     numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
@@ -122,6 +112,9 @@ def test_everything_is_as_before_once_closed(notices: queue.Queue[ExitRequest]) 
 
     termination = ExitWatcher(notices.put)
     assert signal.getsignal(signal.SIGTERM) != handlers[0]
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(signal.SIGINT)
+    assert notices.empty(), "a Ctrl-C that Python notices is Python's"
     termination.close()
     termination.close()
 
