@@ -324,7 +324,7 @@ def store_for(world: World) -> Store:
 def on_loopback() -> bool:
     """Whether the rendezvous is on the loopback interface, so that all ranks are on this host."""
     address = os.environ.get("MASTER_ADDR", "localhost")
-    return address in {"localhost", "::1"} or address.startswith("127.")
+    return address == "localhost" or address.startswith("127.")
 
 
 @cache  # rank zero may host it: it must outlive the groups
@@ -349,10 +349,9 @@ def _listening_socket(port: int) -> int:
     """Loopback-only listening socket, inherited or created; its descriptor."""
     if inherited := os.environ.get(LISTENER):
         return int(inherited)
-    family = socket.AF_INET6 if os.environ["MASTER_ADDR"] == "::1" else socket.AF_INET
-    with socket.socket(family) as listener:
+    with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("::1" if family == socket.AF_INET6 else "127.0.0.1", port))
+        listener.bind(("127.0.0.1", port))
         listener.listen()
         return listener.detach()
 

@@ -137,9 +137,6 @@ def test_fault_matrix_of_ranks_that_die(project: Project, temporary: Path) -> No
     """
     run = run_matrix(project, temporary, DEATHS)
 
-    # Different ones, but equally many.
-    collected = 2 * len(DEATHS) + 1
-    assert f"{collected} on rank 0, {collected} on rank 1" in run.out
     assert "Fatal Python error: Segmentation fault" in section(run, "segfault")
     warned = (
         "test_half_done[ws2] left the process group in an unusable state; started a new gang of 2"

@@ -375,42 +375,32 @@ def test_after(gpubench):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("rank", [0, 1])
-def test_rank_that_stops_alone_ends_the_session(
-    project: Project, mark: dict[str, str], rank: int
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        ("assert RANK != %d", "left the session: stopping after 1 failures"),
+        (
+            "RANK == %d and time.sleep(1000)",
+            "did not reach the test within 5 s (measure.timeout_s)",
+        ),
+    ],
+)
+def test_rank_that_does_not_come_to_a_benchmark_ends_the_session(
+    project: Project, mark: dict[str, str], act: str, said: str, rank: int
 ) -> None:
-    """With ``-x`` a test that fails on one rank only stops all of them at the next benchmark."""
-    project.write("test_it.py", BETWEEN % f"assert RANK != {rank}")
+    """It stopped by ``-x`` after a test that failed on it alone, or stands still in one."""
+    project.write("test_it.py", BETWEEN % (act % rank))
 
     run = project.run("-x", ranks=2, env=mark)
 
     assert run.code != 0
     before, after = run.summary["benchmarks"]
-    assert (before["outcome"], after["outcome"]) == ("measured", "not_measured"), run.out + run.err
-    why = "stopping after 1 failures"
-    left = f"rank {rank} left the session: {why}"
-    assert after["reason"] == (left if rank else why)
-    other = run.out if rank else (run.directory / "ranks" / "rank-1.log").read_text()
-    assert left in other
-    assert run.summary["status"] == "failed"
-    wait_until_gone(mark)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("rank", [0, 1])
-def test_rank_that_never_comes_to_a_benchmark_is_named(
-    project: Project, mark: dict[str, str], rank: int
-) -> None:
-    """It stands still in another test: after the time of the benchmark the session ends."""
-    project.write("test_it.py", BETWEEN % f"RANK == {rank} and time.sleep(1000)")
-
-    run = project.run(ranks=2, env=mark)
-
-    assert run.code != 0
-    said = f"rank {rank} did not reach the test within 5 s (measure.timeout_s)"
-    before, after = run.summary["benchmarks"]
     assert before["outcome"] == "measured", run.out + run.err
-    assert said in after["reason"], run.out + run.err
-    if rank == 1:
-        assert after["outcome"] == "hang"
-        assert "in test_between" in run.out.partition("Stack of rank 1")[2]
+    is_found_hanging = rank == 1 and "sleep" in act
+    assert after["outcome"] == ("hang" if is_found_hanging else "not_measured")
+    assert after["reason"].endswith(said.rpartition(": ")[2] if rank == 0 else said)
+    log = (run.directory / "ranks" / "rank-1.log").read_text()
+    assert f"rank {rank} {said}" in (run.out if rank else run.out + log)
+    assert ("in test_between" in run.out.partition("Stack of rank 1")[2]) == is_found_hanging
+    assert run.summary["status"] == "failed"
     wait_until_gone(mark)

@@ -7,6 +7,7 @@ import selectors
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -64,18 +65,9 @@ class ExitWatcher:
 
     def watch(self, processes: Mapping[int, int]) -> None:
         """Also watch for the deaths of `processes`, pid by name (Linux 5.3 or newer)."""
-        if not hasattr(os, "pidfd_open"):
-            return
         for name, pid in processes.items():
-            try:
-                descriptor = os.pidfd_open(pid)
-            except ProcessLookupError:
-                self._deaths[name] = None
-                signal.raise_signal(signal.SIGTERM)
-            except OSError:
-                return
-            else:
-                self._selector.register(descriptor, selectors.EVENT_READ, (name, pid))
+            with suppress(AttributeError, OSError):  # an older system, a sandbox, or it has ended
+                self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (name, pid))
 
     def accept_alerts(self, pipe: Path) -> None:
         """Accept alerts from other processes through the named `pipe`."""

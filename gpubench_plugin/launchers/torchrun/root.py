@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import pytest
 
@@ -24,9 +24,6 @@ from gpubench_plugin.launchers.torchrun.exit_watcher import ExitRequest, ExitWat
 from gpubench_plugin.launchers.torchrun.peers import Peers, exit_text, offer_stacks
 from gpubench_plugin.launchers.torchrun.rank import RankRole, RunningTest
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
-
-_TRACEBACKS_SHOWN: Final = 8
-"""Of failed phases, in the report; every rank's log has its own."""
 
 
 class RootRank(RankRole):
@@ -158,9 +155,10 @@ class RootRank(RankRole):
     ) -> list[RankOutcome]:
         """Outcomes on every rank, with stacks of those that did not finish."""
         assert self._peers is not None
-        records = self._peer_records(running.number)
+        records: dict[int, Json] = {}
         give_up_reason = ""
-        with suppress(RuntimeError):
+        with suppress(RuntimeError):  # without the store
+            records = self.exchange.records(running.number)
             give_up_reason = "" if done else self.exchange.give_up_reason(running.number)
         stacks = {} if done else self._peers.stacks(excluded=deaths)
         outcomes = []
@@ -176,19 +174,6 @@ class RootRank(RankRole):
                 message, stack = give_up_reason or running.deadline.message, stacks.get(rank, "")
                 outcomes.append(RankOutcome(rank=rank, state="stuck", details=message, stack=stack))
         return outcomes
-
-    def _peer_records(self, number: int) -> dict[int, Json]:
-        """Records of other ranks, with a limited number of tracebacks; empty without the store."""
-        records: dict[int, Json] = {}
-        with suppress(RuntimeError):
-            records = self.exchange.records(number)
-        traceback_count = 0
-        for record in records.values():
-            for report in record["reports"]:
-                traceback_count += report["outcome"] == "failed"
-                if traceback_count > _TRACEBACKS_SHOWN:
-                    report["longrepr"] = None
-        return records
 
     def _announce(
         self,
