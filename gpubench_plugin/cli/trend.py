@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.core.format import counted, short_commit
-from gpubench_plugin.environment.spreadsheet import Cell, csv_text
+from gpubench_plugin.core.format import Cell, counted, csv_text, short_commit
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import Glyphs, printable, sparkline
 from gpubench_plugin.reports.verdicts import number, signed

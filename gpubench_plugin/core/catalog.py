@@ -99,17 +99,8 @@ def load(kind: str, name: str, *, key: str = "") -> Any:
             f"the entry point gpubench.{kind}:{name} uses the name of a built-in component"
         )
     default = None if kind in _SEVERAL_PER_MODULE else name
-    components = [
-        component
-        for component in _components(kind, built_in[name])
-        if vars(component).get("name", default) == name
-    ]
-    if len(components) != 1:
-        raise UsageProblem(
-            f"{built_in[name]} must define exactly one component {name!r}: "
-            f"{_form(_base_class(kind))}"
-        )
-    return components[0]
+    components = _components(kind, built_in[name])
+    return next(one for one in components if vars(one).get("name", default) == name)
 
 
 def aliases(kind: str) -> dict[str, tuple[str, ...]]:
@@ -127,21 +118,16 @@ def aliases(kind: str) -> dict[str, tuple[str, ...]]:
 
 
 def _built_in(kind: str) -> dict[str, str]:
-    """Module of each built-in component, by component name.
-
-    Raises:
-        UsageProblem: two modules define components of one name.
-    """
+    """Module of each built-in component, by component name."""
     modules = _modules(kind)
     if kind not in _SEVERAL_PER_MODULE:
         return modules
-    built_in: dict[str, str] = {}
-    for module in modules.values():
-        for component in _components(kind, module):
-            name = vars(component).get("name")  # a shared base class has none
-            if name and built_in.setdefault(name, module) != module:
-                raise UsageProblem(f"{kind}: {built_in[name]} and {module} both define {name!r}")
-    return built_in
+    return {
+        name: module
+        for module in modules.values()
+        for component in _components(kind, module)
+        if (name := vars(component).get("name"))  # a shared base class has none
+    }
 
 
 def _components(kind: str, module_name: str) -> list[Any]:

@@ -20,14 +20,11 @@ class Event:
     kind: ClassVar[str] = ""
 
     def line(self) -> Json:
-        """The event as its line begins, without optional fields that are None."""
-        values = {f.name: (getattr(self, f.name), f.default) for f in fields(self)}
-        known = {
-            name: value
-            for name, (value, default) in values.items()
-            if not (value is None and default is None)
+        """The event as its line begins, without fields at their defaults."""
+        stated = {
+            f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default
         }
-        return {"event": self.kind, **known}
+        return {"event": self.kind, **stated}
 
 
 @dataclass(frozen=True, kw_only=True)

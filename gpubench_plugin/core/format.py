@@ -1,9 +1,12 @@
-"""Text of messages and reports: lists, plurals, numbers, sizes, quantities and commits."""
+"""Text of messages and reports: lists, plurals, numbers, sizes, quantities, commits, tables."""
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 Scale = tuple[float, str]
@@ -160,3 +163,31 @@ _FORMATTERS: Final[Mapping[str, Callable[[float], str]]] = {
     "": significant,
 }
 """Formatter of each unit but seconds; any other unit follows the number."""
+
+
+Cell = str | float | None
+
+_FORMULA: Final = re.compile(r"\s*[=+\-@]")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+
+
+def csv_text(rows: Iterable[Iterable[Cell]]) -> str:
+    """Format `rows`, the titles first.
+
+    Numbers round-trip exactly, and None is an empty cell. Text that a spreadsheet would run as a
+    formula (``=``, ``+``, ``-`` or ``@`` first) gets an apostrophe in front, and control characters
+    are escaped (https://owasp.org/www-community/attacks/CSV_Injection).
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows(map(_cell_text, row) for row in rows)
+    return text.getvalue()
+
+
+def _cell_text(cell: Cell) -> str:
+    if cell is None:
+        return ""
+    if not isinstance(cell, str):
+        return repr(cell) if isinstance(cell, int) else repr(float(cell))
+    text = _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode("ascii"), cell)
+    return f"'{text}" if _FORMULA.match(text) else text

@@ -80,8 +80,6 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
 DOUBTFUL_FLAGS: Final = tuple(EXPLANATIONS)
 """Doubts, in the order of tables."""
 
-NOTES: Final = tuple(flag for flag in MEANINGS if flag not in DOUBTFUL_FLAGS)
-
 
 def doubtful_flags(flags: Iterable[str]) -> tuple[str, ...]:
     """The `flags` that make a number doubtful, in the order of :data:`DOUBTFUL_FLAGS`."""

@@ -30,8 +30,8 @@ class Child:
     """A child process without standard input.
 
     It leads a session of its own, so that Ctrl-C does not reach it and it is killed with all that
-    it started; or it shares this one's (`own_session`). `ended` is a pidfd, readable once the
-    process has ended; None where the system has none.
+    it started. `ended` is a pidfd, readable once the process has ended; None where the system has
+    none.
     """
 
     def __init__(
@@ -43,9 +43,7 @@ class Child:
         stdout: Output = None,
         stderr: Output = None,
         pass_fds: Sequence[int] = (),
-        own_session: bool = True,
     ):
-        self._own_session = own_session
         self._process = subprocess.Popen(
             command,
             cwd=cwd,
@@ -54,10 +52,9 @@ class Child:
             stdout=stdout,
             stderr=stderr,
             pass_fds=pass_fds,
-            start_new_session=own_session,
+            start_new_session=True,
         )
         self.pid = self._process.pid
-        self.stdout, self.stderr = self._process.stdout, self._process.stderr
         self.ended: int | None = None
         with suppress(AttributeError, OSError):  # Linux 5.3 or newer, and not in every sandbox
             self.ended = os.pidfd_open(self.pid)
@@ -88,11 +85,8 @@ class Child:
 
     def kill(self) -> None:
         """Kill it with its session, also where it has ended itself."""
-        if self._own_session:
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.pid, signal.SIGKILL)
-        else:
-            self._process.kill()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
 
     def end(self, grace_s: float) -> int:
         """End it by SIGTERM, and after `grace_s` by SIGKILL; the code.

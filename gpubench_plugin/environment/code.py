@@ -14,31 +14,24 @@ from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment.redaction import redact
 
 _NO_CODE: Final = frozenset({"site-packages", "dist-packages", "node_modules"})
-# Larger files count by size and mtime: 16 MiB are hashed in about 11 ms.
-_LARGEST_READ: Final = 16 * 1024 * 1024
 
 
-def file_fingerprint(file: Path) -> bytes:
-    """Content hash of `file`; for a large one, size and mtime."""
+def _digest(file: Path) -> str:
     try:
-        status = file.stat()
-        if status.st_size <= _LARGEST_READ and file.is_file():
-            return sha256(file.read_bytes()).digest()
+        return sha256(file.read_bytes()).hexdigest()[:16]
     except OSError:
-        return b"unreadable"
-    return f"{status.st_size} {status.st_mtime_ns}".encode()
+        return "unreadable"
 
 
 def digests(rootdir: Path) -> dict[str, str]:
-    """Hashes (16 hex digits) of the project's code files, by path as seen from `rootdir`.
+    """Content hashes (16 hex digits) of the project's code files, by path as seen from `rootdir`.
 
     The project is the git repository around `rootdir`, or what is below it. Hidden folders,
     installed packages, and folders that ignore themselves, as those of results and virtual
     environments do, hold no code.
     """
     return {
-        Path(os.path.relpath(file, rootdir)).as_posix(): file_fingerprint(file).hex()[:16]
-        for file in _files(rootdir)
+        Path(os.path.relpath(file, rootdir)).as_posix(): _digest(file) for file in _files(rootdir)
     }
 
 

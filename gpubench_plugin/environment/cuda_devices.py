@@ -25,7 +25,6 @@ from gpubench_plugin.environment.child_process import ChildError, facts_of
 
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 _AMD_DRIVER: Final = Path("/dev/kfd")
-_TIMEOUT_S: Final = 120.0  # importing torch from a cold disk is most of it
 _CHILD: Final = """\
 import json
 import torch
@@ -92,7 +91,7 @@ def _from_nvml(torch_cuda: str, environ: Mapping[str, str]) -> tuple[CudaDevice,
             return None
         if any((nvml.mig_modes(library, handle) or (False,))[0] for handle in handles):
             return None
-        uuids = [nvml.text(nvml.answer(library, "nvmlDeviceGetUUID", h)) or "" for h in handles]
+        uuids = [nvml.answer(library, "nvmlDeviceGetUUID", h) or "" for h in handles]
         indices = visible_indices(variable, uuids)
         devices = [_device(library, handle) for handle in handles]
         kinds = {device and (device.name, device.memory_bytes) for device in devices}
@@ -133,7 +132,7 @@ def _device(library: Any, handle: Any) -> CudaDevice | None:
     Of the total a part is reserved for the driver, which CUDA does not count. Only the newer form
     of the answer tells it (drivers from 510 on).
     """
-    name = nvml.text(nvml.answer(library, "nvmlDeviceGetName", handle))
+    name = nvml.answer(library, "nvmlDeviceGetName", handle)
     version = getattr(library, "nvmlMemory_v2", None)
     newer = version and nvml.answer(library, "nvmlDeviceGetMemoryInfo", handle, version=version)
     memory = newer or nvml.answer(library, "nvmlDeviceGetMemoryInfo", handle)
@@ -158,7 +157,7 @@ def _from_child(variable: str | None) -> tuple[CudaDevice, ...]:
     if variable is not None:
         environ[_VISIBLE] = variable
     try:
-        devices = facts_of([sys.executable, "-P", "-c", _CHILD], environ, timeout_s=_TIMEOUT_S)
+        devices = facts_of([sys.executable, "-P", "-c", _CHILD], environ)
     except ChildError as error:
         raise UsageProblem(
             f"--device=cuda: a process that asks CUDA for its devices fails: {error}; "

@@ -25,9 +25,8 @@ from gpubench_plugin.core.errors import BrokenFile, ResultsError
 _ORDINARY_MODE: Final = 0o666  # tempfile's 0600 would hide results from colleagues
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _TEMPORARY: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.tmp")
-# A file changed more recently may not be locked yet, or be locked by another host on a file system
-# with locks per host. Long enough for a pause between two writes.
-_MIN_AGE_S: Final = 60.0
+# Longer than a writer pauses between two writes.
+_ABANDONED_AFTER_S: Final = 3600.0
 
 
 def read(path: Path, *, limit: int) -> bytes:
@@ -68,8 +67,7 @@ def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     """Write `path` atomically with `fill`, replacing a symbolic link there; raises OSError.
 
     Steps: temporary file, fsync, rename, fsync of the folder. A killed writer leaves its temporary
-    file, ``.<name>.gpubench-<8 hex>.tmp``. While alive it holds a lock on it, so that later writers
-    in the folder can tell and remove abandoned ones.
+    file, ``.<name>.gpubench-<8 hex>.tmp``, which a writer in the folder removes an hour later.
     """
     for leftover in abandoned(path.parent):
         with suppress(OSError):  # another process removed it
@@ -77,8 +75,6 @@ def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     temporary = path.with_name(f".{path.name}.gpubench-{secrets.token_hex(4)}.tmp")
     try:
         with os.fdopen(os.open(temporary, _NEW_FILE, _ORDINARY_MODE), "wb") as file:
-            with suppress(OSError):  # a file system without locks
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             fill(file)
             file.flush()
             os.fsync(file.fileno())
@@ -101,8 +97,10 @@ def sync_folder(folder: Path) -> None:
 
 def abandoned(folder: Path) -> list[Path]:
     """Temporary files in `folder` left by dead writers."""
+    latest = time.time() - _ABANDONED_AFTER_S
     try:
-        return [path for path in folder.iterdir() if is_temporary(path.name) and _is_free(path)]
+        files = [path for path in folder.iterdir() if is_temporary(path.name) and path.is_file()]
+        return [path for path in files if path.stat().st_mtime < latest]
     except OSError:  # removed or unreadable
         return []
 
@@ -110,16 +108,6 @@ def abandoned(folder: Path) -> list[Path]:
 def is_temporary(name: str) -> bool:
     """Whether `name` is a temporary file of :func:`write`."""
     return _TEMPORARY.fullmatch(name) is not None
-
-
-def _is_free(temporary: Path) -> bool:
-    """Whether nobody has written or locked the file lately."""
-    try:
-        with temporary.open("rb") as file:
-            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return time.time() - os.fstat(file.fileno()).st_mtime > _MIN_AGE_S
-    except OSError:  # its writer is alive, it is gone, or there are no locks
-        return False
 
 
 class KernelLock:

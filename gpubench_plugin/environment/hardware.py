@@ -47,7 +47,7 @@ def _from_nvml() -> Json | None:
         if handles is None:
             return None
         return {
-            "driver": nvml.text(nvml.answer(library, "nvmlSystemGetDriverVersion")),
+            "driver": nvml.answer(library, "nvmlSystemGetDriverVersion"),
             "devices": [
                 {**_from_handle(library, handle), "locked_clock_mhz": clock}
                 for handle, clock in zip(handles, _locked_clocks_mhz(library, handles), strict=True)
@@ -69,8 +69,8 @@ def _from_handle(library: Any, handle: Any) -> Json:
     ]
     mig_modes = None if handle is None else nvml.mig_modes(library, handle)
     return {
-        "name": nvml.text(answer("nvmlDeviceGetName")),
-        "uuid": nvml.text(answer("nvmlDeviceGetUUID")),
+        "name": answer("nvmlDeviceGetName"),
+        "uuid": answer("nvmlDeviceGetUUID"),
         "memory_bytes": memory and int(memory.total),
         "power_limit_w": power_limit and power_limit / _MILLIWATTS_PER_WATT,
         "applications_clocks_mhz": None if None in clocks else [int(clock) for clock in clocks],

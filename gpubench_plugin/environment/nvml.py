@@ -46,11 +46,6 @@ def answer(nvml: Any, function: str, *arguments: object, **options: object) -> A
     return None
 
 
-def text(value: str | bytes | None) -> str | None:
-    """Decode text: old versions of ``pynvml`` return bytes."""
-    return value.decode(errors="replace") if isinstance(value, bytes) else value
-
-
 def handles(nvml: Any) -> list[Any] | None:
     """A handle per GPU in the order of the PCI bus; None for one that does not answer.
 

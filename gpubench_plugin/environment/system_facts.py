@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 import tracemalloc
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
@@ -107,7 +107,7 @@ def _torch(torch: ModuleType | None) -> Json | None:
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
         "cudnn": _cudnn_version(torch),
-        "nccl": _or_none(lambda: ".".join(map(str, torch.cuda.nccl.version()))),
+        "nccl": _nccl_version(torch),
         "threads": torch.get_num_threads(),
         "interop_threads": torch.get_num_interop_threads(),
     }
@@ -125,10 +125,9 @@ def _cudnn_version(torch: ModuleType) -> int | None:
         return None
 
 
-def _or_none(query: Callable[[], Any]) -> Any:
-    """Call `query`; None if the library fails or lacks the feature."""
+def _nccl_version(torch: ModuleType) -> str | None:
     try:
-        return query()
+        return ".".join(map(str, torch.cuda.nccl.version()))
     except (AttributeError, ImportError, OSError, RuntimeError):
         return None
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from time import monotonic
+from time import monotonic, sleep
 from typing import Final
 
 # Between a prompt end of short timeouts and few wake-ups of long ones.
@@ -17,6 +17,10 @@ _MIN_POLL_S: Final = 0.05
 _MAX_POLL_S: Final = 5.0
 # Polls of the remaining time: a stop costs at most a twentieth of the timeout.
 _POLLS: Final = 20
+
+# Pauses double from one to the other: quick for short waits, few requests in long ones.
+_SHORTEST_PAUSE_S: Final = 0.0002
+LONGEST_PAUSE_S: Final = 0.02
 
 
 class TimeoutClock:
@@ -59,3 +63,22 @@ def poll_interval_s(remaining_s: float) -> float:
 
 def _poll_s(remaining_s: float) -> float:
     return max(_MIN_POLL_S, min(_MAX_POLL_S, remaining_s / _POLLS))
+
+
+def wait_until(
+    is_done: Callable[[], bool],
+    remaining_s: Callable[[], float],
+    longest_pause_s: float = LONGEST_PAUSE_S,
+) -> bool:
+    """Poll until `is_done` or no time is left; return whether it is done.
+
+    The last poll is after the timeout, since this process may have been stopped meanwhile.
+    """
+    pause = _SHORTEST_PAUSE_S
+    while not is_done():
+        remaining = remaining_s()
+        if remaining <= 0:
+            return is_done()
+        sleep(min(pause, remaining))
+        pause = min(2 * pause, longest_pause_s)
+    return True

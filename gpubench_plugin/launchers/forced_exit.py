@@ -27,7 +27,6 @@ def force_exit(
     *,
     message: str,
     code: int,
-    timeout_s: float = EXIT_GRACE_S,
     is_shown: bool = False,
     on_written: Callable[[], object] = lambda: None,
 ) -> NoReturn:
@@ -35,9 +34,9 @@ def force_exit(
 
     With `is_shown`, pytest's terminal shows the message, and it is not printed again. Call it from
     any thread. `code` is the exit code of the session and the process; `on_written` is called when
-    everything is written. After `timeout_s` the process exits in any case.
+    everything is written. After a grace period the process exits in any case.
     """
-    limit = threading.Timer(timeout_s, os._exit, (code,))
+    limit = threading.Timer(EXIT_GRACE_S, os._exit, (code,))
     limit.daemon = True
     limit.start()
     try:

@@ -1,30 +1,38 @@
-"""Launcher in the process of the pytest session: reports, timeout, and garbage collection."""
+"""Launcher in the process of the pytest session: reports, signals, timeout, lost contexts."""
 
 from __future__ import annotations
 
 import gc
+import signal
 import sys
+import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.core.errors import GpubenchError, UsageProblem
+from gpubench_plugin.core.errors import GpubenchError, UsageProblem, error_text
+from gpubench_plugin.environment.device_errors import (
+    is_only_lost_context,
+    lost_context,
+    query_context,
+)
 from gpubench_plugin.launchers import merged_reports, report_payload, stacks
 from gpubench_plugin.launchers.context import BenchmarkState, RunContext, context_of, state_of
-from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
+from gpubench_plugin.launchers.deadlines import Deadline, Timeouts, Watchdog
 from gpubench_plugin.launchers.forced_exit import force_exit
-from gpubench_plugin.launchers.lost_context import LostContext
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
 from gpubench_plugin.launchers.report_payload import Notes
-from gpubench_plugin.launchers.signals import SignalInterrupt
 from gpubench_plugin.launchers.user_frames import message_with_line, own_frames_hidden
-from gpubench_plugin.launchers.watchdog import Watchdog
 from gpubench_plugin.results import pytest_benchmark
-from gpubench_plugin.results.outcomes import clear_last_exception, release_frames
+from gpubench_plugin.results.outcomes import clear_last_exception, crash_reason, release_frames
+
+if TYPE_CHECKING:
+    from gpubench_plugin.config.case import Case
 
 _DEVICE_FIXTURE: Final = "torch_device"
 
@@ -182,7 +190,7 @@ class LauncherPlugin:
     @pytest.hookimpl(specname="pytest_sessionfinish")
     def pytest_unfreeze(self) -> None:
         """Restore the process's state."""
-        self._gc_freezer.restore()
+        gc.unfreeze()
 
 
 def _shorten_crash(report: pytest.TestReport) -> None:
@@ -202,6 +210,63 @@ def exclude_failed(item: pytest.Item, report: pytest.TestReport) -> None:
 def has_debugger(config: pytest.Config) -> bool:
     """Whether a debugger is to have the terminal."""
     return bool(config.getoption("usepdb", False) or config.getoption("trace", False))
+
+
+_DEFAULTS: Final[dict[signal.Signals, Any]] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
+
+
+class SignalInterrupt:
+    """Ends a session on SIGTERM or SIGHUP as on Ctrl-C, writing all results once.
+
+    Such signals often come twice: ``timeout`` of coreutils signals the process and its group, and
+    people press Ctrl-C again. While pytest ends, a second one would cost the exit code and the
+    run's status. For launchers whose process writes results. Handlers of others, and ignored
+    signals (``nohup``), stay.
+    """
+
+    _was_requested = _is_ending = _is_finishing_session = False
+    _own_signals: Sequence[signal.Signals] = ()
+
+    def handle_signals(self) -> None:
+        """Set the handlers, if called in the main thread."""
+        if threading.current_thread() is threading.main_thread():
+            self._own_signals = [
+                n for n, default in _DEFAULTS.items() if signal.getsignal(n) is default
+            ]
+        for number in self._own_signals:
+            signal.signal(number, self._handle)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        """Ignore further signals while pytest handles an interrupt."""
+        self._is_ending = True
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self) -> Generator[None, object, object]:
+        """Allow signals again: after the results, fixture teardown may hang."""
+        self._is_finishing_session = True
+        return (yield)
+
+    def pytest_unconfigure(self) -> None:
+        """Restore the handlers."""
+        for number in self._own_signals:
+            signal.signal(number, _DEFAULTS[number])
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        __tracebackhide__ = True  # for pytest to show the interrupted line
+        was_requested, self._was_requested = self._was_requested, True
+        if self._is_ending and not self._is_finishing_session:
+            return
+        if number == signal.SIGINT and not self._is_finishing_session:
+            raise KeyboardInterrupt  # again, if a test or a debugger has caught the first
+        if number != signal.SIGINT and was_requested and self._is_finishing_session:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        pytest.exit(f"interrupted by {signal.Signals(number).name}", pytest.ExitCode.INTERRUPTED)
 
 
 class InProcessLauncher(LauncherPlugin, SignalInterrupt):
@@ -306,14 +371,12 @@ class GcFreezer:
     Frozen objects that become cyclic garbage are freed by the next full collection: after a fixture
     that several tests shared, for each test file, after an allocation that failed
     (:func:`.outcomes.free`), and once more memory is held than after the last one, since a cache
-    may have dropped a model. If other code had frozen objects before, all stay frozen at the end:
-    theirs cannot be told from ours.
+    may have dropped a model.
     """
 
     def __init__(self) -> None:
         self._file: Path | None = None
         self._is_full_due = False
-        self._was_frozen = gc.get_freeze_count() > 0
         self._last_held_bytes = 0
 
     def freeze(self, file: Path) -> None:
@@ -334,11 +397,6 @@ class GcFreezer:
         """Collect frozen objects, too, before the next benchmark."""
         self._is_full_due = True
 
-    def restore(self) -> None:
-        """Unfreeze all objects, unless other code had frozen some before the benchmarks."""
-        if not self._was_frozen:
-            gc.unfreeze()
-
 
 def _held_bytes() -> int:
     """Memory held by this process on host and GPU."""
@@ -350,3 +408,52 @@ def _held_bytes() -> int:
         with suppress(RuntimeError):  # no test is running that a lost context could fail
             device_bytes = torch.cuda.memory_allocated()
     return int(device_bytes) + int(psutil.Process().memory_info().rss)
+
+
+class LostContext:
+    """Whether a benchmark has lost this process's CUDA context; `reason` is empty if none has.
+
+    After an illegal access or an assertion in a kernel every later call of the process fails in the
+    same words, also in tear-downs. The first sign is reported once, as a crash. No benchmark can
+    run there any more: that needs another process.
+    """
+
+    def __init__(self) -> None:
+        self.reason = ""
+        self._nodeid = ""
+
+    def explains(self, error: BaseException) -> bool:
+        """Whether `error` says no more than that the context, known as lost, is still lost."""
+        return bool(self.reason) and is_only_lost_context(error)
+
+    def forgive_teardown(self, report: pytest.TestReport, error: BaseException) -> bool:
+        """Turn a tear-down's error into a pass that an earlier phase of the test explains."""
+        is_explained = (
+            report.when == "teardown" and report.nodeid == self._nodeid and self.explains(error)
+        )
+        if is_explained:
+            report.outcome, report.longrepr = "passed", None
+            vars(report).pop("wasxfail", None)  # else it would be an unexpected pass
+            text = f"the tear-down raised {type(error).__name__}: {error_text(error)}"
+            report.sections.append(("Lost context", text))
+        return is_explained
+
+    def detect(self, report: pytest.TestReport, error: BaseException, case: Case) -> None:
+        """Mark the `report` if `error` comes of a lost context, asking the device if need be.
+
+        A skip becomes a failure, an expected failure stays one.
+        """
+        lost = lost_context(error)
+        if lost is None and not isinstance(error, pytest.skip.Exception):
+            lost = query_context(case.device.torch_name)
+        if lost is None:
+            return
+        reason = crash_reason(error, lost)
+        self.reason, self._nodeid = reason, report.nodeid
+        report_payload.mark_context_lost(report)
+        if hasattr(report, "wasxfail"):
+            return
+        if report.skipped:
+            report_payload.override(report, "crashed", reason)
+        else:
+            report_payload.set_outcome(report, "crashed", reason)

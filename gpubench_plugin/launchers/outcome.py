@@ -123,14 +123,14 @@ def judge(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict:
 
 
 def _judge_crash(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
-    crashed = [outcome for outcome in rank_outcomes if outcome.outcome == "crashed"]
+    crashed = _of_kind(rank_outcomes, "crashed")
     if _in_state(rank_outcomes, "died") or 0 < len(crashed) < len(rank_outcomes):
         return JointVerdict(outcome="crashed", reason=_crash_reason(rank_outcomes))
     return None
 
 
 def _judge_oom(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
-    oom = [outcome for outcome in rank_outcomes if outcome.outcome == "oom"]
+    oom = _of_kind(rank_outcomes, "oom")
     if 0 < len(oom) < len(rank_outcomes):
         return JointVerdict(outcome="oom", reason=f"{_ranks(oom, rank_outcomes)}: {oom[0].reason}")
     return None
@@ -146,17 +146,14 @@ def _judge_absence(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
 
 
 def _judge_misconfiguration(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
-    misconfigured = [outcome for outcome in rank_outcomes if outcome.outcome == "misconfigured"]
+    misconfigured = _of_kind(rank_outcomes, "misconfigured")
     others = [outcome for outcome in rank_outcomes if outcome not in misconfigured]
-    if misconfigured and others and all(map(_has_no_outcome_of_its_own, others)):
+    # They passed, or were waiting for another one.
+    are_without_cause = all(other.failed is None and other.exit is None for other in others)
+    if misconfigured and others and are_without_cause:
         reason = f"{_ranks(misconfigured, rank_outcomes)}: {misconfigured[0].reason}"
         return JointVerdict(outcome="misconfigured", reason=reason)
     return None
-
-
-def _has_no_outcome_of_its_own(outcome: RankOutcome) -> bool:
-    """Whether the rank passed, or was waiting for another one."""
-    return outcome.failed is None and outcome.exit is None
 
 
 def _crash_reason(rank_outcomes: Sequence[RankOutcome]) -> str:
@@ -165,7 +162,7 @@ def _crash_reason(rank_outcomes: Sequence[RankOutcome]) -> str:
         f"{_ranks([outcome], rank_outcomes)} {outcome.details}"
         for outcome in _in_state(rank_outcomes, "died")
     ]
-    lost = [outcome for outcome in rank_outcomes if outcome.outcome == "crashed"]
+    lost = _of_kind(rank_outcomes, "crashed")
     parts += [
         f"{_ranks([o for o in lost if o.reason == reason], rank_outcomes)}: {reason}"
         for reason in dict.fromkeys(outcome.reason for outcome in lost)
@@ -208,6 +205,10 @@ def _judge_mismatch(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None
         parts.append(f"{_ranks(alike, rank_outcomes)} {outcome}{cause}")
     reason = f"the ranks had different outcomes: {'; '.join(parts)}"
     return JointVerdict(outcome="mismatched_ranks", reason=reason)
+
+
+def _of_kind(rank_outcomes: Sequence[RankOutcome], kind: str) -> list[RankOutcome]:
+    return [outcome for outcome in rank_outcomes if outcome.outcome == kind]
 
 
 def _in_state(rank_outcomes: Sequence[RankOutcome], state: str) -> list[RankOutcome]:

@@ -1,12 +1,19 @@
-"""Rank output: deferred under torchrun, forwarded with a rank prefix in a gang."""
+"""Output of ranks: deferred under torchrun, forwarded with a rank prefix in a gang.
+
+pytest's own files are written by one session alone: the others would overwrite them and its cache.
+"""
 
 from __future__ import annotations
 
 import io
+import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
+
+if TYPE_CHECKING:
+    import pytest
 
 GANG: Final = "GPUBENCH_GANG"
 """Environment variable with a gang's folder, set in the processes of its ranks."""
@@ -111,3 +118,43 @@ def _read_from(log: Path, offset: int) -> bytes:
     with log.open("rb") as file:
         file.seek(offset)
         return file.read()
+
+
+_CACHE_WRITERS: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
+"""Names of the plugins of ``--lf``, ``--nf`` and ``--stepwise``, which read and write the cache."""
+_FILE_OPTIONS: Final = ("xmlpath", "report_log")
+"""Options of pytest and pytest-reportlog that name one file."""
+
+
+def unregister_writers(config: pytest.Config) -> None:
+    """Unregister the plugins that read and write pytest's cache."""
+    for name in _CACHE_WRITERS:
+        if config.pluginmanager.hasplugin(name):
+            config.pluginmanager.unregister(name=name)
+
+
+def disable_output_before_configure(config: pytest.Config) -> None:
+    """Disable output files on a rank of a gang, before other plugins are configured."""
+    config.option.maxfail = 0
+    config.option.log_file = os.devnull  # also instead of the ini file's
+    for name in _FILE_OPTIONS:
+        if hasattr(config.option, name):
+            setattr(config.option, name, None)
+    if basetemp := config.option.basetemp:
+        # Beside the controller's, not within: each session empties its own when it starts.
+        suffix = f"-ws{os.environ['WORLD_SIZE']}-rank-{os.environ['RANK']}"
+        config.option.basetemp = f"{Path(basetemp)}{suffix}"
+
+
+def disable_output(config: pytest.Config) -> None:
+    """Disable output files on a rank under torchrun, after the collection has found benchmarks.
+
+    pytest has opened ``--log-file`` already; it gets no further records.
+    """
+    unregister_writers(config)
+    for plugin in config.pluginmanager.get_plugins():
+        if type(plugin).__name__ == "LogXML":  # it unregisters itself at the end
+            plugin.logfile = os.devnull
+    logging = config.pluginmanager.get_plugin("logging-plugin")
+    if logging is not None:
+        logging.set_log_path(os.devnull)

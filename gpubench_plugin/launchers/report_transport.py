@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 
 from gpubench_plugin.core.errors import error_text
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.outcome import RankOutcome
@@ -34,14 +35,19 @@ def encode(
 ) -> Json:
     """Encode `reports` and `warnings` of one benchmark, with the measurement if it is `recorded`.
 
-    Texts longer than `max_text` characters lose their beginning.
+    Texts longer than `max_text` characters lose their beginning; of many warnings the number of
+    those left out is one more.
     """
+    sent = [*warnings[:_MOST]]
+    if left_out := warnings[_MOST:]:
+        text = f"{counted(len(left_out), 'more warning')} of this benchmark omitted"
+        sent.append({**left_out[0], "category": "UserWarning", "text": text})
     return {
         "reports": [
             _report_to_json(config, report, max_text, captured=captured, recorded=recorded)
             for report in reports
         ],
-        "warnings": [{**w, "text": _cut(w["text"], max_text)} for w in warnings[:_MOST]],
+        "warnings": [{**warning, "text": _cut(warning["text"], max_text)} for warning in sent],
     }
 
 

@@ -10,11 +10,10 @@ nor does the rate at which all waiting ranks together poll the store.
 from __future__ import annotations
 
 import json
-from time import sleep
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import MeasurementError
-from gpubench_plugin.environment.timeout_clock import TimeoutClock
+from gpubench_plugin.environment.timeout_clock import LONGEST_PAUSE_S, TimeoutClock, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,10 +24,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Json
     from gpubench_plugin.ranks.world import World
 
-_SHORTEST_PAUSE_S: Final = 0.0002
-_LONGEST_PAUSE_S: Final = 0.02
-"""Pauses double from one to the other: quick for short waits, few requests in long ones; not
-measured."""
 _PAUSE_PER_RANK_S: Final = 0.0005
 """At the end of long waits, more than 40 ranks together poll 2,000 times per second at most."""
 
@@ -46,7 +41,7 @@ class ControlPlane:
         self._world = world
         self._timeout_s = timeout.total_seconds()
         shared_pause_s = 0.0 if world.is_root else world.size * _PAUSE_PER_RANK_S
-        self._longest_pause_s = max(_LONGEST_PAUSE_S, shared_pause_s)
+        self._longest_pause_s = max(LONGEST_PAUSE_S, shared_pause_s)
         self._operations = 0
         self._published: list[str] = []
         self.traffic = {"bytes_read": 0, "bytes_written": 0}
@@ -94,28 +89,6 @@ class ControlPlane:
             self._published.append(key)
         return self._get(key)
 
-    def decide(
-        self, tag: str, decision: Json | None = None, *, fallback: Json, timeout_s: float
-    ) -> Json:
-        """Broadcast rank zero's `decision`, or `fallback` on all ranks if it is late.
-
-        The first rank that writes decides, also for a rank that was stopped meanwhile.
-        """
-        key, description = self._begin("decide", tag)
-        if self._world.is_root:
-            self._published.append(key)
-            return self._compare_and_set(key, decision)
-        try:
-            self._await(key, 0, description, timeout_s)
-        except MeasurementError:
-            return self._compare_and_set(key, fallback)
-        return self._get(key)
-
-    def _compare_and_set(self, key: str, decision: Json | None) -> Json:
-        """Store `decision` under `key` unless another rank was first; return the stored one."""
-        stored: Json = json.loads(self._store.compare_set(key, "", json.dumps(decision)))
-        return stored
-
     def wait_for_all(self, tag: str) -> None:
         """Barrier; rank zero, which may host the store, returns last."""
         self.gather(tag, {})
@@ -156,25 +129,27 @@ class ControlPlane:
         """
         limit_s = self._timeout_s if timeout_s is None else min(timeout_s, self._timeout_s)
         clock = TimeoutClock()
-        pause = _SHORTEST_PAUSE_S
-        while not self._store.check([key]):
-            number, peer_location = self._position(rank)
+
+        def is_written() -> bool:
+            if self._store.check([key]):
+                return True
+            number, location = self._position(rank)
             is_out_of_step = number > self._operations or (
-                number == self._operations and peer_location != description
+                number == self._operations and location != description
             )
             # It may have written the key and continued since the first check.
             if is_out_of_step and not self._store.check([key]):
                 raise MeasurementError(
-                    f"ranks are out of step: rank {rank} is at {peer_location} while rank "
+                    f"ranks are out of step: rank {rank} is at {location} while rank "
                     f"{self._world.rank} waits for it at {description}"
                 )
-            if clock.remaining(limit_s) <= 0 and not self._store.check([key]):
-                raise MeasurementError(
-                    f"timed out after {limit_s:g} s waiting for rank {rank} at {description}; "
-                    f"its last known position was {peer_location}"
-                )
-            sleep(pause)
-            pause = min(2 * pause, self._longest_pause_s)
+            return False
+
+        if not wait_until(is_written, lambda: clock.remaining(limit_s), self._longest_pause_s):
+            raise MeasurementError(
+                f"timed out after {limit_s:g} s waiting for rank {rank} at {description}; "
+                f"its last known position was {self._position(rank)[1]}"
+            )
 
     def _position(self, rank: int) -> tuple[int, str]:
         if not self._store.check([f"at/{rank}"]):

@@ -1,12 +1,17 @@
-"""The default process group of torch.distributed, and collective decisions of its ranks."""
+"""The default process group of torch.distributed, and collective decisions of its ranks.
+
+Their rendezvous store is hosted by torchrun or by rank zero.
+"""
 
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
+from functools import cache
 from itertools import count
 from threading import Thread
 from time import sleep
@@ -14,14 +19,13 @@ from typing import Final, Self
 
 import torch
 from torch import distributed as dist
-from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from gpubench_plugin.core.errors import MeasurementError, UsageProblem
-from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment.timeout_clock import TimeoutClock
 from gpubench_plugin.ranks.control_plane import ControlPlane
-from gpubench_plugin.ranks.rendezvous import on_loopback, store_for
-from gpubench_plugin.ranks.world import World
+from gpubench_plugin.ranks.world import LISTENER, World
 
 TIMEOUT: Final = timedelta(minutes=30)
 """Of waiting for the slowest rank: longer than any benchmark or compilation."""
@@ -121,7 +125,7 @@ class ProcessGroup:
         return self._is_ours and self.backend == "gloo"
 
     def is_healthy(self, timeout_s: float) -> bool:
-        """Whether all ranks can still communicate in both groups; equal on all ranks.
+        """Whether all ranks can still communicate in both groups.
 
         Every rank must call it. Takes up to three times `timeout_s`.
         """
@@ -129,23 +133,12 @@ class ProcessGroup:
             return self.is_joined
         own_report = {"healthy": self._passes_barriers(timeout_s)}
         try:
-            conclusion = self._all_healthy(own_report, timeout_s) if self.world.is_root else None
-            if conclusion is None:
-                self.control.gather("health", own_report)
-            decision = self.control.decide(
-                "health", conclusion, fallback={"healthy": False}, timeout_s=2 * timeout_s
-            )
-        except dist.DistError:  # the store is gone
+            reports = list(self.control.collect("health", own_report, timeout_s=timeout_s))
+            conclusion = {"healthy": all(report["healthy"] for report in reports)}
+            conclusion = self.control.publish("health", conclusion, timeout_s=2 * timeout_s)
+        except (MeasurementError, dist.DistError):  # a rank is late, or the store is gone
             return False
-        return bool(decision["healthy"])
-
-    def _all_healthy(self, own_report: Json, timeout_s: float) -> Json:
-        """Rank zero's conclusion from the reports received in time."""
-        try:
-            records = list(self.control.collect("health", own_report, timeout_s=timeout_s))
-        except MeasurementError:
-            return {"healthy": False}
-        return {"healthy": all(record["healthy"] for record in records)}
+        return bool(conclusion["healthy"])
 
     @property
     def key(self) -> tuple[str, torch.device, bool]:
@@ -314,3 +307,63 @@ def _bind_gloo_to_loopback(world: World) -> Iterator[None]:
         yield
     finally:
         os.environ.pop(variable, None)
+
+
+def store_for(world: World) -> Store:
+    """The store of `world`, one per process; for a single rank in memory, without a port.
+
+    Raises:
+        UsageProblem: the rendezvous at the address in the environment failed.
+    """
+    if world.size > 1:
+        return _shared_store(world)
+    store: Store = dist.HashStore()  # type: ignore[attr-defined] # torch does not declare it
+    return store
+
+
+def on_loopback() -> bool:
+    """Whether the rendezvous is on the loopback interface, so that all ranks are on this host."""
+    address = os.environ.get("MASTER_ADDR", "localhost")
+    return address == "localhost" or address.startswith("127.")
+
+
+@cache  # rank zero may host it: it must outlive the groups
+def _shared_store(world: World) -> Store:
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    try:
+        if world.is_root and on_loopback() and not _is_hosted():
+            return _serve_store(_listening_socket(port), port, world.size)
+        store: Store = next(rendezvous("env://", world.rank, world.size))[0]
+    except (OSError, dist.DistError) as error:
+        message = f"MASTER_ADDR={address} MASTER_PORT={port}: rendezvous failed: {error}"
+        raise UsageProblem(message) from error
+    return store
+
+
+def _is_hosted() -> bool:
+    """Whether torchrun or an existing default group hosts the store."""
+    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or dist.is_initialized()
+
+
+def _listening_socket(port: int) -> int:
+    """Loopback-only listening socket, inherited or created; its descriptor."""
+    if inherited := os.environ.get(LISTENER):
+        return int(inherited)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+        return listener.detach()
+
+
+def _serve_store(listener: int, port: int, size: int) -> Store:
+    """TCPStore on `listener`, since torch itself would listen on every interface."""
+    store: Store = dist.TCPStore(  # type: ignore[attr-defined] # torch does not declare it
+        os.environ["MASTER_ADDR"],
+        port,
+        size,
+        is_master=True,
+        master_listen_fd=listener,
+        use_libuv=False,
+    )
+    return store

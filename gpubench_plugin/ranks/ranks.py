@@ -71,13 +71,6 @@ class RankSession:
         self.process_group(backend, device, shares_device=shares_device)
         return True
 
-    @property
-    def group(self) -> ProcessGroup:
-        """The current group."""
-        if self._group is None:
-            raise RuntimeError("no process group was joined")
-        return self._group
-
     def resynchronize(self, number: int) -> None:
         """Resynchronize control messages before test `number`."""
         self._operation = number * OPERATIONS

@@ -79,15 +79,11 @@ def _number(
     environment: Mapping[str, str], name: str, *, minimum: int = 0, upper_bound: int | None = None
 ) -> int:
     text = environment[name]
+    number = int(text) if text.isdecimal() else -1
+    if minimum <= number and (upper_bound is None or number < upper_bound):
+        return number
     allowed = f"{minimum} or more" if upper_bound is None else f"{minimum} to {upper_bound - 1}"
-    if not (text.isascii() and text.isdecimal()):
-        raise UsageProblem(
-            f"environment variable {name}={text!r}: not a number; allowed: {allowed}"
-        )
-    number = int(text)
-    if number < minimum or (upper_bound is not None and number >= upper_bound):
-        raise UsageProblem(f"environment variable {name}={text}; allowed: {allowed}")
-    return number
+    raise UsageProblem(f"environment variable {name}={text!r}; allowed: {allowed}")
 
 
 def threads_per_rank(

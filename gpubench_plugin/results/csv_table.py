@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core import catalog
+from gpubench_plugin.core.format import csv_text
 from gpubench_plugin.core.quality_flags import doubtful_flags, other_flags
 from gpubench_plugin.core.records import OUTCOMES
 from gpubench_plugin.environment import json_files
-from gpubench_plugin.environment.spreadsheet import csv_text
 
 if TYPE_CHECKING:
+    from gpubench_plugin.core.format import Cell
     from gpubench_plugin.core.records import Json, Measurement
-    from gpubench_plugin.environment.spreadsheet import Cell
 
 _PROFILE: Final = "https://datapackage.org/profiles/2.0/tableschema.json"
 

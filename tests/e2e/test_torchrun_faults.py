@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,13 +16,12 @@ from gpubench_plugin.environment.scratch import private_folder
 from gpubench_plugin.results import journal
 from tests.support import faulty
 from tests.support.exhaustive import shown
+from tests.support.processes import processes_with, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.support.projects import Project, Run
-
-MARK = "GPUBENCH_TEST_RUN"
 
 AROUND = """
 import os, signal, time, pytest, torch
@@ -48,34 +45,20 @@ NAMES = ("test_before[ws2]", "test_faulty[ws2]", "test_after[ws2]")
 
 
 @pytest.fixture
-def mark(tmp_path: Path) -> Iterator[dict[str, str]]:
+def mark() -> Iterator[dict[str, str]]:
     """A variable that all processes of a run inherit; whatever is left of them is ended."""
     with tempfile.TemporaryDirectory(prefix="gpb-") as folder:  # short enough for our own folder
-        yield {MARK: str(tmp_path), "TMPDIR": folder}
+        yield {"TMPDIR": folder}
         left = list(Path(folder).glob("gpubench-*"))
-    for pid in processes_of(str(tmp_path)):
+    for pid in processes_with(f"TMPDIR={folder}"):
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
     assert left == []
 
 
-def processes_of(mark: str) -> list[int]:
-    """The living processes of the run with that mark."""
-    wanted = f"{MARK}={mark}".encode()
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                found.append(int(folder.name))
-    return found
-
-
-def wait_until_gone(mark: dict[str, str], patience_s: float = 20.0) -> None:
-    """Fail if processes of the run are left after that time."""
-    deadline = monotonic() + patience_s
-    while left := processes_of(mark[MARK]):
-        assert monotonic() < deadline, f"still there: {left}"
-        sleep(0.05)
+def wait_until_gone(mark: dict[str, str]) -> None:
+    """Fail if processes of the run stay."""
+    wait_until(lambda: not processes_with(f"TMPDIR={mark['TMPDIR']}"), within_s=20)
 
 
 def run_faulty(
@@ -110,7 +93,10 @@ def require_only_the_fault_failed(run: Run, outcome: str) -> dict[str, Any]:
 
 
 def test_killed_rank_is_named_with_its_signal(project: Project, mark: dict[str, str]) -> None:
-    """SIGKILL of a rank is a crash of the benchmark that ran, though rank zero waits in C."""
+    """SIGKILL of a rank is a crash of the benchmark that ran, though rank zero waits in C.
+
+    Its signal is named unless torchrun reaped it first, which alone knows it then.
+    """
     logs = "[gpubench.log(step=step, loss=1.0) for step in range(900)]; meet()"
     fault = f"{logs}; os.kill(os.getpid(), signal.SIGKILL) if RANK == 1 else meet()"
 
@@ -119,7 +105,9 @@ def test_killed_rank_is_named_with_its_signal(project: Project, mark: dict[str, 
     faulty = require_only_the_fault_failed(run, "crashed")
     steps = [event["step"] for event in run.journal if event["event"] == "log"]
     assert steps == [*range(900)], "of rank zero alone"
-    assert faulty["reason"].startswith("rank 1 was killed by SIGKILL")
+    named = ("rank 1 was killed by SIGKILL", "rank 1 ended (see torchrun's own report)")
+    assert faulty["reason"].startswith(named)
+    assert "SIGKILL" in run.out + run.err
 
 
 @pytest.mark.exhaustive
@@ -141,69 +129,44 @@ def test_death_of_rank_zero_leaves_a_readable_journal(
     assert not abandoned.exists(), "the next session removes what rank zero could not"
 
 
-@pytest.mark.exhaustive
-def test_rank_that_raises_before_a_collective_fails_the_benchmark(
-    project: Project, mark: dict[str, str]
-) -> None:
-    """Rank zero waits in a collective for a rank that gave up; both say where they were."""
-    fault = "meet() if RANK == 0 else pytest.fail('no luck')"
-
-    run = run_faulty(project, fault, mark, "--distributed.failure_grace_s=1")
-
-    faulty = require_only_the_fault_failed(run, "failed")
-    assert faulty["reason"] == (
-        "rank 1: Failed: no luck; then rank 0 timed out 1 s after another rank failed "
-        "(distributed.failure_grace_s)"
-    )
-    stack = run.out.partition("Stack of rank 0")[2]
-    assert "in all_reduce" in stack
-    assert "in meet" in stack
-    assert "Traceback of rank 1" in run.out
-
-
-@pytest.mark.exhaustive
-def test_rank_that_skips_a_collective_is_waited_for_in_vain(
-    project: Project, mark: dict[str, str]
-) -> None:
-    """Rank zero is through while the other is still in a collective: a hang, with its stack."""
-    run = run_faulty(project, "meet() if RANK == 1 else None", mark, "--distributed.divergence_s=3")
-
-    faulty = require_only_the_fault_failed(run, "hang")
-    assert faulty["reason"] == (
-        "rank 1 timed out 3 s after another rank passed (distributed.divergence_s); "
-        "rank 0 had passed"
-    )
-    assert "in all_reduce" in run.out.partition("Stack of rank 1")[2]
+FAILURE_GRACE, DIVERGENCE = "--distributed.failure_grace_s=1", "--distributed.divergence_s=3"
+WAITS = {
+    "meet() if RANK == 0 else pytest.fail('no luck')": (
+        "failed",
+        "rank 1: Failed: no luck; then rank 0 timed out 1 s after another rank failed",
+        {0: "meet"},
+    ),
+    "meet() if RANK == 1 else None": (
+        "hang",
+        "rank 1 timed out 3 s after another rank passed",
+        {1: "meet"},
+    ),
+    "stand_still() if RANK == 1 else meet()": (
+        "hang",
+        "ranks 0-1 timed out after 8 s",
+        {0: "meet", 1: "stand_still"},
+    ),
+}
 
 
 @pytest.mark.exhaustive
-def test_benchmark_in_which_all_ranks_hang_ends_by_its_timeout(
-    project: Project, mark: dict[str, str]
+@pytest.mark.parametrize("fault", WAITS)
+def test_rank_that_is_waited_for_in_vain_ends_the_session(
+    project: Project, mark: dict[str, str], fault: str
 ) -> None:
-    """No rank comes to the end: the stacks of all are in the report."""
-    fault = "stand_still() if RANK == 1 else meet()"
+    """Another one gave up, skips a collective, or none comes to the end; stacks say where."""
+    outcome, reason, stacks = WAITS[fault]
 
-    run = run_faulty(project, fault, mark, timeout_s=2)
+    run = run_faulty(project, fault, mark, FAILURE_GRACE, DIVERGENCE, timeout_s=8)
 
-    faulty = require_only_the_fault_failed(run, "hang")
-    assert faulty["reason"] == "ranks 0-1 timed out after 2 s (measure.timeout_s)"
-    zero, _, one = run.out.partition("Stack of rank 0")[2].partition("Stack of rank 1")
-    assert "in all_reduce" in zero
-    assert "in stand_still" in one
-    log = (run.directory / "ranks" / "rank-1.log").read_text()
-    assert "in stand_still" in log, "torchrun's SIGTERM leaves the stack in the rank's own log"
-
-
-def start_standing(project: Project, mark: dict[str, str]) -> subprocess.Popen[str]:
-    """A run whose rank one stands still, while rank zero waits for it in a collective."""
-    project.write("test_it.py", AROUND % (600, "stand_still() if RANK == 1 else meet()"))
-    process = project.start("--measure.by=steps", "--measure.steps=20", ranks=2, env=mark)
-    deadline = monotonic() + 100
-    while not (project.path / "there-1").exists():
-        assert process.poll() is None
-        assert monotonic() < deadline
-        sleep(0.05)
-    return process
+    assert require_only_the_fault_failed(run, outcome)["reason"].startswith(reason)
+    for rank, function in stacks.items():
+        stack = run.out.partition(f"Stack of rank {rank}")[2].partition("\n---")[0]
+        assert f"in {function}" in stack
+    assert ("Traceback of rank 1" in run.out) == (outcome == "failed")
+    if len(stacks) == 2:
+        log = (run.directory / "ranks" / "rank-1.log").read_text()
+        assert "in stand_still" in log, "torchrun's SIGTERM leaves the stack in the rank's own log"
 
 
 @pytest.mark.parametrize(
@@ -213,7 +176,9 @@ def test_run_whose_torchrun_is_ended_is_interrupted(
     project: Project, mark: dict[str, str], number: signal.Signals
 ) -> None:
     """Ctrl-C, a scheduler, or the death of torchrun: no rank stays, the run is interrupted."""
-    process = start_standing(project, mark)
+    project.write("test_it.py", AROUND % (600, "stand_still() if RANK == 1 else meet()"))
+    process = project.start("--measure.by=steps", "--measure.steps=20", ranks=2, env=mark)
+    wait_until((project.path / "there-1").exists, within_s=100)
 
     process.send_signal(number)
     out, err = process.communicate(timeout=100)
@@ -352,7 +317,7 @@ def test_other_tests_need_not_be_in_step(project: Project, mark: dict[str, str])
     """No grace runs before all ranks have come to a benchmark; after the last they may go.
 
     Rank zero comes late to a benchmark that fails at once on the other. A call that comes too late
-    and a death in peace end nothing.
+    ends nothing.
     """
     project.write(
         "conftest.py",
@@ -380,9 +345,6 @@ def test_other_tests_need_not_be_in_step(project: Project, mark: dict[str, str])
         def test_late():
             (folder,) = Path(os.environ["TMPDIR"]).glob("gpubench-*")
             alert_root(folder)
-            if RANK == 1:
-                os._exit(0)
-            time.sleep(3)
         """,
     )
 
@@ -413,42 +375,32 @@ def test_after(gpubench):
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("rank", [0, 1])
-def test_rank_that_stops_alone_ends_the_session(
-    project: Project, mark: dict[str, str], rank: int
+@pytest.mark.parametrize(
+    ("act", "said"),
+    [
+        ("assert RANK != %d", "left the session: stopping after 1 failures"),
+        (
+            "RANK == %d and time.sleep(1000)",
+            "did not reach the test within 5 s (measure.timeout_s)",
+        ),
+    ],
+)
+def test_rank_that_does_not_come_to_a_benchmark_ends_the_session(
+    project: Project, mark: dict[str, str], act: str, said: str, rank: int
 ) -> None:
-    """With ``-x`` a test that fails on one rank only stops all of them at the next benchmark."""
-    project.write("test_it.py", BETWEEN % f"assert RANK != {rank}")
+    """It stopped by ``-x`` after a test that failed on it alone, or stands still in one."""
+    project.write("test_it.py", BETWEEN % (act % rank))
 
     run = project.run("-x", ranks=2, env=mark)
 
     assert run.code != 0
     before, after = run.summary["benchmarks"]
-    assert (before["outcome"], after["outcome"]) == ("measured", "not_measured"), run.out + run.err
-    why = "stopping after 1 failures"
-    left = f"rank {rank} left the session: {why}"
-    assert after["reason"] == (left if rank else why)
-    other = run.out if rank else (run.directory / "ranks" / "rank-1.log").read_text()
-    assert left in other
-    assert run.summary["status"] == "failed"
-    wait_until_gone(mark)
-
-
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("rank", [0, 1])
-def test_rank_that_never_comes_to_a_benchmark_is_named(
-    project: Project, mark: dict[str, str], rank: int
-) -> None:
-    """It stands still in another test: after the time of the benchmark the session ends."""
-    project.write("test_it.py", BETWEEN % f"RANK == {rank} and time.sleep(1000)")
-
-    run = project.run(ranks=2, env=mark)
-
-    assert run.code != 0
-    said = f"rank {rank} did not reach the test within 5 s (measure.timeout_s)"
-    before, after = run.summary["benchmarks"]
     assert before["outcome"] == "measured", run.out + run.err
-    assert said in after["reason"], run.out + run.err
-    if rank == 1:
-        assert after["outcome"] == "hang"
-        assert "in test_between" in run.out.partition("Stack of rank 1")[2]
+    is_found_hanging = rank == 1 and "sleep" in act
+    assert after["outcome"] == ("hang" if is_found_hanging else "not_measured")
+    assert after["reason"].endswith(said.rpartition(": ")[2] if rank == 0 else said)
+    log = (run.directory / "ranks" / "rank-1.log").read_text()
+    assert f"rank {rank} {said}" in (run.out if rank else run.out + log)
+    assert ("in test_between" in run.out.partition("Stack of rank 1")[2]) == is_found_hanging
+    assert run.summary["status"] == "failed"
     wait_until_gone(mark)

@@ -94,7 +94,7 @@ def _gpu(library: Any, index: int, handle: Any) -> Gpu | None:
     """The GPU of a handle; None for one that is lost."""
     if handle is None:
         return None
-    name = nvml.text(nvml.answer(library, "nvmlDeviceGetName", handle))
+    name = nvml.answer(library, "nvmlDeviceGetName", handle)
     return Gpu(index=index, name=name or "?", library=library, handle=handle)
 
 
@@ -149,7 +149,7 @@ class Machine:
         """
         handles = nvml.handles(self.library) or []
         gpus = [_gpu(self.library, index, handle) for index, handle in enumerate(handles)]
-        uuids = ["" if gpu is None else nvml.text(gpu.answer("GetUUID")) or "" for gpu in gpus]
+        uuids = ["" if gpu is None else gpu.answer("GetUUID") or "" for gpu in gpus]
         indices = cuda_devices.visible_indices(self.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
         kinds = {(gpu.name, gpu.memory_bytes) for gpu in gpus if gpu is not None}
         is_clear = not indices or cuda_devices.is_in_bus_order(len(kinds), self.environ)

@@ -29,7 +29,7 @@ def driver(machine: Machine) -> Fact:
             "pip install 'pytest-gpubench[gpu]'",
         )
     cuda = nvml.driver_cuda(machine.library)
-    version = nvml.text(nvml.answer(machine.library, "nvmlSystemGetDriverVersion"))
+    version = nvml.answer(machine.library, "nvmlSystemGetDriverVersion")
     value = f"{version or '?'}, CUDA {f'{cuda // 1000}.{cuda % 1000 // 10}' if cuda else '?'}"
     if lost := [str(index) for index, gpu in machine.visible.items() if gpu is None]:
         return (

@@ -19,11 +19,10 @@ from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment.helper_threads import HelperThread
 from gpubench_plugin.environment.signals import die_with_parent
-from gpubench_plugin.launchers import report_payload, report_transport, secondary, stacks
+from gpubench_plugin.launchers import output, report_payload, report_transport, stacks
 from gpubench_plugin.launchers.context import STATE, update_context
 from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
 from gpubench_plugin.launchers.in_process import LauncherPlugin
-from gpubench_plugin.launchers.output import DeferredStream
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.journal import as_json
 from gpubench_plugin.results.run_directory import RunDirectory
@@ -34,7 +33,7 @@ class GangRank(LauncherPlugin):
 
     def __init__(self, config: pytest.Config, join_info: JoinInfo):
         super().__init__(config)
-        secondary.disable_output_before_configure(config)
+        output.disable_output_before_configure(config)
         die_with_parent()
         rank = int(os.environ["RANK"])
         stacks.enable_dumps(join_info.folder, rank)
@@ -63,11 +62,11 @@ class GangRank(LauncherPlugin):
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Disable the output of plugins that were configured after this one."""
-        if isinstance(sys.stdout, DeferredStream):
+        if isinstance(sys.stdout, output.DeferredStream):
             # pytest's reporter keeps the stream; what tests print with -s goes to the log.
             sys.stdout.discard()
             sys.stdout = sys.stdout.terminal
-        secondary.unregister_writers(self._config)
+        output.unregister_writers(self._config)
 
     def pytest_internalerror(self, excrepr: object) -> None:
         """Log internal errors, since the terminal reporter is disabled."""

@@ -1,4 +1,4 @@
-"""Exit on SIGINT, SIGTERM and SIGHUP, and on the death of the parent or of other ranks."""
+"""Exit on SIGINT, SIGTERM and SIGHUP, and on the death of other ranks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import selectors
 import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
@@ -15,13 +16,10 @@ from typing import Final
 
 from gpubench_plugin.environment.helper_threads import HelperThread
 from gpubench_plugin.environment.signals import ENDING, STOPS
-from gpubench_plugin.launchers.deadlines import DEATH_SETTLE_S
+from gpubench_plugin.launchers.deadlines import DEATH_SETTLE_S, call_or_exit
 from gpubench_plugin.launchers.forced_exit import EXIT_GRACE_S
-from gpubench_plugin.launchers.watchdog import call_or_exit
 
 GRACE_S: Final = 1.0  # a main thread that has not handled Ctrl-C by then blocks in native code
-ORPHAN_GRACE_S: Final = 1.5
-"""For the end of a session after the parent's death, when orphans should not linger."""
 _ALERT: Final = object()
 _EXIT_STATUS: Final = 49  # field 52 of proc_pid_stat(5), counted from after the name
 
@@ -30,14 +28,12 @@ _EXIT_STATUS: Final = 49  # field 52 of proc_pid_stat(5), counted from after the
 class ExitRequest:
     """Reason for this process to exit: a signal, deaths of others, or an alert.
 
-    `deaths` holds wait statuses by name, None for a process that was reaped elsewhere; `orphaned`
-    means that the parent has died.
+    `deaths` holds wait statuses by name, None for a process that was reaped elsewhere.
     """
 
     signal: signal.Signals | None = None
     deaths: Mapping[int, int | None] = field(default_factory=dict)
     alerted: bool = False
-    orphaned: bool = False
 
 
 class ExitWatcher:
@@ -51,14 +47,8 @@ class ExitWatcher:
     ignored. Create it in the main thread; :meth:`close` restores the handlers.
     """
 
-    def __init__(
-        self,
-        end: Callable[[ExitRequest], None],
-        *,
-        signals: Sequence[signal.Signals] = ENDING,
-    ):
+    def __init__(self, end: Callable[[ExitRequest], None]):
         self._end = end
-        self._parent = os.getppid()
         self._is_finishing = False
         self._handled = threading.Event()
         self._deaths: dict[int, int | None] = {}
@@ -67,7 +57,7 @@ class ExitWatcher:
         self._read_fd, self._write_fd = os.pipe()
         os.set_blocking(self._write_fd, False)
         self._selector.register(self._read_fd, selectors.EVENT_READ)
-        handled_signals = [n for n in signals if signal.getsignal(n) is not signal.SIG_IGN]
+        handled_signals = [n for n in ENDING if signal.getsignal(n) is not signal.SIG_IGN]
         self._previous = {number: signal.signal(number, self._handle) for number in handled_signals}
         self._previous_wakeup = signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         self._thread = HelperThread("gpubench-termination", call_or_exit, self._listen)
@@ -75,18 +65,9 @@ class ExitWatcher:
 
     def watch(self, processes: Mapping[int, int]) -> None:
         """Also watch for the deaths of `processes`, pid by name (Linux 5.3 or newer)."""
-        if not hasattr(os, "pidfd_open"):
-            return
         for name, pid in processes.items():
-            try:
-                descriptor = os.pidfd_open(pid)
-            except ProcessLookupError:
-                self._deaths[name] = None
-                signal.raise_signal(signal.SIGTERM)
-            except OSError:
-                return
-            else:
-                self._selector.register(descriptor, selectors.EVENT_READ, (name, pid))
+            with suppress(AttributeError, OSError):  # an older system, a sandbox, or it has ended
+                self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, (name, pid))
 
     def accept_alerts(self, pipe: Path) -> None:
         """Accept alerts from other processes through the named `pipe`."""
@@ -140,14 +121,9 @@ class ExitWatcher:
                 return
             if self._is_finishing:
                 if signals.intersection(ENDING):
-                    grace_s = ORPHAN_GRACE_S if os.getppid() != self._parent else EXIT_GRACE_S
-                    deadline = deadline or monotonic() + grace_s
-            elif (
-                (was_requested := bool(signals.intersection(STOPS)))
-                or self._deaths
-                or self._was_alerted
-            ):
-                signals |= self._collect_deaths(was_requested=was_requested)
+                    deadline = deadline or monotonic() + EXIT_GRACE_S
+            elif signals.intersection(STOPS) or self._deaths or self._was_alerted:
+                self._collect_deaths(signals)
                 self._end(self._exit_request(next((n for n in STOPS if n in signals), None)))
                 self._was_alerted, self._deaths = False, {}
             elif signal.SIGINT in signals:
@@ -173,30 +149,18 @@ class ExitWatcher:
                 os.close(key.fd)
         return signals
 
-    def _collect_deaths(self, *, was_requested: bool) -> set[int]:
-        """Wait briefly for related deaths; return signals received meanwhile.
+    def _collect_deaths(self, signals: set[int]) -> None:
+        """Wait briefly for related deaths, and add to `signals` those received meanwhile.
 
-        With `was_requested`, all ranks got the signal, and deaths by it are no cause.
+        Deaths by a signal that this process got, too, are no cause.
         """
-        first_deaths, signals = dict(self._deaths), set[int]()
         deadline = monotonic() + DEATH_SETTLE_S
         while (remaining_s := deadline - monotonic()) > 0:
             signals |= self._read_events(self._selector.select(remaining_s)) or set()
-        causes = first_deaths if was_requested else self._deaths
-        self._deaths = {
-            name: status
-            for name, status in causes.items()
-            if status not in STOPS or (name in first_deaths and not was_requested)
-        }
-        return signals
+        self._deaths = {n: status for n, status in self._deaths.items() if status not in signals}
 
     def _exit_request(self, number: signal.Signals | None) -> ExitRequest:
-        return ExitRequest(
-            signal=number,
-            deaths=dict(self._deaths),
-            alerted=self._was_alerted,
-            orphaned=os.getppid() != self._parent,
-        )
+        return ExitRequest(signal=number, deaths=dict(self._deaths), alerted=self._was_alerted)
 
 
 def _exit_status(pid: int) -> int | None:

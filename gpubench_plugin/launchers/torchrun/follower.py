@@ -13,14 +13,14 @@ import pytest
 
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment.signals import die_with_parent
+from gpubench_plugin.environment.timeout_clock import wait_until
 from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
-from gpubench_plugin.launchers.torchrun.exit_watcher import ExitRequest, ExitWatcher
 from gpubench_plugin.launchers.torchrun.peers import alert_root, offer_stacks
 from gpubench_plugin.launchers.torchrun.rank import RankRole, RunningTest
-from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
+from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
 
 
 class Follower(RankRole):
@@ -30,7 +30,6 @@ class Follower(RankRole):
 
     def __init__(self, session: pytest.Session, rank: int):
         super().__init__(session, rank)
-        self._exit_watcher = ExitWatcher(self.handle_exit_request, signals=(signal.SIGINT,))
         die_with_parent()
 
     def connect(self, exchange: OutcomeExchange, folder: Path, log: TextIO) -> None:
@@ -41,15 +40,6 @@ class Follower(RankRole):
         self._previous_handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
         faulthandler.register(signal.SIGTERM, file=log, all_threads=True, chain=True)
 
-    def wait_for_ranks(
-        self, item: pytest.Item, number: int, timeout_s: float
-    ) -> list[pytest.TestReport] | None:
-        """Wait as on every rank, or until the store ends with rank zero."""
-        try:
-            return super().wait_for_ranks(item, number, timeout_s)
-        except RuntimeError:
-            return self.handle_missing_ranks(item, number, "has exited, and the store with it")
-
     def handle_missing_ranks(
         self, item: pytest.Item, number: int, cause: str
     ) -> list[pytest.TestReport]:
@@ -57,7 +47,7 @@ class Follower(RankRole):
         self._claim_exit()
         message = f"rank 0 {cause}"
         self.announce_departure(f"{item.name}: {message}")
-        self._end(message, pytest.ExitCode.TESTS_FAILED)
+        self._end(message)
 
     def exchange_outcomes(
         self, running: RunningTest, reports: Sequence[pytest.TestReport]
@@ -89,15 +79,6 @@ class Follower(RankRole):
         own_outcome = RankOutcome(rank=self._rank, state="stuck", details=message, stack=stack)
         self._end_hung(self.running, own_outcome, self._rank)
 
-    def handle_exit_request(self, request: ExitRequest) -> None:
-        """Exit on Ctrl-C in native code."""
-        self._claim_exit()
-        self._end("interrupted", pytest.ExitCode.INTERRUPTED)
-
-    def finish(self) -> None:
-        """Let the session end after Ctrl-C from now on."""
-        self._exit_watcher.finish()
-
     def leave(self) -> None:
         """Wait until rank zero has written everything, unless the session was aborted.
 
@@ -110,7 +91,6 @@ class Follower(RankRole):
 
     def close(self) -> None:
         """Restore the signal handlers."""
-        self._exit_watcher.close()
         if self._exchange is not None:
             faulthandler.unregister(signal.SIGTERM)
             signal.signal(signal.SIGTERM, self._previous_handler)
@@ -146,9 +126,8 @@ class Follower(RankRole):
         """End the session since `rank` hangs; the exit is claimed."""
         verdict = JointVerdict(outcome="hang", reason=f"rank {rank} {running.deadline.message}")
         reports = merging.merge_reports(running.item, [own_outcome], verdict)
-        self._end(verdict.reason, pytest.ExitCode.TESTS_FAILED, reports)
+        self._end(verdict.reason, reports)
 
-    def _end(
-        self, message: str, code: pytest.ExitCode, reports: Sequence[pytest.TestReport] = ()
-    ) -> NoReturn:
+    def _end(self, message: str, reports: Sequence[pytest.TestReport] = ()) -> NoReturn:
+        code = pytest.ExitCode.TESTS_FAILED
         force_exit(self._session, reports, message=f"rank {self._rank}: {message}", code=code)

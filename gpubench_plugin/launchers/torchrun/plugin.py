@@ -8,7 +8,7 @@ all of them after the same test. A rank that dies or hangs ends the session on e
 from __future__ import annotations
 
 import os
-from dataclasses import asdict
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -17,18 +17,17 @@ from _pytest.runner import runtestprotocol
 
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.format import listed
-from gpubench_plugin.environment.timeout_clock import TimeoutClock
-from gpubench_plugin.launchers import secondary
+from gpubench_plugin.environment.timeout_clock import TimeoutClock, wait_until
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, context_of, update_context
-from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
+from gpubench_plugin.launchers.deadlines import Deadline, Timeouts, Watchdog
 from gpubench_plugin.launchers.in_process import LauncherPlugin
 from gpubench_plugin.launchers.outcome import ranks_text
+from gpubench_plugin.launchers.output import disable_output
 from gpubench_plugin.launchers.torchrun.follower import Follower
-from gpubench_plugin.launchers.torchrun.peers import Peer, Peers
+from gpubench_plugin.launchers.torchrun.peers import Peers, this_process
 from gpubench_plugin.launchers.torchrun.rank import RunningTest
 from gpubench_plugin.launchers.torchrun.root import RootRank
-from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
-from gpubench_plugin.launchers.watchdog import Watchdog
+from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
@@ -40,36 +39,23 @@ if TYPE_CHECKING:
     from gpubench_plugin.ranks.process_group import ProcessGroup
 
 
-_RANKS_SHOWN: Final = 8
 _IDS_SHOWN: Final = 3
-"""Together the message stays below 2,000 characters, however much differs."""
 
 
-def difference(own_ids: Sequence[str], root_ids: Sequence[str]) -> Json:
-    """First differences between this rank's collection and rank zero's."""
-    return {
-        "count": len(own_ids),
-        "differs": list(own_ids) != list(root_ids),
-        "has": listed(sorted(set(own_ids) - set(root_ids)), _IDS_SHOWN),
-        "lacks": listed(sorted(set(root_ids) - set(own_ids)), _IDS_SHOWN),
-    }
-
-
-def difference_message(reports: Sequence[Json]) -> str:
-    """Message about the :func:`difference` of each rank, in rank order."""
-    differing_ranks = [rank for rank, report in enumerate(reports) if report["differs"]]
-    shown_ranks = differing_ranks[:_RANKS_SHOWN]
-    counts = ", ".join(f"{reports[rank]['count']} on rank {rank}" for rank in (0, *shown_ranks))
-    parts = [f"the ranks collected different benchmarks: {counts}"]
-    for rank in shown_ranks:
-        report = reports[rank]
-        parts += [f"only rank {rank} collected {report['has']}"] if report["has"] else []
-        parts += [f"rank {rank} did not collect {report['lacks']}"] if report["lacks"] else []
-        if not (report["has"] or report["lacks"]):
-            parts.append(f"rank {rank} collected them in another order")
-    if len(differing_ranks) > len(shown_ranks):
-        parts.append(f"and {len(differing_ranks) - len(shown_ranks)} more ranks differ")
-    return "; ".join(parts)
+def difference_message(ids_by_rank: Sequence[Sequence[str]]) -> str:
+    """Message about the first rank whose benchmarks are not rank zero's."""
+    root_ids = ids_by_rank[0]
+    differing_ranks = [rank for rank, ids in enumerate(ids_by_rank) if ids != root_ids]
+    rank, ids = differing_ranks[0], ids_by_rank[differing_ranks[0]]
+    has = listed(sorted(set(ids) - set(root_ids)), _IDS_SHOWN)
+    lacks = listed(sorted(set(root_ids) - set(ids)), _IDS_SHOWN)
+    parts = [f"{len(root_ids)} on rank 0, {len(ids)} on rank {rank}"]
+    parts += [f"only rank {rank} collected {has}"] if has else []
+    parts += [f"rank {rank} did not collect {lacks}"] if lacks else []
+    parts += [] if has or lacks else [f"rank {rank} collected them in another order"]
+    if len(differing_ranks) > 1:
+        parts.append(f"{ranks_text(differing_ranks, len(ids_by_rank))} differ from rank 0")
+    return f"the ranks collected different benchmarks: {'; '.join(parts)}"
 
 
 class TorchrunRank(LauncherPlugin):
@@ -114,14 +100,13 @@ class TorchrunRank(LauncherPlugin):
             torch.device(case.device.torch_name),
             shares_device=case.shares_device,
         )
-        digest = secondary.ids_hash(self._numbers)
-        own_record = {"digest": digest, **asdict(Peer.this_process())}
-        records = group.control.gather("collection", own_record)
+        digest = sha256("\n".join(self._numbers).encode()).hexdigest()
+        records = group.control.gather("collection", {"digest": digest, **this_process()})
         proposal = None if records is None else self._proposal(records)
         published = group.control.publish("run", proposal)
-        if "ids" in published:
+        if not published:
             self._member.finish()
-            raise self._difference(group, published["ids"])
+            raise self._difference(group)
         self._apply_published(published, exchange)
 
     @pytest.hookimpl(tryfirst=True)
@@ -199,9 +184,9 @@ class TorchrunRank(LauncherPlugin):
         return False
 
     def _proposal(self, records: Sequence[Json]) -> Json:
-        """Record that rank zero publishes: its run, or its benchmarks if others differ."""
+        """Record that rank zero publishes: its run; empty if the benchmarks of ranks differ."""
         if any(record["digest"] != records[0]["digest"] for record in records):
-            return {"ids": list(self._numbers)}
+            return {}
         context = self._context
         assert context.run is not None
         self._peers = Peers(records, context.run.path / "ranks")
@@ -211,9 +196,10 @@ class TorchrunRank(LauncherPlugin):
             "folder": str(self._peers.folder),
         }
 
-    def _difference(self, group: ProcessGroup, root_ids: Sequence[str]) -> UsageProblem:
-        records = group.control.gather("difference", difference(list(self._numbers), root_ids))
-        message = None if records is None else {"message": difference_message(records)}
+    def _difference(self, group: ProcessGroup) -> UsageProblem:
+        records = group.control.gather("ids", {"ids": list(self._numbers)})
+        ids_by_rank = [record["ids"] for record in records or ()]
+        message = {"message": difference_message(ids_by_rank)} if ids_by_rank else None
         published = group.control.publish("difference", message)
         # Rank zero may host the store, so it must not exit first.
         group.control.wait_for_all("exit")
@@ -226,7 +212,7 @@ class TorchrunRank(LauncherPlugin):
         """
         from torch.distributed.distributed_c10d import PrefixStore
 
-        from gpubench_plugin.ranks.rendezvous import store_for
+        from gpubench_plugin.ranks.process_group import store_for
 
         world, timeout_s = self._context.ranks.world, self._context.settings.timeout_s
         connection = store_for(world).clone()  # type: ignore[attr-defined] # not declared
@@ -258,7 +244,7 @@ class TorchrunRank(LauncherPlugin):
         # On a host without this file system the folder does not exist yet.
         folder.mkdir(parents=True, exist_ok=True)
         pytest_benchmark.disable_output(self._config)
-        secondary.disable_output(self._config)
+        disable_output(self._config)
         path = folder / f"rank-{self._context.ranks.world.rank}.log"
         # Appended: a resumed run has a log already.
         log = path.open("a", encoding="utf-8", buffering=1)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from gpubench_plugin.environment.timeout_clock import TimeoutClock
+from gpubench_plugin.environment.timeout_clock import TimeoutClock, wait_until
 from gpubench_plugin.launchers.report_transport import encode, exit_to_json
-from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
+from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -90,6 +89,9 @@ class RankRole(ABC):
             "the ranks, replaces them and continues"
         )
 
+    def finish(self) -> None:  # noqa: B027 # only rank zero is watched
+        """Let the main thread end the session from now on."""
+
     @abstractmethod
     def handle_missing_ranks(
         self, item: pytest.Item, number: int, cause: str
@@ -124,8 +126,3 @@ class RankRole(ABC):
     def _claim_exit(self) -> None:
         """Ensure that a single thread ends the process; any other blocks here for ever."""
         self._exit_lock.acquire()
-
-
-def has_agent() -> bool:
-    """Whether torchrun's agent hosts the store, so that it outlives the ranks."""
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"

@@ -9,25 +9,21 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import pytest
 
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment.signals import die_with_parent
+from gpubench_plugin.environment.timeout_clock import wait_until
 from gpubench_plugin.launchers import merged_reports as merging
-from gpubench_plugin.launchers.forced_exit import EXIT_GRACE_S, force_exit
+from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome, judge, ranks_text
 from gpubench_plugin.launchers.report_transport import decode
-from gpubench_plugin.launchers.torchrun.exit_watcher import ORPHAN_GRACE_S, ExitRequest, ExitWatcher
+from gpubench_plugin.launchers.torchrun.exit_watcher import ExitRequest, ExitWatcher
 from gpubench_plugin.launchers.torchrun.peers import Peers, exit_text, offer_stacks
-from gpubench_plugin.launchers.torchrun.rank import RankRole, RunningTest, has_agent
-from gpubench_plugin.launchers.torchrun.store import OutcomeExchange, wait_until
-
-_TRACEBACKS_SHOWN: Final = 8
-"""Of failed phases, in the report; every rank's log has its own."""
-_LEAVE_TIMEOUT_S: Final = 5.0
-"""Ranks see the last key within 0.02 s; longer only for one that was stopped."""
+from gpubench_plugin.launchers.torchrun.rank import RankRole, RunningTest
+from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
 
 
 class RootRank(RankRole):
@@ -103,17 +99,12 @@ class RootRank(RankRole):
     def handle_exit_request(self, request: ExitRequest) -> None:
         """Record a rank's death or an interruption, and exit.
 
-        Between two benchmarks, late alerts and regular exits are ignored until the next one.
+        An alert after the end of its benchmark is ignored.
         """
-        if self.running is None and _is_harmless(request):
-            for rank in request.deaths:
-                with suppress(RuntimeError):
-                    self.exchange.announce_departure(rank, "it exited with code 0")
+        if self.running is None and request == ExitRequest(alerted=True):
             return
         self._claim_exit()
-        if request.orphaned:
-            self._end("torchrun has ended", pytest.ExitCode.INTERRUPTED, timeout_s=ORPHAN_GRACE_S)
-        elif (request.deaths or request.alerted) and self.running is not None:
+        if (request.deaths or request.alerted) and self.running is not None:
             self._end_benchmark(self.running, request.deaths)
         elif request.deaths:
             message = f"{_deaths_text(request.deaths)} between two benchmarks"
@@ -134,13 +125,8 @@ class RootRank(RankRole):
         self._exit_watcher.finish()
 
     def leave(self) -> None:
-        """Release the other ranks, and leave last if this process hosts the store."""
-        if self._exchange is None:
-            return
+        """Release the other ranks."""
         self._announce_written()
-        if not (self.end_reason or has_agent()):
-            with suppress(RuntimeError):
-                self.exchange.wait_until_others_left(_LEAVE_TIMEOUT_S)
 
     def close(self) -> None:
         """Restore the signal handlers and remove the private folder."""
@@ -169,9 +155,10 @@ class RootRank(RankRole):
     ) -> list[RankOutcome]:
         """Outcomes on every rank, with stacks of those that did not finish."""
         assert self._peers is not None
-        records = self._peer_records(running.number)
+        records: dict[int, Json] = {}
         give_up_reason = ""
-        with suppress(RuntimeError):
+        with suppress(RuntimeError):  # without the store
+            records = self.exchange.records(running.number)
             give_up_reason = "" if done else self.exchange.give_up_reason(running.number)
         stacks = {} if done else self._peers.stacks(excluded=deaths)
         outcomes = []
@@ -187,19 +174,6 @@ class RootRank(RankRole):
                 message, stack = give_up_reason or running.deadline.message, stacks.get(rank, "")
                 outcomes.append(RankOutcome(rank=rank, state="stuck", details=message, stack=stack))
         return outcomes
-
-    def _peer_records(self, number: int) -> dict[int, Json]:
-        """Records of other ranks, with a limited number of tracebacks; empty without the store."""
-        records: dict[int, Json] = {}
-        with suppress(RuntimeError):
-            records = self.exchange.records(number)
-        traceback_count = 0
-        for record in records.values():
-            for report in record["reports"]:
-                traceback_count += report["outcome"] == "failed"
-                if traceback_count > _TRACEBACKS_SHOWN:
-                    report["longrepr"] = None
-        return records
 
     def _announce(
         self,
@@ -237,7 +211,6 @@ class RootRank(RankRole):
         message: str,
         code: pytest.ExitCode,
         reports: Sequence[pytest.TestReport] = (),
-        timeout_s: float = EXIT_GRACE_S,
     ) -> None:
         self._exit_watcher.block_main_thread()
         if self._peers is not None:
@@ -247,7 +220,6 @@ class RootRank(RankRole):
             reports,
             message=message,
             code=code,
-            timeout_s=timeout_s,
             on_written=self._announce_written,
         )
 
@@ -260,9 +232,3 @@ class RootRank(RankRole):
 
 def _deaths_text(deaths: Mapping[int, int | None]) -> str:
     return "; ".join(f"rank {rank} {exit_text(status)}" for rank, status in sorted(deaths.items()))
-
-
-def _is_harmless(request: ExitRequest) -> bool:
-    """Whether the event can be ignored while no benchmark runs."""
-    all_exited_with_0 = all(status == 0 for status in request.deaths.values())
-    return all_exited_with_0 and request.signal is None and not request.orphaned

@@ -7,23 +7,16 @@ from __future__ import annotations
 
 import json
 import math
-from time import sleep
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment.timeout_clock import TimeoutClock
+from gpubench_plugin.environment.timeout_clock import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch.distributed.distributed_c10d import Store
 
     from gpubench_plugin.core.records import Json
     from gpubench_plugin.ranks.world import World
 
-_SHORTEST_PAUSE_S: Final = 0.0005
-_LONGEST_PAUSE_S: Final = 0.02
-"""Pauses double from one to the other: quick for short waits, few requests in long ones; not
-measured."""
 _KEYS: Final = ("arrived", "root", "ended", "failed", "given up", "verdict")
 """Keys of a test in the store, beside the ranks' records."""
 
@@ -134,26 +127,3 @@ class OutcomeExchange:
     def wait_until_written(self) -> None:
         """Wait until rank zero has written everything."""
         wait_until(lambda: self.is_marked("written"), lambda: math.inf)
-        self._store.add("left", 1)
-
-    def wait_until_others_left(self, timeout_s: float) -> None:
-        """Rank zero: wait until all others have seen the marker, or until the timeout."""
-        clock = TimeoutClock()
-        wait_until(
-            lambda: self._store.add("left", 0) == self.size - 1, lambda: clock.remaining(timeout_s)
-        )
-
-
-def wait_until(is_done: Callable[[], bool], remaining_s: Callable[[], float]) -> bool:
-    """Poll until `is_done` or no time is left; return whether it is done.
-
-    The last poll is after the timeout, since this process may have been stopped meanwhile.
-    """
-    pause = _SHORTEST_PAUSE_S
-    while not is_done():
-        remaining = remaining_s()
-        if remaining <= 0:
-            return is_done()
-        sleep(min(pause, remaining))
-        pause = min(2 * pause, _LONGEST_PAUSE_S)
-    return True

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from gpubench_plugin.core.format import Cell, csv_text
 from gpubench_plugin.core.records import Comparison, Verdict
-from gpubench_plugin.environment.spreadsheet import Cell, csv_text
 from gpubench_plugin.reports import github
 from gpubench_plugin.reports.formats.base import Format, Page
 from gpubench_plugin.reports.markup import painted, plain

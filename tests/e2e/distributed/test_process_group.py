@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import runpy
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,16 +15,16 @@ from gpubench_plugin.ranks import process_group
 from gpubench_plugin.ranks.process_group import ProcessGroup, backend_for, rank_device
 from gpubench_plugin.ranks.ranks import RankSession
 from gpubench_plugin.ranks.world import World
+from tests.e2e.distributed.ranks.listeners import listeners, on_loopback
+from tests.support.exhaustive import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-from tests.support.exhaustive import shown
 
 pytestmark = pytest.mark.followed
 
-CPU, CUDA = torch.device("cpu"), torch.device("cuda")
-LISTENERS = runpy.run_path(str(Path(__file__).parent / "ranks" / "listeners.py"))
+CPU = torch.device("cpu")
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
@@ -56,10 +54,10 @@ def test_two_ranks_meet_talk_and_leave(launcher: str, request: pytest.FixtureReq
 @linux
 def test_world_of_one_opens_no_port_to_others() -> None:
     """A single rank has no store with a port; what gloo itself opens stays on loopback."""
-    before = LISTENERS["listeners"]()
+    before = listeners()
     with ProcessGroup(World(), device=CPU):
-        opened = LISTENERS["listeners"]() - before
-    assert all(map(LISTENERS["on_loopback"], opened))
+        opened = listeners() - before
+    assert all(map(on_loopback, opened))
     assert len(opened) <= 1
 
 
@@ -98,13 +96,13 @@ def test_group_of_the_projects_own_is_not_replaced() -> None:
     assert (ranks.is_healthy(0.0), ranks.renew()) == (True, True)
     mine = ranks.process_group("auto", CPU)
     assert ranks.renew()
-    assert ranks.group is not mine
+    assert ranks._group is not mine
     ranks.close()
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
         theirs = ranks.process_group("auto", CPU)
         assert not ranks.renew()
-        assert ranks.group is theirs
+        assert ranks._group is theirs
     finally:
         ranks.close()
         dist.destroy_process_group()
@@ -152,39 +150,59 @@ def test_existing_default_group_of_other_ranks_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("device", "configured", "expected"),
+    ("device", "configured", "shared", "expected"),
     [
-        ("cpu", "auto", "gloo"),
-        ("mps", "auto", "gloo"),
-        ("cuda", "auto", "nccl"),
-        ("cuda", "gloo", "gloo"),
-        ("cuda", "nccl", "nccl"),
-        ("xpu", "auto", "xccl"),
+        ("cpu", "auto", False, "gloo"),
+        ("mps", "auto", False, "gloo"),
+        ("cuda", "auto", False, "nccl"),
+        ("cuda", "auto", True, "gloo"),
+        ("cuda", "gloo", False, "gloo"),
+        ("cuda", "nccl", False, "nccl"),
+        ("xpu", "auto", False, "xccl"),
     ],
 )
 def test_backend_fits_the_device(
-    device: str, configured: str, expected: str, monkeypatch: pytest.MonkeyPatch
+    device: str, configured: str, shared: bool, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each accelerator gets its own library, everything else gloo."""
+    """Each accelerator has its own library, which takes one rank per device; all else is gloo."""
     monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
     monkeypatch.setattr(dist, "is_xccl_available", lambda: True)
-    assert expected == backend_for(torch.device(device), configured)
+    assert expected == backend_for(torch.device(device), configured, shares_device=shared)
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"])
-def test_nccl_where_it_cannot_work_is_refused(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """NCCL on a CPU, or in a torch without it, names the key and what is allowed."""
+@pytest.mark.parametrize(
+    ("device", "shared", "said"),
+    [
+        ("cpu", False, "requires cuda, not cpu"),
+        ("cuda", False, "built without it"),
+        ("cuda", True, "requires one device per rank"),
+    ],
+)
+def test_nccl_where_it_cannot_work_is_refused(
+    device: str, shared: bool, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message names the key and what is allowed."""
     monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
-    with pytest.raises(UsageProblem, match=r"distributed.backend='nccl'.*allowed: auto, gloo"):
-        backend_for(torch.device(device), "nccl")
+    with pytest.raises(UsageProblem, match=rf"backend='nccl'.*{said}.*allowed: auto, gloo"):
+        backend_for(torch.device(device), "nccl", shares_device=shared)
 
 
-def test_ranks_are_bound_by_local_rank() -> None:
-    """Rank 5 of 8, second on its host, takes that host's second device."""
-    world = World(rank=5, local_rank=1, size=8, local_size=4)
-    assert torch.device("cuda:1") == rank_device(CUDA, world)
-    assert torch.device("cuda:3") == rank_device(torch.device("cuda:3"), World())
-    assert rank_device(CPU, world) == CPU
+@pytest.mark.parametrize(
+    ("device", "world", "shared", "expected"),
+    [
+        ("cuda", World(rank=5, local_rank=1, size=8, local_size=4), False, "cuda:1"),
+        ("cuda:3", World(), False, "cuda:3"),
+        ("cpu", World(rank=5, local_rank=1, size=8, local_size=4), False, "cpu"),
+        ("cuda", World(rank=1, local_rank=1, size=2, local_size=2), True, "cuda:0"),
+        ("cuda:0", World(rank=1, local_rank=1, size=2, local_size=2), True, "cuda:0"),
+    ],
+)
+def test_ranks_are_bound_by_local_rank(
+    device: str, world: World, shared: bool, expected: str
+) -> None:
+    """Unless they share a device: the one that is named, else the first."""
+    found = rank_device(torch.device(device), world, shares_device=shared)
+    assert found == torch.device(expected)
 
 
 def test_one_device_for_several_ranks_is_refused() -> None:

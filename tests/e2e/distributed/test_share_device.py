@@ -12,11 +12,8 @@ import torch
 from gpubench_plugin.config import resolve_case
 from gpubench_plugin.config.case import Case
 from gpubench_plugin.config.resolve_case import CaseFactory
-from gpubench_plugin.core.errors import Unsupported, UsageProblem
+from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.environment import cuda_devices, devices
-from gpubench_plugin.ranks.process_group import backend_for, rank_device
-from gpubench_plugin.ranks.world import World
-from gpubench_plugin.training.timed_collective import free_bytes
 
 SHARED = pytest.mark.gpubench_set("distributed.share_device=true").mark
 CUDA = torch.device("cuda")
@@ -89,25 +86,3 @@ def test_ranks_of_a_cpu_need_not_be_told_to_share_it(case_of: Any) -> None:
     assert str(refusal) == "distributed.share_device applies to cuda and xpu only; remove it on cpu"
     alone = case_of(Item(1, SHARED), device="cpu")
     assert (alone.shares_device, alone.skip_reason()) == (False, None)
-
-
-def test_shared_device_is_bound_to_every_rank() -> None:
-    """The one that is named, else the first."""
-    world = World(rank=1, local_rank=1, size=2, local_size=2)
-    assert rank_device(CUDA, world, shares_device=True) == torch.device("cuda:0")
-    assert rank_device(torch.device("cuda:0"), world, shares_device=True) == torch.device("cuda:0")
-
-
-def test_ranks_of_one_device_talk_over_gloo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NCCL takes one rank per device: it is neither chosen nor accepted."""
-    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
-    assert (backend_for(CUDA, shares_device=True), backend_for(CUDA)) == ("gloo", "nccl")
-    with pytest.raises(UsageProblem, match=r"'nccl': requires one device per rank.*auto, gloo"):
-        backend_for(CUDA, "nccl", shares_device=True)
-
-
-def test_ranks_share_the_memory_of_their_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of four ranks may take a quarter of what is free."""
-    fake = SimpleNamespace(mem_get_info=lambda device: (2**30, 2**34))
-    monkeypatch.setattr(torch, "get_device_module", lambda device: fake)
-    assert free_bytes(torch.device("cuda", 0), local_ranks=4, shared=True) == 2**28

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-import types
 from importlib import import_module
 from typing import TYPE_CHECKING
 
@@ -12,14 +11,13 @@ import pytest
 
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.measure.metrics.base import MetricSource, metrics
+from gpubench_plugin.measure.metrics.base import MetricSource
 from gpubench_plugin.reports.formats.base import Format
 from gpubench_plugin.training.schedulers.base import LearningRateSchedule
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpubench_plugin.core.records import Metric, Observation
 
 MINE = """
 from gpubench_plugin.measure.metrics import MetricSource, metrics
@@ -98,33 +96,6 @@ def test_entry_point_without_the_decorator_is_refused(distribution: Path, target
     message = "gpubench.metrics:mine must name a function decorated with .*metrics.metrics"
     with pytest.raises(UsageProblem, match=message):
         catalog.load("metrics", "mine")
-
-
-@pytest.mark.parametrize(
-    ("modules", "message"),
-    [
-        (("first", "second"), "metrics: .*first and .*second both define 'calls'"),
-        (("twice",), r"twice must define exactly one component 'calls': a function decorated"),
-    ],
-)
-def test_two_components_of_one_name_are_refused(
-    monkeypatch: pytest.MonkeyPatch, modules: tuple[str, ...], message: str
-) -> None:
-    """In two modules, or in one."""
-    for module in modules:
-        made = types.ModuleType(module)
-        for attribute in ("one", "other") if module == "twice" else ("one",):
-            source = metrics(calls="Timed calls")(calls)
-            source.__module__ = module
-            setattr(made, attribute, source)
-        monkeypatch.setitem(sys.modules, module, made)
-    monkeypatch.setattr(catalog, "_modules", lambda kind: {name: name for name in modules})
-    with pytest.raises(UsageProblem, match=message):
-        catalog.load("metrics", "calls")
-
-
-def calls(observation: Observation) -> list[Metric]:
-    return []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 
 import pytest
@@ -10,6 +12,7 @@ from gpubench_plugin.core.format import (
     byte_size,
     change_percentage,
     counted,
+    csv_text,
     decimal_rate,
     duration,
     listed,
@@ -153,3 +156,21 @@ def test_a_change_may_have_a_sign_and_more_digits() -> None:
     assert [change_percentage(change, 3, with_sign=True) for change in changes] == [
         *("+4.12%", "-20.0%", "+193%", "0.00%")
     ]
+
+
+@pytest.mark.parametrize(
+    ("cell", "text"),
+    [
+        ("=1+1", "'=1+1"),
+        (" @you", "' @you"),
+        ("a\nb\x1b", "a\\nb\\x1b"),
+        ("plain, with a comma", "plain, with a comma"),
+        (0.1 + 0.2, "0.30000000000000004"),
+        (-3, "-3"),
+        (None, ""),
+    ],
+)
+def test_a_cell_is_shown_and_not_run(cell: str | float | None, text: str) -> None:
+    """A formula is quoted, a control an escape; numbers round-trip and None is empty."""
+    (row,) = csv.reader(io.StringIO(csv_text([["id", cell]])))
+    assert row == ["id", text]

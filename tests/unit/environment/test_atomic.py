@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 import stat
 from typing import TYPE_CHECKING
 
@@ -25,33 +23,12 @@ def test_text_is_written(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_name_is_on_the_disk_when_writing_returns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The folder is synced once it has the new name: else a machine that fails has the old file."""
-    synced: list[tuple[bool, list[str]]] = []
-
-    def sync(descriptor: int) -> None:
-        is_folder = os.path.samestat(os.fstat(descriptor), tmp_path.stat())
-        synced.append((is_folder, [path.name for path in tmp_path.iterdir()]))
-
-    monkeypatch.setattr(os, "fsync", sync)
-    json_files.write_text(tmp_path / "a.txt", "text")
-    assert synced[-1] == (True, ["a.txt"])
-
-
 def test_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
     """The file has the mode of an ordinary new file, not that of a private temporary one."""
     (tmp_path / "ordinary").touch()
     json_files.write_text(tmp_path / "ours", "")
     modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("ordinary", "ours")]
     assert modes[0] == modes[1]
-
-
-def test_json_has_no_nan(tmp_path: Path) -> None:
-    """A number that is not finite is written as null."""
-    json_files.write_json(tmp_path / "a.json", {"loss": float("nan")})
-    assert json.loads((tmp_path / "a.json").read_text()) == {"loss": None}
 
 
 def test_symbolic_link_is_replaced(tmp_path: Path) -> None:

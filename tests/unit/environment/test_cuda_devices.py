@@ -106,11 +106,12 @@ DIFFERENT = FakeNvml(*gpus("NVIDIA L4", "NVIDIA H200"))
         (DIFFERENT, {}),
         (DIFFERENT, {"CUDA_VISIBLE_DEVICES": "1"}),
         (FakeNvml(FakeGpu()), {"CUDA_VISIBLE_DEVICES": "MIG-7"}),
+        (FakeNvml(FakeGpu(uuid="GPU-71")), {"CUDA_VISIBLE_DEVICES": "GPU-7"}),
         (FakeNvml(FakeGpu()), {"CUDA_VISIBLE_DEVICES": "0x1"}),
     ],
     ids=[
         *("no package", "no library", "driver too old", "sliced", "no memory of its own"),
-        *("different", "different, by index", "slice", "odd form"),
+        *("different", "different, by index", "slice", "prefix", "odd form"),
     ],
 )
 def test_where_nvml_cannot_tell_a_child_asks_cuda(
@@ -174,36 +175,13 @@ def test_the_child_is_a_whole_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("script", "reason"),
-    [
-        ("import sys; sys.exit('Traceback\\nRuntimeError: broken driver')", "RuntimeError: broken"),
-        ("print()", "it printed no facts but ''"),
-        ("", "it printed no facts but ''"),
-    ],
-)
-def test_a_child_that_fails_is_one_message(
-    script: str, reason: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_child_that_fails_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last line of its error, and how to go on without the devices."""
     install(monkeypatch, None)
+    script = "import sys; sys.exit('Traceback\\nRuntimeError: broken driver')"
     monkeypatch.setattr(cuda_devices, "_CHILD", script)
-    with pytest.raises(UsageProblem) as problem:
-        devices.find("auto")
-    message = str(problem.value)
-    assert f"fails: {reason}" in message
-    assert message.endswith("; --device=cpu measures without them")
-    assert "\n" not in message
-
-
-@pytest.mark.slow
-def test_a_child_that_hangs_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it had written, a warning perhaps, is not why it fails."""
-    install(monkeypatch, None)
-    script = "import sys, time; print('a warning', file=sys.stderr, flush=True); time.sleep(60)"
-    monkeypatch.setattr(cuda_devices, "_CHILD", script)
-    monkeypatch.setattr(cuda_devices, "_TIMEOUT_S", 1.0)
-    with pytest.raises(UsageProblem, match="fails: no answer within 1 s; --device=cpu measures"):
+    said = r"^--device=cuda: .* fails: RuntimeError: broken driver; --device=cpu measures"
+    with pytest.raises(UsageProblem, match=said):
         devices.find("auto")
 
 

@@ -48,32 +48,6 @@ def of_runtime(text: str, number: int | None = None) -> RuntimeError:
     return error
 
 
-def raised(action: Callable[[], object]) -> BaseException:
-    """The error of `action`."""
-    try:
-        action()
-    except BaseException as error:
-        return error
-    raise AssertionError("nothing was raised")
-
-
-def chained(first: BaseException, second: BaseException, *, cause: bool) -> BaseException:
-    """`second`, raised while `first` was handled, or with it as its cause."""
-
-    def act() -> None:
-        try:
-            fail(first)
-        except BaseException as error:
-            if cause:
-                raise second from error
-            raise second  # noqa: B904 # the point
-
-    def fail(error: BaseException) -> None:
-        raise error
-
-    return raised(act)
-
-
 ALLOCATIONS = {
     "allocator": torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0"),
     "runtime": of_runtime("out of memory"),
@@ -168,6 +142,12 @@ def test_sticky_error_is_a_lost_context(error: BaseException) -> None:
     assert not is_out_of_memory(error)
 
 
+def chained(first: BaseException, second: BaseException, *, cause: bool) -> BaseException:
+    """`second`, raised while `first` was handled, or with it as its cause."""
+    setattr(second, "__cause__" if cause else "__context__", first)
+    return second
+
+
 @pytest.mark.parametrize("cause", [True, False])
 def test_error_on_top_of_a_lost_context_does_not_hide_it(cause: bool) -> None:
     """The process is of no use whatever a tear-down or a library raised afterwards."""
@@ -177,36 +157,21 @@ def test_error_on_top_of_a_lost_context_does_not_hide_it(cause: bool) -> None:
     assert lost_context(BaseExceptionGroup("two", [ValueError(), error])) is lost
 
 
-def test_out_of_memory_counts_where_it_is_the_stated_cause() -> None:
-    """What fails while a failed allocation is being handled is a failure of its own."""
-    allocation = torch.OutOfMemoryError("Tried to allocate 2.00 GiB")
-    assert is_out_of_memory(chained(allocation, ValueError("layer 3"), cause=True))
-    assert not is_out_of_memory(chained(allocation, ValueError("layer 3"), cause=False))
-
-
-def test_group_is_out_of_memory_if_each_member_is() -> None:
-    """So tear-downs of two fixtures end; beside another failure lack of memory is not all."""
-    allocation = torch.OutOfMemoryError("Tried to allocate 2.00 GiB")
+def test_out_of_memory_counts_where_it_is_the_stated_cause_or_each_of_a_group() -> None:
+    """What fails while a failed allocation is being handled, or beside one, is another failure."""
+    allocation = ALLOCATIONS["allocator"]
     stated = chained(allocation, ValueError("layer 3"), cause=True)
+    assert is_out_of_memory(stated)
+    assert not is_out_of_memory(chained(allocation, ValueError("layer 3"), cause=False))
     inner = BaseExceptionGroup("inner", [stated])
     assert is_out_of_memory(BaseExceptionGroup("two", [allocation, inner]))
     assert not is_out_of_memory(BaseExceptionGroup("two", [allocation, ValueError("layer 3")]))
 
 
 def test_compiler_does_not_hide_the_error_it_wraps() -> None:
-    """It raises its own error ``from None``, with the original in an attribute."""
-    wrapped = partial_failure(torch.OutOfMemoryError("Tried to allocate 2.00 GiB"))
-    assert is_out_of_memory(wrapped)
-    assert lost_context(partial_failure(LOSSES["assert"])) is LOSSES["assert"]
-
-
-def partial_failure(inner: Exception) -> BaseException:
-    """What torch.compile raises for `inner`."""
-
-    def act() -> None:
-        raise BackendCompilerFailed(print, inner, None) from None
-
-    return raised(act)
+    """Its own error has the original in an attribute."""
+    assert is_out_of_memory(BackendCompilerFailed(print, ALLOCATIONS["allocator"], None))
+    assert lost_context(BackendCompilerFailed(print, LOSSES["assert"], None)) is LOSSES["assert"]
 
 
 def test_group_is_only_lost_where_each_member_is() -> None:
@@ -258,37 +223,31 @@ def answers(*values: bool | BaseException) -> Query:
     return query
 
 
-def test_device_that_repeats_an_error_is_lost(device: Callable[..., None]) -> None:
-    """Also after work that was still queued, and whatever the error is called."""
-    unknown = of_runtime("unknown error", 999)
-    device(answers(False, False, unknown))
-    assert query_context("cuda:0") is unknown
+UNKNOWN = of_runtime("unknown error", 999)
 
 
 @pytest.mark.parametrize(
-    "query",
+    ("query", "lost"),
     [
-        answers(True),
-        answers(False, True),
-        answers(of_runtime("invalid argument", 1), True),
-        answers(False),
+        (answers(True), None),
+        (answers(False, True), None),
+        (answers(of_runtime("invalid argument", 1), True), None),
+        (answers(False), None),
+        (answers(False, False, UNKNOWN), UNKNOWN),
     ],
-    ids=["idle", "soon idle", "one error, then idle", "never idle"],
+    ids=["idle", "soon idle", "one error, then idle", "never idle", "repeated"],
 )
-def test_device_that_answers_is_not_lost(device: Callable[..., None], query: Query) -> None:
+def test_device_is_lost_that_repeats_an_error(
+    device: Callable[..., None], query: Query, lost: BaseException | None
+) -> None:
     """An error of an earlier call is returned once; a kernel that waits for ever is left alone."""
     device(query)
-    assert query_context("cuda:0") is None
+    assert query_context("cuda:0") is lost
 
 
 @pytest.mark.parametrize(
     ("name", "state"),
-    [
-        ("cpu", {}),
-        ("xpu:0", {}),
-        ("cuda:0", {"initialized": False}),
-        ("cuda:0", {"capturing": True}),
-    ],
+    [("cpu", {}), ("xpu:0", {}), ("cuda:0", {"initialized": False}), ("cuda:0", {"capturing": 1})],
 )
 def test_device_without_a_context_is_not_queried(
     device: Callable[..., None], name: str, state: dict[str, bool]

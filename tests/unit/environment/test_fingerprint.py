@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.environment.fingerprints import (
+    change_text,
+    differences,
     fingerprint_of,
+    flat,
     informative_facts,
     machine_facts,
     resume_facts,
@@ -131,3 +134,20 @@ def test_this_machine_is_itself(pytestconfig: pytest.Config) -> None:
     first, second = (resume_facts(collect(pytestconfig.rootpath)) for _ in range(2))
     assert first == second
     assert "cpu.usable_cores" in first
+
+
+def test_nested_facts_are_flat() -> None:
+    """Mappings are named by dot key and their lists by number; a list of values stays one."""
+    facts = {"a": {"b": 1, "none": {}}, "c": [{"d": 2}, {"d": 3}], "e": [4, 5], "f": None}
+    assert flat(facts) == {"a.b": 1, "c.0.d": 2, "c.1.d": 3, "e": [4, 5], "f": None}
+
+
+def test_only_what_differs_is_told() -> None:
+    """A value that changed, one that is new and one that is gone, with both their values."""
+    before = {"same": 1, "changed": "a", "gone": None}
+    now = {"same": 1, "changed": "b", "new": 2}
+    assert {key: change_text(pair) for key, pair in differences(before, now).items()} == {
+        "changed": '"a" in the run, "b" now',
+        "gone": "null in the run, absent now",
+        "new": "absent in the run, 2 now",
+    }

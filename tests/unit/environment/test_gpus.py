@@ -1,16 +1,17 @@
-"""Tests of the facts about GPUs, with the driver's files and a stand-in for pynvml."""
+"""Tests of the facts about GPUs, with the driver's files and a stand-in for NVML."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpubench_plugin.environment import hardware
+from tests.support.fake_gpus import GIB, FakeGpu, FakeNvml, NoAnswerError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 VERSION = """\
@@ -24,40 +25,28 @@ GPU UUID: \t GPU-01234567-89ab-cdef-0123-456789abcdef
 Video BIOS: \t 96.00.74.00.01
 Bus Type: \t PCIe
 """
-PYNVML = """
-import pathlib
-NVML_CLOCK_GRAPHICS, NVML_CLOCK_MEM = 0, 2
-class NVMLError(Exception): pass
-class Memory: total = 80 * 2**30
-def nvmlInit(): pass
-def nvmlShutdown(): pathlib.Path({log!r}).write_text("shut down")
-def nvmlSystemGetDriverVersion(): return b"470.57.02"
-def nvmlDeviceGetCount(): return 2
-def nvmlDeviceGetHandleByIndex(index): return index
-def nvmlDeviceGetName(handle): return "NVIDIA A100"
-def nvmlDeviceGetUUID(handle): return f"GPU-{{handle}}"
-def nvmlDeviceGetMemoryInfo(handle): return Memory
-def nvmlDeviceGetEnforcedPowerLimit(handle): return 400_000
-def nvmlDeviceGetMigMode(handle):
-    if handle: raise NVMLError("not supported")
-    return [1, 1]
-def nvmlDeviceGetApplicationsClock(handle, kind):
-    if handle: raise NVMLError("not supported")
-    return {{0: 1410, 2: 1593}}[kind]
-"""
+KEYS = (
+    *("name", "uuid", "memory_bytes", "power_limit_w", "applications_clocks_mhz"),
+    *("locked_clock_mhz", "mig"),
+)
 
 
 @pytest.fixture(autouse=True)
-def no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def no_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Neither this machine's driver nor its pynvml takes part; the folder of driver files."""
     monkeypatch.setattr(hardware, "DRIVER_FILES", tmp_path / "nvidia")
-    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
-    (tmp_path / "pynvml.py").write_text(
-        "class NVMLError(Exception): pass\ndef nvmlInit(): raise NVMLError('no driver')\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    yield tmp_path / "nvidia"
-    sys.modules.pop("pynvml", None)
+    monkeypatch.setattr(hardware, "_FALLING_S", 0.0)
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(nvmlInit=None))
+    return tmp_path / "nvidia"
+
+
+def known(monkeypatch: pytest.MonkeyPatch, *gpus: FakeGpu, **system: Any) -> list[tuple[Any, ...]]:
+    """What NVML tells of these GPUs, in the order of `KEYS`."""
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(*gpus, **system))
+    facts = hardware.gpu_facts()
+    assert facts is not None
+    assert facts["driver"] == "580.65.06"
+    return [tuple(gpu[key] for key in KEYS) for gpu in facts["devices"]]
 
 
 def test_machine_without_gpu() -> None:
@@ -71,70 +60,28 @@ def test_facts_from_the_drivers_files(no_driver: Path, kind: str) -> None:
     (no_driver / "gpus" / "0000:01:00.0").mkdir(parents=True)
     (no_driver / "version").write_text(VERSION.format(kind=kind))
     (no_driver / "gpus" / "0000:01:00.0" / "information").write_text(INFORMATION)
-    assert hardware.gpu_facts() == {
-        "driver": "580.65.06",
-        "devices": [
-            {
-                "name": "NVIDIA H200",
-                "uuid": "GPU-01234567-89ab-cdef-0123-456789abcdef",
-                "memory_bytes": None,
-                "power_limit_w": None,
-                "applications_clocks_mhz": None,
-                "locked_clock_mhz": None,
-                "mig": None,
-            }
-        ],
+    device = dict.fromkeys(KEYS) | {
+        "name": "NVIDIA H200",
+        "uuid": "GPU-01234567-89ab-cdef-0123-456789abcdef",
     }
+    assert hardware.gpu_facts() == {"driver": "580.65.06", "devices": [device]}
 
 
-def test_facts_from_nvml(tmp_path: Path) -> None:
-    """NVML tells driver and devices, also in bytes; what a GPU does not know is None."""
-    log = tmp_path / "log"
-    (tmp_path / "pynvml.py").write_text(PYNVML.format(log=str(log)))
-    assert hardware.gpu_facts() == {
-        "driver": "470.57.02",
-        "devices": [
-            {
-                "name": "NVIDIA A100",
-                "uuid": f"GPU-{number}",
-                "memory_bytes": 80 * 2**30,
-                "power_limit_w": 400.0,
-                "applications_clocks_mhz": clocks,
-                "locked_clock_mhz": None,
-                "mig": mig,
-            }
-            for number, (mig, clocks) in enumerate([(True, [1410, 1593]), (None, None)])
-        ],
+def test_facts_from_nvml(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a GPU, or all of a lost one, does not answer is None; the others keep theirs."""
+    answers = {
+        "nvmlDeviceGetEnforcedPowerLimit": 400_000,
+        "nvmlDeviceGetMigMode": [1, 1],
+        "nvmlDeviceGetApplicationsClock": lambda kind: {0: 1410, 2: 1593}[kind],
     }
-    assert log.read_text() == "shut down"
-
-
-def test_a_gpu_that_answers_less_is_known_by_the_rest(tmp_path: Path) -> None:
-    """No memory, a lost device, a function that the library dropped: the others keep theirs."""
-    source = PYNVML.format(log=str(tmp_path / "log")).replace("    if handle: raise", "    raise")
-    source += """
-def nvmlDeviceGetCount(): return 3
-def nvmlDeviceGetHandleByIndex(index):
-    if index == 2: raise NVMLError("GPU is lost")
-    return index
-def nvmlDeviceGetMemoryInfo(handle):
-    if handle == 0: raise NVMLError("not supported")
-    return Memory
-def nvmlDeviceGetUtilizationRates(handle):
-    assert handle is not None
-    raise NVMLError("not supported")
-del nvmlDeviceGetEnforcedPowerLimit
-"""
-    (tmp_path / "pynvml.py").write_text(source)
-    facts = hardware.gpu_facts()
-    assert facts is not None
-    kept = [(gpu["name"], gpu["uuid"], gpu["memory_bytes"]) for gpu in facts["devices"]]
-    assert kept == [
-        ("NVIDIA A100", "GPU-0", None),
-        ("NVIDIA A100", "GPU-1", 80 * 2**30),
-        (None, None, None),
+    first, second = FakeGpu(uuid="GPU-0", answers=answers), FakeGpu(uuid="GPU-1")
+    third = FakeGpu(uuid="GPU-2", answers={"nvmlDeviceGetMemoryInfo": None})
+    assert known(monkeypatch, first, second, third, nvmlDeviceGetCount=4) == [
+        ("NVIDIA H200", "GPU-0", 140 * GIB, 400.0, [1410, 1593], None, True),
+        ("NVIDIA H200", "GPU-1", 140 * GIB, None, None, None, None),
+        ("NVIDIA H200", "GPU-2", None, None, None, None, None),
+        (None,) * 7,
     ]
-    assert {gpu["power_limit_w"] for gpu in facts["devices"]} == {None}
 
 
 @pytest.mark.parametrize(
@@ -151,27 +98,19 @@ del nvmlDeviceGetEnforcedPowerLimit
     ids=["lowered", "half", "locked", "still falling", "highest", "at work", "not told"],
 )
 def test_a_locked_clock_is_that_of_an_idle_gpu(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    clocks: list[int],
-    utilization: int,
-    expected: int | None,
+    monkeypatch: pytest.MonkeyPatch, clocks: list[int], utilization: int, expected: int | None
 ) -> None:
     """An idle GPU lowers its clock unless it is locked; one at work, or at its highest, may not."""
-    source = PYNVML.format(log=str(tmp_path / "log"))
-    source += f"""
-clocks = iter({clocks})
-class Utilization: gpu = {utilization}
-def nvmlDeviceGetCount(): return 1
-def nvmlDeviceGetUtilizationRates(handle): return Utilization
-def nvmlDeviceGetMaxClockInfo(handle, kind): return 1980
-def nvmlDeviceGetClockInfo(handle, kind):
-    for clock in clocks:
-        return clock
-    raise NVMLError("not supported")
-"""
-    (tmp_path / "pynvml.py").write_text(source)
-    monkeypatch.setattr(hardware, "_FALLING_S", 0.0)
-    facts = hardware.gpu_facts()
-    assert facts is not None
-    assert [gpu["locked_clock_mhz"] for gpu in facts["devices"]] == [expected]
+    told = iter(clocks)
+
+    def clock(kind: int) -> int:
+        for one in told:
+            return one
+        raise NoAnswerError
+
+    answers = {
+        "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=utilization),
+        "nvmlDeviceGetMaxClockInfo": lambda kind: 1980,
+        "nvmlDeviceGetClockInfo": clock,
+    }
+    assert known(monkeypatch, FakeGpu(answers=answers))[0][5] == expected

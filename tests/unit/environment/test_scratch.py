@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import stat
 import subprocess
@@ -14,7 +13,6 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.core.errors import GangError
 from gpubench_plugin.environment import scratch
 from gpubench_plugin.launchers.gang.protocol import JoinInfo
 
@@ -138,36 +136,16 @@ def test_folder_that_is_taken_for_garbage_while_it_is_made_is_made_again(
     folder.remove()
 
 
-def test_socket_fits_where_the_folder_for_temporary_files_has_a_long_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("length", [59, 60])
+def test_socket_fits_whatever_the_folder_for_temporary_files(
+    length: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A unix socket's path is limited; then the folder is made in /tmp."""
-    deep = tmp_path / ("d" * 90)
-    deep.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(deep))
-
-    folder = scratch.private_folder()
-
-    assert folder.path.parent == Path("/tmp")
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(JoinInfo(folder=folder.path, token="").socket))
-    folder.remove()
-
-
-def test_socket_fits_in_the_longest_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to 59 bytes of its path."""
-    parent = Path(tempfile.mkdtemp(prefix="d" * (59 - 5 - 8), dir="/tmp"))
-    assert len(str(parent)) == 59
-    monkeypatch.setattr(tempfile, "tempdir", str(parent))
-    folder = scratch.private_folder()
-    assert folder.path.parent == parent
-    assert len(str(JoinInfo(folder=folder.path, token="").socket)) < 104
-    folder.remove()
-    shutil.rmtree(parent)
-
-
-def test_folder_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names the place."""
-    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
-    with pytest.raises(GangError, match="/nowhere/gpubench-gang-"):
-        scratch.private_folder()
+    """A unix socket's path is limited; where it would be too long, the folder is made in /tmp."""
+    with tempfile.TemporaryDirectory(prefix="d" * (length - 5 - 8), dir="/tmp") as parent:
+        assert len(parent) == length
+        monkeypatch.setattr(tempfile, "tempdir", parent)
+        folder = scratch.private_folder()
+        assert folder.path.parent == Path(parent if length == 59 else "/tmp")
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(JoinInfo(folder=folder.path, token="").socket))
+        folder.remove()

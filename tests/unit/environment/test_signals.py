@@ -6,12 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.processes import is_running
+from tests.support.processes import is_running, wait_until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,19 +38,14 @@ subprocess.Popen([sys.executable, "-c", sys.argv[1]]).wait()
 def test_child_is_gone_when_its_parent_is_killed(tmp_path: Path) -> None:
     """However busy it is, and though nobody told it."""
     parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD], cwd=tmp_path)
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "pid").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until((tmp_path / "pid").exists)
     child = int((tmp_path / "pid").read_text())
     os.kill(child, 0)
 
     parent.kill()
     parent.wait()
 
-    while is_running(child):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not is_running(child))
 
 
 def test_parent_that_was_gone_already_counts_as_gone() -> None:

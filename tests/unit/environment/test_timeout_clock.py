@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gpubench_plugin.environment.timeout_clock import TimeoutClock, poll_interval_s
+from gpubench_plugin.environment.timeout_clock import TimeoutClock, poll_interval_s, wait_until
 
 
 class Hand:
@@ -62,3 +62,12 @@ def test_limit_may_have_no_end(hand: Hand, clock: TimeoutClock) -> None:
     assert (clock.remaining(math.inf), poll_interval_s(math.inf)) == (math.inf, 5.0)
     hand.now_s += 1e9
     assert clock.remaining(math.inf) == math.inf
+
+
+def test_waiting_asks_until_it_is_true_or_time_is_up() -> None:
+    """The answer says which; the last question comes after the end."""
+    answers = iter([False, False, True])
+    assert wait_until(lambda: next(answers), lambda: 1.0)
+    assert not wait_until(lambda: False, lambda: 0.0)
+    answers = iter([False, True])
+    assert wait_until(lambda: next(answers), lambda: 0.0)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from types import ModuleType, SimpleNamespace
 
 import pytest
@@ -36,23 +33,3 @@ def test_torch_without_cudnn_has_no_version_of_it(
     fake = ModuleType("torch")
     fake.__dict__["_C"] = SimpleNamespace(_cudnn=library)
     assert system_facts._cudnn_version(fake) is None
-
-
-SESSION = """
-import json, pathlib
-from gpubench_plugin.environment import devices
-from gpubench_plugin.environment.system_facts import collect
-devices.find("cpu")
-print(json.dumps(collect(pathlib.Path.cwd())["torch"]))
-"""
-
-
-@pytest.mark.slow
-def test_torch_is_recorded_of_a_run_on_a_cpu() -> None:
-    """Its device is known before any benchmark has imported torch; the version is compared."""
-    done = subprocess.run(
-        [sys.executable, "-c", SESSION], capture_output=True, text=True, check=True
-    )
-    facts = json.loads(done.stdout)
-    assert facts["version"] == str(torch.__version__)
-    assert facts["threads"] > 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from pathlib import Path
@@ -21,7 +20,7 @@ def written(folder: Path) -> None:
     files.write(folder / "a.json", lambda file: file.write(b"{}"))
 
 
-def left(folder: Path, name: str = TEMPORARY, *, age_s: float = 3600) -> Path:
+def left(folder: Path, name: str = TEMPORARY, *, age_s: float = 3700) -> Path:
     """What a writer would leave that was killed so long ago."""
     path = folder / name
     path.write_text("half")
@@ -65,41 +64,14 @@ def test_a_line_of_the_journal_is_on_the_disk_before_the_next(tmp_path: Path) ->
 
 
 def test_what_a_killed_writer_left_goes_with_the_next_write(tmp_path: Path) -> None:
-    """Of whatever file it was a part."""
+    """Of whatever file it was a part; a young file may have a writer, a folder is none of ours."""
     left(tmp_path)
     left(tmp_path, ".b.pt.gpubench-00000000.tmp")
+    young = left(tmp_path, ".c.json.gpubench-00000000.tmp", age_s=3500)
+    (folder := tmp_path / ".d.json.gpubench-00000000.tmp").mkdir()
+    os.utime(folder, (0, 0))
     written(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
-
-
-def test_a_living_writers_file_stays(tmp_path: Path) -> None:
-    """However long ago it wrote last: it may have been stopped."""
-    living = left(tmp_path)
-    with living.open() as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        written(tmp_path)
-        assert living.exists()
-    written(tmp_path)
-    assert not living.exists()
-
-
-def test_a_writer_holds_its_file_until_it_has_its_name(tmp_path: Path) -> None:
-    """So it is not taken for an abandoned one, even if writing takes hours."""
-
-    def found_by_another() -> list[Path]:
-        os.utime(next(tmp_path.glob(".*")), (0, 0))
-        return list(files.abandoned(tmp_path))
-
-    replace, found = Path.replace, []
-
-    def renamed(path: Path, target: Path) -> Path:
-        found.append(found_by_another())
-        return replace(path, target)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Path, "replace", renamed)
-        files.write(tmp_path / "a.json", lambda _: found.append(found_by_another()))
-    assert found == [[], []]
+    assert {*tmp_path.iterdir()} == {tmp_path / "a.json", young, folder}
 
 
 @pytest.mark.parametrize(
@@ -117,21 +89,6 @@ def test_a_file_of_another_name_stays(tmp_path: Path, name: str) -> None:
     other = left(tmp_path, name)
     written(tmp_path)
     assert other.exists()
-
-
-def test_a_folder_of_such_a_name_stays(tmp_path: Path) -> None:
-    """It is none of ours."""
-    (tmp_path / TEMPORARY).mkdir()
-    os.utime(tmp_path / TEMPORARY, (0, 0))
-    written(tmp_path)
-    assert (tmp_path / TEMPORARY).is_dir()
-
-
-def test_a_young_file_stays(tmp_path: Path) -> None:
-    """Its writer may not have locked it yet."""
-    young = left(tmp_path, age_s=30)
-    written(tmp_path)
-    assert young.exists()
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:

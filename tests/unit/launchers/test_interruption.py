@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpubench_plugin.launchers.signals import SignalInterrupt
+from gpubench_plugin.launchers.in_process import SignalInterrupt
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

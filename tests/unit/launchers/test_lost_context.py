@@ -12,8 +12,8 @@ from gpubench_plugin.config.marks import BenchmarkMark
 from gpubench_plugin.config.sections import Configuration, ModelSection
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.environment.devices import Device
-from gpubench_plugin.launchers import lost_context, report_payload
-from gpubench_plugin.launchers.lost_context import LostContext
+from gpubench_plugin.launchers import in_process, report_payload
+from gpubench_plugin.launchers.in_process import LostContext
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ def queried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         devices.append(device)
         return ASSERT
 
-    monkeypatch.setattr(lost_context, "query_context", query)
+    monkeypatch.setattr(in_process, "query_context", query)
     return devices
 
 
@@ -102,17 +102,6 @@ def test_skip_for_a_lost_context_is_a_crash(reported: ReportMaker, queried: list
     assert queried == []
 
 
-def test_expected_failure_stays_one_but_the_context_is_lost(reported: ReportMaker) -> None:
-    """``xfail`` speaks of the test, not of the process."""
-    context, report = LostContext(), reported(outcome="skipped", wasxfail="a known bug")
-
-    context.detect(report, ASSERT, CASE)
-
-    assert report.skipped
-    assert report_payload.is_context_lost(report)
-    assert context.reason == REASON
-
-
 @pytest.mark.parametrize(
     ("error", "forgiven"),
     [
@@ -125,8 +114,11 @@ def test_expected_failure_stays_one_but_the_context_is_lost(reported: ReportMake
 def test_teardown_repeats_no_loss(
     reported: ReportMaker, error: BaseException, forgiven: bool
 ) -> None:
-    """One fault is one report, but an error with another cause is reported beside it."""
+    """One fault is one report; an error with another cause, or of another test, is one, too."""
     context = LostContext()
+    assert not context.forgive_teardown(reported("teardown", "failed"), ASSERT)
+    context.detect(reported(outcome="failed", nodeid="test_y"), ASSERT, CASE)
+    assert not context.forgive_teardown(reported("teardown", "failed"), ASSERT)
     context.detect(reported(outcome="failed"), ASSERT, CASE)
     report = reported("teardown", "failed", longrepr="long", wasxfail="a known bug")
 
@@ -136,11 +128,3 @@ def test_teardown_repeats_no_loss(
     assert bool(report.longrepr) is not forgiven
     assert bool(report.sections) is forgiven
     assert hasattr(report, "wasxfail") is not forgiven
-
-
-def test_teardown_of_another_test_is_reported(reported: ReportMaker) -> None:
-    """Its own report says why it failed."""
-    context = LostContext()
-    assert not context.forgive_teardown(reported("teardown", "failed"), ASSERT)
-    context.detect(reported(outcome="failed", nodeid="test_y"), ASSERT, CASE)
-    assert not context.forgive_teardown(reported("teardown", "failed"), ASSERT)

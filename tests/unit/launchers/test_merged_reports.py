@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.core.errors import GangError, Unsupported
+from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.outcome import RankOutcome, judge
@@ -52,14 +52,8 @@ def test_agreeing_ranks_have_one_report_per_phase(
         ("Captured stdout call [rank 0]", "one"),
         ("Captured stdout call [rank 1]", "two"),
     ]
-
-
-def test_single_rank_reports_as_in_any_session(
-    merge: Callable[..., list[pytest.TestReport]], reported: ReportMaker, came_to_end: EndedMaker
-) -> None:
-    """A gang of one adds no number to pytest's titles."""
-    reports = merge(came_to_end(0, *phases(reported, "one", 1.0)))
-    assert reports[1].sections == [("Captured stdout call", "one")]
+    (_, alone, _) = merge(came_to_end(0, *phases(reported, "one", 1.0)))
+    assert alone.sections == [("Captured stdout call", "one")], "as in any session"
 
 
 def test_failure_on_all_ranks_shows_the_first_and_the_others_tracebacks(
@@ -115,19 +109,6 @@ def test_refused_benchmark_is_skipped_with_the_reason(request: pytest.FixtureReq
     assert skipped[0].longrepr == (path, line + 1, "Skipped: not on 2")
     assert report_payload.read(skipped[0])["outcome"] == "skipped"
     assert report_payload.read(unsupported[0])["outcome"] == "unsupported"
-
-
-def test_gang_that_did_not_start_is_a_crash_with_its_last_words(
-    request: pytest.FixtureRequest,
-) -> None:
-    """The reason is a line, what the rank wrote a section."""
-    _, call, _ = merging.start_error_reports(
-        request.node, GangError("rank 1 exited with 4", "ImportError")
-    )
-
-    assert (call.outcome, call.longrepr) == ("failed", "rank 1 exited with 4")
-    assert report_payload.read(call)["outcome"] == "crashed"
-    assert call.sections == [("Output of the rank", "ImportError")]
 
 
 def test_hang_after_a_pass_is_counted_as_one_of_the_tear_down(

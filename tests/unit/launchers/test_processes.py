@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.processes import is_running
+from tests.support.processes import is_running, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,10 +117,3 @@ def test_kill_ends_what_the_ranks_have_started(launch: Launch, tmp_path: Path) -
     assert launcher.running_pids == {}
     children = [int(file.read_text()) for file in files]
     wait_until(lambda: not any(is_running(child) for child in children))
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

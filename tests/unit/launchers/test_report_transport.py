@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.core.records import Measurement, Samples
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.report_transport import (
     LONGEST_TEXT,
@@ -87,51 +86,25 @@ def test_what_a_rank_sends_is_bounded(
 ) -> None:
     """However much was captured, raised and warned; the ends are kept."""
     huge = "x" * 10**6
+    fits = "x" * LONGEST_TEXT
     call = reported(
         "call",
         "failed",
         longrepr=f"{huge} the cause",
-        sections=[(f"Captured {n}", f"{huge} end {n}") for n in range(20)],
+        sections=[*((f"Captured {n}", f"{huge} end {n}") for n in range(20)), ("whole", fits)],
         user_properties=[("name", huge)],
     )
     told = encode(pytestconfig, [call], [warned(f"{huge} {n}") for n in range(30)])
 
     assert len(json.dumps(told)) < 50 * LONGEST_TEXT
+    assert "10 more warnings" in told["warnings"][-1]["text"]
     (back,) = decode(pytestconfig, 1, told).reports
     assert back.longrepr.endswith("x the cause")
-    assert back.sections[-1][0] == "Captured 19"
-
-
-def test_texts_that_fit_are_whole(
-    pytestconfig: pytest.Config, reported: ReportMaker, warned: Callable[..., Json]
-) -> None:
-    """Only what is too long is cut, to its end; the measurement is not counted."""
-    text = "x" * LONGEST_TEXT
-    call = reported(longrepr=None, sections=[("whole", text), ("cut", f"begin{text}")])
-    samples = Samples(
-        timer="a clock",
-        durations_s=tuple(map(float, range(50_000))),
-        block_s=(1.0,),
-        block_calls=(50_000,),
-        first_step_s=None,
-        warmup_s=(),
-        warmup_calls=0,
-    )
-    measurement = Measurement(
-        id="a", name="a", params={}, world_size=2, outcome="measured", samples=samples
-    )
-    report_payload.set_outcome(call, "measured", "")
-    report_payload.read(call)["measurement"] = measurement
-
-    told = encode(pytestconfig, [call], [warned("careful")], recorded=True)
-
-    assert told["reports"][0]["sections"] == [
-        ["whole", text],
-        ["cut", f"[5 characters omitted]\n{text}"],
-    ]
-    (back,) = decode(pytestconfig, 0, told).reports
-    assert report_payload.read(back)["measurement"] == measurement
-    assert told["warnings"] == [warned("careful")]
+    assert back.sections[-2][1].startswith("[988007 characters omitted]\n")
+    assert back.sections[-1] == ("whole", fits)
+    (report,) = decode(pytestconfig, 1, encode(pytestconfig, [call], **rank.COMPACT)).reports
+    assert len(report.longreprtext) < 1.01 * rank.COMPACT["max_text"]
+    assert (report.sections, report.user_properties) == ([], [])
 
 
 def test_properties_that_json_has_no_form_for_are_text(
@@ -176,27 +149,6 @@ def test_warning_names_its_ranks_and_its_category(warned: Callable[..., Json]) -
     assert old["location"] == ("test_x.py", 4, "f")
     assert odd["warning_message"].category is UserWarning
     assert str(odd["warning_message"].message) == "[all ranks] Peculiar: odd"
-
-
-def test_under_torchrun_a_rank_sends_the_end_of_its_traceback_alone(
-    pytestconfig: pytest.Config, reported: ReportMaker
-) -> None:
-    """There it says what went wrong; what was captured stays in the rank's log."""
-    frames = "frame\n" * 4000
-    failed = reported(
-        "call",
-        "failed",
-        longrepr=f"{frames}E   no luck",
-        reason="RuntimeError: no luck",
-        sections=[("Captured stdout call", "text")],
-        user_properties=[("memory", 3)],
-    )
-    ending = decode(pytestconfig, 1, encode(pytestconfig, [failed], **rank.COMPACT))
-    (report,) = ending.reports
-    assert report.longreprtext.endswith("frame\nE   no luck")
-    assert len(report.longreprtext) < 1.01 * rank.COMPACT["max_text"]
-    assert (report.sections, report.user_properties) == ([], [])
-    assert ending.reason == "RuntimeError: no luck"
 
 
 def test_that_a_test_ends_the_session_is_told(pytestconfig: pytest.Config) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from gpubench_plugin.launchers import stacks
+from tests.support.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,10 +49,7 @@ def test_every_rank_tells_where_it_is(
     """Computing or waiting; twice; without the thread that listens; who is silent is left out."""
     launcher = launch(BUSY, size=3)
     folder = launcher.logs[0].parents[1]
-    deadline = time.monotonic() + 30
-    while len(list(folder.glob("ready-*"))) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: len(list(folder.glob("ready-*"))) == 3)
     processes = launcher.running_pids
     asked = {rank: pid for rank, pid in processes.items() if rank < 2}
 

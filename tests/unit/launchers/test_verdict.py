@@ -18,36 +18,32 @@ if TYPE_CHECKING:
 @pytest.fixture
 def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., list[RankOutcome]]:
     """Makes the endings of ranks 0, 1, … from a word each."""
-    made = {
-        "passed": came_to_end,
-        "failed": lambda rank: came_to_end(
-            rank, reported(outcome="failed", reason="ValueError: no")
-        ),
-        "skipped": lambda rank: came_to_end(rank, reported("setup", "skipped", reason="not me")),
-        "unsupported": lambda rank: came_to_end(
-            rank, reported("setup", "skipped", kind="unsupported", reason="no such device")
-        ),
-        "oom": lambda rank: came_to_end(
-            rank, reported(outcome="failed", kind="oom", reason="no memory")
-        ),
-        "misconfigured": lambda rank: came_to_end(
-            rank, reported(outcome="failed", kind="misconfigured", reason="training.resume: no")
-        ),
-        "lost": lambda rank: came_to_end(
-            rank, reported(outcome="failed", kind="crashed", reason="CUDA context lost: assert")
-        ),
-        "failed-then-lost": lambda rank: came_to_end(
-            rank,
-            reported(outcome="failed", reason="RuntimeError: CUBLAS_STATUS_EXECUTION_FAILED"),
-            reported("teardown", "failed", kind="crashed", reason="CUDA context lost: address"),
-        ),
-        "died": lambda rank: RankOutcome(rank=rank, state="died", details="was killed by SIGKILL"),
-        "stuck": lambda rank: RankOutcome(
-            rank=rank, state="stuck", details="did not end within 5 s"
-        ),
-        "absent": lambda rank: RankOutcome(rank=rank, state="absent", details="SyntaxError"),
+    failed = {
+        "failed": ("failed", "ValueError: no"),
+        "oom": ("oom", "no memory"),
+        "misconfigured": ("misconfigured", "training.resume: no"),
+        "lost": ("crashed", "CUDA context lost: assert"),
     }
-    return lambda words: [made[word](rank) for rank, word in enumerate(words.split())]
+    skipped = {"skipped": "not me", "unsupported": "no such device"}
+    others = {
+        "died": "was killed by SIGKILL",
+        "stuck": "did not end within 5 s",
+        "absent": "SyntaxError",
+    }
+
+    def made(rank: int, word: str) -> RankOutcome:
+        if word in others:
+            return RankOutcome(rank=rank, state=word, details=others[word])  # type: ignore[arg-type]
+        if word in skipped:
+            return came_to_end(rank, reported("setup", "skipped", kind=word, reason=skipped[word]))
+        words = [part for part in word.split("-then-") if part != "passed"]
+        phases = zip(("call", "teardown"), words, strict=False)
+        notes = [(when, *failed[part]) for when, part in phases]
+        return came_to_end(
+            rank, *(reported(when, "failed", kind=kind, reason=why) for when, kind, why in notes)
+        )
+
+    return lambda words: [made(rank, word) for rank, word in enumerate(words.split())]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +59,7 @@ def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., lis
         (
             "oom failed-then-lost",
             "crashed",
-            "rank 1: CUDA context lost: address",
+            "rank 1: CUDA context lost: assert",
         ),
         (
             "lost died",

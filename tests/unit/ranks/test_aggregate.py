@@ -115,12 +115,6 @@ def test_condensed_ranks_that_ran_different_calls_are_refused() -> None:
     assert told.error.endswith("the number of durations: rank 0 has 100000, rank 1 has 100002")
 
 
-def test_without_any_report_there_is_no_result() -> None:
-    """Nothing is not zero."""
-    with pytest.raises(MeasurementError, match="no rank has reported yet"):
-        _ = RankAggregate().samples
-
-
 def test_work_is_summed_where_every_rank_knows_it() -> None:
     """Samples of all ranks add up; tokens that one rank does not know are left out."""
     told = aggregate(

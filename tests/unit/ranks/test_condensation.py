@@ -60,13 +60,6 @@ def test_too_many_rounds_are_thinned_out_evenly() -> None:
     assert median(kept.durations_s) - median(rounds) < 4
 
 
-def test_long_warmup_alone_is_merged_without_a_flag() -> None:
-    """No metric looks at single groups of the warm-up: nothing is to be distrusted."""
-    kept = condense(replace(FEW, warmup_s=(0.1,) * (WARMUPS + 1)))
-
-    assert (kept.flags, len(kept.warmup_s)) == (FEW.flags, WARMUPS)
-
-
 def test_neighbouring_blocks_are_merged() -> None:
     """Seconds, calls and the time of the warm-up add up to what they were."""
     count = 3 * BLOCKS + 7

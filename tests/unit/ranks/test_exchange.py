@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
+import psutil
 import pytest
 import torch
 
 from gpubench_plugin.core.errors import Misuse, Unsupported
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.ranks.world import World
-from gpubench_plugin.training.timed_collective import TimedCollective, exchange
+from gpubench_plugin.training.timed_collective import TimedCollective, exchange, free_bytes, parse
 from gpubench_plugin.workloads.collectives.all_reduce import AllReduce
 
 CPU = torch.device("cpu")
@@ -88,3 +90,34 @@ def test_backend_without_the_collective(
     subject = ask("all-reduce", "1KiB", Told())
     with mock.patch.object(AllReduce, "run", side_effect=error), pytest.raises(kind, match=said):
         subject.prepare(print)
+
+
+@pytest.mark.parametrize(
+    ("device", "shared", "expected"),
+    [("cpu", False, 2**20), ("cuda:1", False, 2**30), ("cuda:1", True, 2**29)],
+)
+def test_ranks_share_a_host_or_one_device(
+    device: str, shared: bool, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of what is available for each of two ranks, unless a rank has its device to itself."""
+    fake = SimpleNamespace(mem_get_info=lambda device: (2**30, 2**34))
+    monkeypatch.setattr(torch, "get_device_module", lambda device: fake)
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=2**21))
+    assert free_bytes(torch.device(device), local_ranks=2, shared=shared) == expected
+
+
+def test_sizes_are_binary() -> None:
+    """A kibibyte has 1024 bytes."""
+    assert [parse(text) for text in ("100B", "1KiB", "64MiB", "1GiB")] == [
+        100,
+        1024,
+        64 * 2**20,
+        2**30,
+    ]
+
+
+@pytest.mark.parametrize("text", ["1KB", "1.5MiB", "0B", "KiB", "-1B", "1 KiB", ""])
+def test_anything_else_is_refused(text: str) -> None:
+    """The message shows what was given."""
+    with pytest.raises(Misuse, match=f"message size {text!r}"):
+        parse(text)

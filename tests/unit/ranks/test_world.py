@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
 import pytest
 
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.ranks.world import World
+from gpubench_plugin.ranks.world import World, threads_per_rank
 
 TORCHRUN = {
     "RANK": "5",
@@ -20,30 +21,20 @@ TORCHRUN = {
 }
 
 
-def test_without_a_launcher_the_world_is_one() -> None:
-    """An environment that names no rank, even one with an address, is a single rank."""
-    alone = World(rank=0, local_rank=0, size=1, local_size=1)
-    assert alone == World.from_environment({"MASTER_ADDR": "node0"})
-    assert alone.is_root
-
-
-def test_torchrun_is_understood() -> None:
-    """All four numbers come from torchrun's variables."""
-    world = World.from_environment(TORCHRUN)
-    assert World(rank=5, local_rank=1, size=8, local_size=4) == world
-    assert not world.is_root
-
-
-def test_local_world_size_may_be_left_out() -> None:
-    """A launcher that does not say how many ranks are on the host is taken to have one host."""
-    environment = {name: TORCHRUN[name] for name in TORCHRUN if name != "LOCAL_WORLD_SIZE"}
-    assert World.from_environment(environment).local_size == 8
-
-
-def test_one_rank_of_a_launcher_needs_no_address() -> None:
-    """Nobody has to be met in a world of one."""
-    environment = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
-    assert World() == World.from_environment(environment)
+@pytest.mark.parametrize(
+    ("environment", "world"),
+    [
+        (TORCHRUN, World(rank=5, local_rank=1, size=8, local_size=4)),
+        # A launcher that does not say how many ranks are on the host is taken to have one host.
+        (TORCHRUN | {"LOCAL_WORLD_SIZE": None}, World(rank=5, local_rank=1, size=8, local_size=8)),
+        ({"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}, World()),
+        ({"MASTER_ADDR": "node0"}, World()),
+    ],
+)
+def test_environment_names_the_rank(environment: dict[str, str | None], world: World) -> None:
+    """By torchrun's variables; one that names no rank is a world of one."""
+    found = World.from_environment({k: v for k, v in environment.items() if v is not None})
+    assert (found, found.is_root) == (world, world.rank == 0)
 
 
 @pytest.mark.parametrize(
@@ -83,3 +74,25 @@ def test_import_costs_no_torch() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize(
+    ("cores", "local_ranks", "configured", "expected"),
+    [(16, 4, None, 4), (16, 3, None, 5), (2, 4, None, 1), (8, 1, None, 8), (16, 4, 7, 7)],
+)
+def test_cores_are_shared(
+    cores: int, local_ranks: int, configured: int | None, expected: int
+) -> None:
+    """Equally, with at least one thread each, unless a number is configured."""
+    assert threads_per_rank(local_ranks, configured=configured, cores=cores) == expected
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")
+def test_only_usable_cores_count() -> None:
+    """A process restricted to one core has one thread."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        assert threads_per_rank(1) == 1
+    finally:
+        os.sched_setaffinity(0, before)

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-import torch
-
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import CorrectnessError
-from gpubench_plugin.ranks.process_group import ProcessGroup
-from gpubench_plugin.ranks.world import World
 from gpubench_plugin.training.timed_collective import TimedCollective, exchange
+from tests.e2e.distributed.ranks import common
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from torch import Tensor
 
+    from gpubench_plugin.ranks.process_group import ProcessGroup
     from gpubench_plugin.workloads.collectives.base import Collective
 
     Run = Callable[[Collective, Tensor, Tensor], None]
@@ -76,11 +69,7 @@ def measure(subject: TimedCollective) -> dict[str, Any]:
 def complaint(spoil: Callable[[Run], Run], kind: type[Collective], subject: TimedCollective) -> str:
     """What the check says of a collective whose runs are spoilt."""
     with mock.patch.object(kind, "run", spoil(kind.run)):
-        try:
-            subject.prepare(print)
-        except CorrectnessError as error:
-            return str(error)
-    return ""
+        return common.refusal(lambda: subject.prepare(print))
 
 
 def idle_timed_calls(kind: type[Collective], subject: TimedCollective) -> str:
@@ -89,41 +78,34 @@ def idle_timed_calls(kind: type[Collective], subject: TimedCollective) -> str:
     subject.begin()
     with mock.patch.object(kind, "run", nothing_happens(kind.run)):
         subject.step()
-        try:
-            subject.finish()
-        except CorrectnessError as error:
-            return str(error)
-    return ""
+        return common.refusal(subject.finish)
 
 
-def main() -> None:
-    world = World.from_environment(os.environ)
+def find(group: ProcessGroup) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    with ProcessGroup(world, device=torch.device("cpu")) as group:
-        for name in catalog.choices("collectives"):
-            kind = catalog.load("collectives", name)
+    for name in catalog.choices("collectives"):
+        kind = catalog.load("collectives", name)
 
-            def made(size: str, name: str = name, computed_in: str = "fp32") -> TimedCollective:
-                return exchange(
-                    name,
-                    size,
-                    group=group,
-                    device=group.device,
-                    largest_bytes=None,
-                    computed_in=computed_in,
-                )
+        def made(size: str, name: str = name, computed_in: str = "fp32") -> TimedCollective:
+            return exchange(
+                name,
+                size,
+                group=group,
+                device=group.device,
+                largest_bytes=None,
+                computed_in=computed_in,
+            )
 
-            found[name] = {
-                "measured": [measure(made(size)) for size in ("100B", "1KiB", "100KiB")],
-                "measured_in_16_bits": [
-                    measure(made("1KiB", computed_in=dtype)) for dtype in ("bf16", "fp16")
-                ],
-                "spoilt": {s.__name__: complaint(s, kind, made("1KiB")) for s in SPOILERS},
-                "idle": idle_timed_calls(kind, made("1KiB")),
-            }
-        group.control.wait_for_all("leave")
-    Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))
+        found[name] = {
+            "measured": [measure(made(size)) for size in ("100B", "1KiB", "100KiB")],
+            "measured_in_16_bits": [
+                measure(made("1KiB", computed_in=dtype)) for dtype in ("bf16", "fp16")
+            ],
+            "spoilt": {s.__name__: complaint(s, kind, made("1KiB")) for s in SPOILERS},
+            "idle": idle_timed_calls(kind, made("1KiB")),
+        }
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    common.write(find)

@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from functools import partial
-from pathlib import Path
 
-import torch
-
-from gpubench_plugin.config.resolution import resolve
-from gpubench_plugin.config.sections import DistributedSection
 from gpubench_plugin.core import catalog
-from gpubench_plugin.ranks.process_group import ProcessGroup, RankAgreement
-from gpubench_plugin.ranks.world import World
+from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.convergence import ReproducibleTraining, TimeToTarget
 from gpubench_plugin.training.evaluation import Evaluator
-from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.trainer import Trainer
+from tests.e2e.distributed.ranks import common
+from tests.e2e.distributed.ranks.common import CPU
 
-CPU = torch.device("cpu")
 KEYS = ("training.target_accuracy=0.85", "training.evaluate_every=7")
 PARALLELISMS = ("ddp", "fsdp2")
 
@@ -28,18 +19,9 @@ PARALLELISMS = ("ddp", "fsdp2")
 def converged(name=None, group=None):
     """What a benchmark of digits says of its way to the target, and of the timed one."""
     world_size = group.world.size if group else 1
-    configuration = resolve(
-        name="convergence-digits-mlp",
-        preset="tiny",
-        overlays=[],
-        overrides=KEYS,
-        fixed_values={"distributed.world_size": world_size},
-        rootdir=Path(__file__).parents[4],
-        model_section=lambda workload: catalog.load("workloads", workload).Section,
-    )
-    parallelism = name and catalog.load("parallelism", name)(group, DistributedSection())
-    precision = catalog.load("precision", "fp32")()
-    workload = catalog.load("workloads", "mlp")(configuration.model)
+    configuration = common.configured("convergence-digits-mlp", *KEYS, ranks=world_size)
+    workload, precision = common.made(configuration), common.precise()
+    parallelism = name and common.taken(name, group, workload, configuration)
     agreement = group.agreement if group else RankAgreement()
     data = catalog.load("data", "digits")(
         workload,
@@ -48,14 +30,7 @@ def converged(name=None, group=None):
         world_size=world_size,
         rank=group.world.rank if group else 0,
     )
-    module = build_model(
-        workload,
-        section=configuration.model,
-        seed=0,
-        device=CPU,
-        precision=precision,
-        wrap=parallelism and parallelism.wrap,
-    )
+    module = common.built(workload, parallelism)
     parts = {
         "module": module,
         "workload": workload,
@@ -97,15 +72,9 @@ def converged(name=None, group=None):
     }
 
 
-def main() -> None:
-    found = {}
-    with ProcessGroup(World.from_environment(os.environ), device=CPU) as group:
-        for name in PARALLELISMS:
-            found[name] = converged(name, group)
-        group.control.wait_for_all("leave")
-    found["alone"] = converged()
-    Path(sys.argv[1], f"{group.world.rank}.json").write_text(json.dumps(found))
+def find(group):
+    return {name: converged(name, group) for name in PARALLELISMS} | {"alone": converged()}
 
 
 if __name__ == "__main__":
-    main()
+    common.write(find)

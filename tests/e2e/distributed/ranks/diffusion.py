@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch import distributed as dist
 
-from gpubench_plugin.config.resolution import resolve
-from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, MeasurementError
-from gpubench_plugin.ranks.process_group import ProcessGroup
-from gpubench_plugin.ranks.world import World
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.workloads.diffusion import pipeline as pipelines
 from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline
 from gpubench_plugin.workloads.diffusion.schedulers import SPLIT_SAFE
 from gpubench_plugin.workloads.diffusion.transport import Header, Transport
+from tests.e2e.distributed.ranks import common
+from tests.e2e.distributed.ranks.common import CPU
 
-CPU = torch.device("cpu")
 SAMPLES = (1, 2, 4, 8)
 DUMMY = {f"dummy {name} 2": (name, "fp32", 2) for name in SPLIT_SAFE}
 REAL = {
@@ -48,22 +41,16 @@ WRONG = {
 def made(case, group):
     """The pipeline of a case, and the parts that one process needs to do the same."""
     scheduler, precision_name, samples = CASES[case]
-    configuration = resolve(
-        name="diffusion",
-        preset="tiny",
-        overlays=[],
-        overrides=(
-            f"model.unet={case.partition(' ')[0]}",
-            f"diffusion.scheduler={scheduler}",
-            f"diffusion.samples={samples}",
-            f"diffusion.remainder={'first' if scheduler == 'heun' else 'refuse'}",
-        ),
-        fixed_values={"precision.name": precision_name},
-        rootdir=Path(__file__).parents[4],
-        model_section=lambda name: catalog.load("workloads", name).Section,
+    configuration = common.configured(
+        "diffusion",
+        f"model.unet={case.partition(' ')[0]}",
+        f"diffusion.scheduler={scheduler}",
+        f"diffusion.samples={samples}",
+        f"diffusion.remainder={'first' if scheduler == 'heun' else 'refuse'}",
+        precision=precision_name,
+        ranks=group.world.size,
     )
-    workload = catalog.load("workloads", "diffusion")(configuration.model)
-    precision = catalog.load("precision", precision_name)()
+    workload, precision = common.made(configuration), common.precise(precision_name)
     module = build_model(
         workload, section=configuration.model, seed=0, device=CPU, precision=precision
     )
@@ -133,23 +120,22 @@ def mismatches(transport, world):
     return found
 
 
-def main() -> None:
-    world = World.from_environment(os.environ)
+def find(group):
     torch.set_num_threads(1)
     pipelines._MIN_REPETITIONS = pipelines._MAX_REPETITIONS = 1
-    with ProcessGroup(world, device=CPU) as group:
-        found = {case: outputs_of(case, group, world) for case in CASES}
-        patient = transport(60.0)
-        found["mismatches"] = mismatches(patient, world)
-        group.control.wait_for_all("mismatches")
-        # The last thing: gloo ends a connection on which something was waited for in vain.
-        if not world.is_root:
-            hasty = transport(0.2)
-            found["silence"] = refusal(lambda: hasty.receive(EXPECTED))
-        group.control.wait_for_all("leave")
-        if world.is_root:
-            found["lost"] = refusal(lambda: lose(patient))
-    Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))
+    world = group.world
+    found = {case: outputs_of(case, group, world) for case in CASES}
+    patient = transport(60.0)
+    found["mismatches"] = mismatches(patient, world)
+    group.control.wait_for_all("mismatches")
+    # The last thing: gloo ends a connection on which something was waited for in vain.
+    if not world.is_root:
+        hasty = transport(0.2)
+        found["silence"] = refusal(lambda: hasty.receive(EXPECTED))
+    group.control.wait_for_all("silence")
+    if world.is_root:
+        found["lost"] = refusal(lambda: lose(patient))
+    return found
 
 
 def lose(transport):
@@ -160,4 +146,4 @@ def lose(transport):
 
 
 if __name__ == "__main__":
-    main()
+    common.write(find)

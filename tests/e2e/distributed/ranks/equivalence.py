@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import copy
-import json
-import os
-import sys
-from pathlib import Path
 
 import torch
 from torch.distributed.tensor import DTensor
 
-from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.config.sections import DistributedSection
 from gpubench_plugin.core import catalog
-from gpubench_plugin.ranks.process_group import ProcessGroup
-from gpubench_plugin.ranks.world import World
-from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.parallelism.pipeline import runs_in_a_v
+from tests.e2e.distributed.ranks import common, divided
+from tests.e2e.distributed.ranks.common import CPU, built, made, taken, whole
 
-CPU = torch.device("cpu")
 RANKS = 2
 BATCH = 4
 MICROBATCHES = 4
@@ -28,7 +21,6 @@ SMALL = ("model.width=32", "model.intermediate_size=64", "model.sequence_length=
 """Of the Llama that is computed many times."""
 
 
-ROOT = Path(__file__).parents[4]
 LEFT_OUT = ("diffusion", "resnet50")
 """Workloads that do not train, or that are made of the same layers as another one."""
 
@@ -37,24 +29,7 @@ WORKLOADS = tuple(name for name in catalog.choices("workloads") if name not in L
 
 def configured(name, *overrides):
     """The workload's tiny preset, its parameters contiguous."""
-    return resolve(
-        name=name,
-        preset="tiny",
-        overlays=[],
-        overrides=("model.channels_last=false", "model.compile=none", *overrides),
-        fixed_values={"precision.name": "fp32", "distributed.world_size": 1},
-        rootdir=ROOT,
-        model_section=lambda workload: catalog.load("workloads", workload).Section,
-    )
-
-
-def made(configuration):
-    return catalog.load("workloads", configuration.model.name)(configuration.model)
-
-
-def built(workload):
-    fp32 = catalog.load("precision", "fp32")()
-    return build_model(workload, section=workload.section, seed=0, device=CPU, precision=fp32)
+    return common.configured(name, "model.channels_last=false", "model.compile=none", *overrides)
 
 
 def batch_of(workload, size):
@@ -65,10 +40,6 @@ def backward(loss):
     """Run the backward pass; the loss as a number."""
     loss.backward()
     return float(loss.detach())
-
-
-def whole(gradient):
-    return gradient.full_tensor() if isinstance(gradient, DTensor) else gradient
 
 
 def difference(found, expected):
@@ -117,12 +88,6 @@ def data_parallel_everywhere(world, group):
         for name in ("ddp", "fsdp2"):
             found[f"{name} {of}"] = data_parallel(name, workload, module.train(), world, group)
     return found
-
-
-def taken(name, group, workload, configuration, **options):
-    parallelism = catalog.load("parallelism", name)(group, DistributedSection(**options))
-    parallelism.configure(workload, configuration.training)
-    return parallelism
 
 
 def tensor(group):
@@ -183,20 +148,14 @@ def pipeline(schedule, group):
     return {**found, "stages": sorted(map(int, module.stages))}
 
 
-def main() -> None:
-    from _divided import everything  # beside this script
-
-    world = World.from_environment(os.environ)
-    with ProcessGroup(world, device=CPU) as group:
-        found = {
-            "data_parallel": data_parallel_everywhere(world, group),
-            "tensor": tensor(group),
-            "pipeline": {schedule: pipeline(schedule, group) for schedule in SCHEDULES},
-            **everything(group),
-        }
-        group.control.wait_for_all("leave")
-    Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))
+def find(group):
+    return {
+        "data_parallel": data_parallel_everywhere(group.world, group),
+        "tensor": tensor(group),
+        "pipeline": {schedule: pipeline(schedule, group) for schedule in SCHEDULES},
+        **divided.everything(group),
+    }
 
 
 if __name__ == "__main__":
-    main()
+    common.write(find)

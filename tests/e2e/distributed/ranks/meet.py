@@ -13,9 +13,7 @@ from torch import distributed as dist
 
 from gpubench_plugin.ranks.process_group import ProcessGroup
 from gpubench_plugin.ranks.world import World
-
-sys.path.insert(0, str(Path(__file__).parent))
-from listeners import listeners, on_loopback  # a neighbour, not a package
+from tests.e2e.distributed.ranks.listeners import listeners, on_loopback
 
 world = World.from_environment(os.environ)
 heard = {}

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
-from pathlib import Path
-
 import torch
 
 from gpubench_plugin.config.sections import MoeSection
-from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import CorrectnessError
-from gpubench_plugin.ranks.process_group import ProcessGroup
-from gpubench_plugin.ranks.world import World
 from gpubench_plugin.workloads.moe import rank_sorters
 from gpubench_plugin.workloads.moe.construction import Construction
 from gpubench_plugin.workloads.moe.groups import ParallelGroups
 from gpubench_plugin.workloads.moe.measured import MoESubject
+from tests.e2e.distributed.ranks import common
 
-CPU = torch.device("cpu")
 SIZE = {"tokens": 32, "width": 16, "hidden": 8, "experts": 8}
 
 EXPERT_PARALLEL = {
@@ -53,8 +44,8 @@ def layer(world, precision, keys, part="forward-backward"):
         section,
         seed=0,
         groups=groups,
-        precision=catalog.load("precision", precision)(),
-        device=CPU,
+        precision=common.precise(precision),
+        device=common.CPU,
     )
     return MoESubject(part, made), groups
 
@@ -64,37 +55,30 @@ def complaint(world, spoil, part="forward-backward"):
     spoilt, groups = layer(world, "fp32", {}, part)
     if world.rank == 1:
         spoil(spoilt)
-    try:
-        spoilt.prepare(None)
-    except CorrectnessError as error:
-        return str(error)
-    finally:
-        groups.close()
-    return ""
+    said = common.refusal(lambda: spoilt.prepare(None))
+    groups.close()
+    return said
 
 
-def main() -> None:
+def find(group):
     rank_sorters.register("reversed", lambda _: lambda loads, ranks: range(len(loads))[::-1])
-    world = World.from_environment(os.environ)
-    found = {}
-    with ProcessGroup(world, device=CPU) as group:
-        for case, (precision, keys) in CASES[world.size].items():
-            made, groups = layer(world, precision, keys)
-            check = made.prepare(None).correctness
-            facts = made.finish()
-            phases = sorted(name for name in facts if name.startswith("phase_"))
-            found[case] = {**check, **facts, "phases": phases, "tokens": made.work().tokens}
-            groups.close()
-        found["wrong expert"] = complaint(
-            world, lambda made: made._layer.experts.w_out.data.mul_(1.01)
-        )
-        found["wrong on rank one"] = complaint(
+    world, found = group.world, {}
+    for case, (precision, keys) in CASES[world.size].items():
+        made, groups = layer(world, precision, keys)
+        check = made.prepare(None).correctness
+        facts = made.finish()
+        phases = sorted(name for name in facts if name.startswith("phase_"))
+        found[case] = {**check, **facts, "phases": phases, "tokens": made.work().tokens}
+        groups.close()
+    return {
+        **found,
+        "wrong expert": complaint(world, lambda made: made._layer.experts.w_out.data.mul_(1.01)),
+        "wrong on rank one": complaint(
             world, lambda made: made._tokens.register_hook(torch.neg), part="combine"
-        )
-        found["right again"] = complaint(world, lambda made: None)
-        group.control.wait_for_all("leave")
-    Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))
+        ),
+        "right again": complaint(world, lambda made: None),
+    }
 
 
 if __name__ == "__main__":
-    main()
+    common.write(find)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
 
 import torch
 
-from gpubench_plugin.config.resolution import resolve
-from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError
-from gpubench_plugin.ranks.process_group import ProcessGroup
-from gpubench_plugin.ranks.world import World
 from gpubench_plugin.training.checkpoint import Checkpoints
-from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.reference import Fp32Reference
-from gpubench_plugin.training.trainer import Trainer
+from tests.e2e.distributed.ranks import common
+from tests.e2e.distributed.ranks.common import CPU
 
-CPU = torch.device("cpu")
 SHORT = ("training.steps=3", "training.loss_drop=null", "measure.check_steps=3")
 CASES = {
     "ddp fp32": ("mlp", "ddp", "fp32", ("training.accumulation_steps=2",)),
@@ -32,68 +25,29 @@ CASES = {
 }
 
 
-def configured(name, precision, overrides, ranks):
-    return resolve(
-        name=name,
-        preset="tiny",
-        overlays=[],
-        overrides=(*SHORT, *overrides),
-        fixed_values={"precision.name": precision, "distributed.world_size": ranks},
-        rootdir=Path(__file__).parents[4],
-        model_section=lambda name: catalog.load("workloads", name).Section,
-    )
-
-
 def trainer_of(group, name, way, precision, overrides, *, apart=False):
     """A trainer with its reference, as the fixtures make it; `apart`: no gradient is exchanged."""
     world = group.world
-    configuration = configured(name, precision, overrides, world.size)
-    workload = catalog.load("workloads", configuration.model.name)(configuration.model)
-    parallelism = catalog.load("parallelism", way)(group, configuration.distributed)
-    parallelism.configure(workload, configuration.training)
-    numerics = catalog.load("precision", precision)()
-    module = build_model(
-        workload,
-        section=configuration.model,
+    configuration = common.configured(
+        name, *SHORT, *overrides, precision=precision, ranks=world.size
+    )
+    workload, numerics = common.made(configuration), common.precise(precision)
+    parallelism = common.taken(way, group, workload, configuration)
+    module = common.built(workload, parallelism, precision=numerics)
+    reference = Fp32Reference(
+        workload=workload,
+        training=configuration.training,
+        measure=configuration.measure,
+        precision=precision,
+        compute_dtypes=[numerics.compute_dtype],
         seed=0,
         device=CPU,
-        precision=numerics,
-        wrap=parallelism.wrap,
-    )
-    sharing = world.size if parallelism.shares_batch else 1
-    data = catalog.load("data", configuration.data.source)(
-        workload,
-        batch_size=configuration.training.batch_size * sharing,
-        device=CPU,
-        world_size=world.size // sharing,
-        rank=world.rank // sharing,
-        convert=numerics.convert_batch,
-    )
-    trainer = Trainer(
-        module=module,
-        workload=workload,
-        data=data,
-        precision=numerics,
-        training=configuration.training,
-        precision_section=configuration.precision,
-        device=CPU,
-        no_sync=lambda: parallelism.no_sync(module),
         agreement=group.agreement,
-        global_norm=parallelism.gradient_norm,
-        passes=parallelism.passes(module, numerics),
-        ranks_per_batch=sharing,
-        reference=Fp32Reference(
-            workload=workload,
-            training=configuration.training,
-            measure=configuration.measure,
-            precision=precision,
-            compute_dtypes=[numerics.compute_dtype],
-            seed=0,
-            device=CPU,
-            agreement=group.agreement,
-            averaging=way != "none",
-            steps=configuration.measure.check_steps,
-        ),
+        averaging=way != "none",
+        steps=configuration.measure.check_steps,
+    )
+    trainer = common.trainer_of(
+        configuration, workload, module, parallelism, group, reference=reference
     )
     if apart:
         gradients = trainer._gradients
@@ -146,16 +100,13 @@ def checkpointed(group, folder):
     return {"path": path and path.name, "equal": bool(state(resumed).equal(expected))}
 
 
-def main() -> None:
-    folder = Path(sys.argv[1])
-    world = World.from_environment(os.environ)
-    with ProcessGroup(world, device=CPU) as group:
-        found = {case: compared(trainer_of(group, *parts)) for case, parts in CASES.items()}
-        found["apart"] = compared(trainer_of(group, *CASES["ddp fp32"][:3], (), apart=True))
-        found["checkpoint"] = checkpointed(group, folder / "checkpoints")
-        group.control.wait_for_all("leave")
-    (folder / f"{world.rank}.json").write_text(json.dumps(found))
+def find(group):
+    return {
+        **{case: compared(trainer_of(group, *parts)) for case, parts in CASES.items()},
+        "apart": compared(trainer_of(group, *CASES["ddp fp32"][:3], (), apart=True)),
+        "checkpoint": checkpointed(group, Path(sys.argv[1], "checkpoints")),
+    }
 
 
 if __name__ == "__main__":
-    main()
+    common.write(find)

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import sys
 from contextlib import nullcontext
-from pathlib import Path
 from typing import get_args
 
 import torch
 from torch.distributed.tensor import DTensor
 
-from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.config.sections import CompileScope, DistributedSection
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import CorrectnessError
-from gpubench_plugin.ranks.process_group import ProcessGroup, RankAgreement
-from gpubench_plugin.ranks.world import World
 from gpubench_plugin.training.check import require_gradients
 from gpubench_plugin.training.compile import EAGER, loss_function
-from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.optimization import Optimization
-from gpubench_plugin.training.trainer import Trainer
+from tests.e2e.distributed.ranks import common
+from tests.e2e.distributed.ranks.common import CPU, made, refusal
 
-CPU = torch.device("cpu")
 BATCH = 8
 
 PARALLELISMS = tuple(
@@ -50,43 +41,19 @@ OPTIONS = {
 }
 
 
-def configured(workload, *overrides, precision="fp32", ranks=1):
+def configured(workload, *overrides, **options):
     """The workload's tiny preset, its parameters contiguous."""
-    return resolve(
-        name=workload,
-        preset="tiny",
-        overlays=[],
-        overrides=("model.channels_last=false", *overrides),
-        fixed_values={"precision.name": precision, "distributed.world_size": ranks},
-        rootdir=Path(__file__).parents[4],
-        model_section=lambda name: catalog.load("workloads", name).Section,
-    )
+    return common.configured(workload, "model.channels_last=false", *overrides, **options)
 
 
-def made(configuration):
-    return catalog.load("workloads", configuration.model.name)(configuration.model)
-
-
-def built(workload, parallelism=None, *, seed=0, precision="fp32"):
-    section = workload.section
-    return build_model(
-        workload,
-        # What one process computes is the reference, and eager.
-        section=section if parallelism else section.model_copy(update=EAGER),
-        seed=seed,
-        device=CPU,
-        precision=catalog.load("precision", precision)(),
-        default_scope=parallelism.default_scope if parallelism else "model",
-        compiled=parallelism and parallelism.compiled,
-        wrap=parallelism and parallelism.wrap,
-    ).train()
+def built(workload, parallelism=None, **options):
+    """A module; what one process computes is the reference, and eager."""
+    return common.built(workload, parallelism, **options, **({} if parallelism else EAGER))
 
 
 def gradients(module):
     """All gradients, whole ones, in one vector."""
-    whole = (
-        p.grad.full_tensor() if isinstance(p.grad, DTensor) else p.grad for p in module.parameters()
-    )
+    whole = (common.whole(p.grad) for p in module.parameters())
     return torch.cat([gradient.flatten() for gradient in whole]).double()
 
 
@@ -146,25 +113,13 @@ def error(expected, actual):
 def trainer_of(configuration, parallelism=None, *, loss=None, group=None):
     workload = made(configuration)
     workload.loss = loss(workload.loss) if loss else workload.loss
-    precision = catalog.load("precision", configuration.precision.name)()
-    module = built(workload, parallelism, precision=precision.name)
-    return Trainer(
-        module=module,
-        workload=workload,
-        data=catalog.load("data", configuration.data.source)(
-            workload,
-            batch_size=configuration.training.batch_size,
-            device=CPU,
-            world_size=group.world.size if group else 1,
-            rank=group.world.rank if group else 0,
-            convert=precision.convert_batch,
-        ),
-        precision=precision,
-        training=configuration.training,
-        precision_section=configuration.precision,
-        device=CPU,
-        no_sync=(lambda: parallelism.no_sync(module)) if parallelism else nullcontext,
-        agreement=group.agreement if group else RankAgreement(),
+    module = built(workload, parallelism, precision=common.precise(configuration.precision.name))
+    return common.trainer_of(
+        configuration,
+        workload,
+        module,
+        parallelism,
+        group,
         differs_from_one_process=parallelism and parallelism.differs_from_one_process(module),
     )
 
@@ -197,30 +152,12 @@ def compiled(parallelism, world, scope):
 
     Of the loss, which is compiled in the step only, it is said whether it was among them.
     """
-    operations = []
-
-    def backend(graph, inputs):
-        operations.extend(node for node in graph.graph.nodes if node.op == "call_function")
-        return graph.forward
-
-    torch.compiler.reset()  # what other scopes compiled counts towards torch's limit
-    real, torch.compile = torch.compile, lambda module, **_: real(module, backend=backend)
-    try:
-        keys = "model.compile=default", f"model.compile_scope={scope}"
-        found = compared(made(configured("mlp", *keys)), parallelism, world)
-    finally:
-        torch.compile = real
+    keys = "model.compile=default", f"model.compile_scope={scope}"
+    found, operations = common.compiled_operations(
+        lambda: compared(made(configured("mlp", *keys)), parallelism, world)
+    )
     has_loss = any(node.target is torch.nn.functional.cross_entropy for node in operations)
     return {**found, "operations": len(operations), "has_loss": has_loss}
-
-
-def refusal(act):
-    """What `act` complains of."""
-    try:
-        act()
-    except CorrectnessError as complaint:
-        return str(complaint)
-    return "nothing"
 
 
 def nan_on_one_rank(parallelism, group):
@@ -249,8 +186,7 @@ def overflow_on_one_rank(parallelism, group):
     first = next(module.parameters())
     sharded = isinstance(first.grad, DTensor)
     if group.world.rank:
-        own = first.grad.to_local() if sharded else first.grad
-        own.view(-1)[0] = float("inf")
+        common.spoil(first, float("inf"))
     complaint = refusal(
         lambda: require_gradients(module, require_finite_gradients=True, agreement=group.agreement)
     )
@@ -258,30 +194,27 @@ def overflow_on_one_rank(parallelism, group):
     return {"complaint": complaint, "sharded": sharded, "skipped": optimization.skipped_steps()}
 
 
-def main() -> None:
-    world = World.from_environment(os.environ)
-    found = {part: {} for part in PARTS}
-    with ProcessGroup(world, device=CPU) as group:
-        for name in PARALLELISMS:
-            parallelism = catalog.load("parallelism", name)(group, DistributedSection())
-            for workload in WORKLOADS:
-                case = f"{name} {workload}"
-                found["gradients"][case] = compared(made(configured(workload)), parallelism, world)
-            for precision in OPTIMIZERS:
-                found["training"][f"{name} {precision}"] = trained(precision, parallelism, group)
-            for scope in SCOPES[name]:
-                found["compiled"][f"{name} {scope}"] = compiled(parallelism, world, scope)
-            found["nan"][name] = nan_on_one_rank(parallelism, group)
-            found["overflow"][name] = overflow_on_one_rank(parallelism, group)
-        for case, (name, options) in OPTIONS.items():
-            section = DistributedSection(**options)
-            parallelism = catalog.load("parallelism", name)(group, section)
-            found["options"][case] = compared(made(configured("mlp")), parallelism, world)
-        group.control.wait_for_all("leave")
+def find(group):
+    world, found = group.world, {part: {} for part in PARTS}
+    for name in PARALLELISMS:
+        parallelism = catalog.load("parallelism", name)(group, DistributedSection())
+        for workload in WORKLOADS:
+            case = f"{name} {workload}"
+            found["gradients"][case] = compared(made(configured(workload)), parallelism, world)
+        for precision in OPTIMIZERS:
+            found["training"][f"{name} {precision}"] = trained(precision, parallelism, group)
+        for scope in SCOPES[name]:
+            found["compiled"][f"{name} {scope}"] = compiled(parallelism, world, scope)
+        found["nan"][name] = nan_on_one_rank(parallelism, group)
+        found["overflow"][name] = overflow_on_one_rank(parallelism, group)
+    for case, (name, options) in OPTIONS.items():
+        section = DistributedSection(**options)
+        parallelism = catalog.load("parallelism", name)(group, section)
+        found["options"][case] = compared(made(configured("mlp")), parallelism, world)
     if world.is_root:
         found["one_process"] = trained("fp32")
-    Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))
+    return found
 
 
 if __name__ == "__main__":
-    main()
+    common.write(find)

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 
-from gpubench_plugin.config.resolution import resolve
-from gpubench_plugin.config.sections import DistributedSection
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import CorrectnessError
-from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.check import require_gradients
 from gpubench_plugin.training.compile import loss_function
 from gpubench_plugin.training.inference import Inference
-from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.parallelism.pipeline import runs_in_a_v
-from gpubench_plugin.training.trainer import Trainer
 from gpubench_plugin.workloads.base import Stages
 from gpubench_plugin.workloads.mlp import MLP
+from tests.e2e.distributed.ranks import common
+from tests.e2e.distributed.ranks.common import CPU, built
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CPU = torch.device("cpu")
 RANKS = 2
 SHARE = 16
 """Samples of a batch for each rank."""
@@ -69,41 +62,21 @@ class DividedMLP(MLP):
 
 def configured(*overrides, precision="fp32"):
     """The MLP on digits, for six steps."""
-    configuration = resolve(
-        name="mlp",
-        preset="tiny",
-        overlays=[],
-        overrides=(
-            "model.hidden_sizes=[32, 32, 32]",
-            f"training.batch_size={SHARE}",
-            "training.steps=6",
-            "training.loss_drop=null",
-            *overrides,
-        ),
-        fixed_values={"precision.name": precision, "distributed.world_size": 1},
-        rootdir=Path(__file__).parents[4],
-        model_section=lambda name: catalog.load("workloads", name).Section,
+    configuration = common.configured(
+        "mlp",
+        "model.hidden_sizes=[32, 32, 32]",
+        f"training.batch_size={SHARE}",
+        "training.steps=6",
+        "training.loss_drop=null",
+        *overrides,
+        precision=precision,
     )
     return configuration, DividedMLP(configuration.model)
 
 
 def taken(case, group, configuration, workload):
     name, options = CASES[case]
-    parallelism = catalog.load("parallelism", name)(group, DistributedSection(**options))
-    parallelism.configure(workload, configuration.training)
-    return parallelism
-
-
-def built(workload, precision, parallelism=None, *, seed=0, **section):
-    return build_model(
-        workload,
-        section=workload.section.model_copy(update=section),
-        seed=seed,
-        device=CPU,
-        precision=precision,
-        compiled=parallelism and parallelism.compiled,
-        wrap=parallelism and parallelism.wrap,
-    ).train()
+    return common.taken(name, group, workload, configuration, **options)
 
 
 def data_of(workload, precision):
@@ -115,22 +88,12 @@ def data_of(workload, precision):
 
 def trained(case, precision, group):
     """The losses and the work of one process, or of the ranks where there is a `group`."""
-    configuration, workload = configured(*SETTINGS[case][precision], precision=precision)
-    chosen = catalog.load("precision", precision)()
+    whole_batch = () if group else (f"training.batch_size={SHARE * RANKS}",)
+    settings = (*SETTINGS[case][precision], *whole_batch)
+    configuration, workload = configured(*settings, precision=precision)
     parallelism = group and taken(case, group, configuration, workload)
-    module = built(workload, chosen, parallelism)
-    trainer = Trainer(
-        module=module,
-        workload=workload,
-        data=data_of(workload, chosen),
-        precision=chosen,
-        training=configuration.training,
-        precision_section=configuration.precision,
-        device=CPU,
-        agreement=group.agreement if group else RankAgreement(),
-        passes=parallelism and parallelism.passes(module, chosen),
-        ranks_per_batch=RANKS if group else 1,
-    )
+    module = built(workload, parallelism, precision=common.precise(precision))
+    trainer = common.trainer_of(configuration, workload, module, parallelism, group)
     correctness = trainer.prepare(lambda event: None).correctness
     trainer.begin()
     trainer.step()
@@ -144,9 +107,9 @@ def trained(case, precision, group):
 def gradients_after_a_pass(case, group, **section):
     """The module of `case`, its passes, and the gradients that one process has, by name."""
     configuration, workload = configured()
-    fp32 = catalog.load("precision", "fp32")()
+    fp32 = common.precise()
     parallelism = taken(case, group, configuration, workload)
-    module, reference = built(workload, fp32, parallelism, **section), built(workload, fp32)
+    module, reference = built(workload, parallelism, **section), built(workload)
     batch = data_of(workload, fp32).fixed_batch()
     workload.loss(reference, batch).backward()
     expected = dict(reference.named_parameters())
@@ -161,21 +124,11 @@ def gradients_after_a_pass(case, group, **section):
 
 def compiled(case, group, scope=None):
     """The largest error of compiled gradients, and how many operations ran in compiled graphs."""
-    operations = []
-
-    def backend(graph, inputs):
-        operations.extend(node for node in graph.graph.nodes if node.op == "call_function")
-        return graph.forward
-
-    real, torch.compile = torch.compile, lambda module, **_: real(module, backend=backend)
-    try:
-        module, _, expected = gradients_after_a_pass(
-            case, group, compile="default", compile_scope=scope
-        )
-    finally:
-        torch.compile = real
+    (module, _, expected), operations = common.compiled_operations(
+        lambda: gradients_after_a_pass(case, group, compile="default", compile_scope=scope)
+    )
     own = {name.replace("_orig_mod.", ""): p.grad for name, p in module.named_parameters()}
-    whole = {n: g.full_tensor() if isinstance(g, DTensor) else g for n, g in own.items()}
+    whole = {name: common.whole(gradient) for name, gradient in own.items()}
     error = max(float((whole[name] - expected[name].grad).abs().max()) for name in whole)
     return {"error": error, "operations": len(operations)}
 
@@ -186,18 +139,11 @@ def complaint_of(case, group, harm):
     if group.world.rank == 1:
         harm(next(module.parameters()))
     names = None if passes is None else passes.parameter_names
-    try:
-        require_gradients(
+    return common.refusal(
+        lambda: require_gradients(
             module, require_finite_gradients=True, agreement=group.agreement, names=names
         )
-    except CorrectnessError as complaint:
-        return str(complaint)
-    return "nothing"
-
-
-def spoil(parameter):
-    own = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
-    own.view(-1)[0] = float("nan")
+    )
 
 
 def forget(parameter):
@@ -207,10 +153,9 @@ def forget(parameter):
 def inferred(group):
     """The largest error of what a tensor-parallel model infers, and the samples it counts."""
     configuration, workload = configured()
-    fp32 = catalog.load("precision", "fp32")()
-    module = built(
-        workload, fp32, taken("tensor", group, configuration, workload), seed=group.world.rank
-    )
+    fp32 = common.precise()
+    parallelism = taken("tensor", group, configuration, workload)
+    module = built(workload, parallelism, seed=group.world.rank)
     data = data_of(workload, fp32)
     inference = Inference(
         module=module,
@@ -223,21 +168,22 @@ def inferred(group):
     inference.prepare(lambda event: None)
     with torch.inference_mode():
         found = workload.forward(module, data.fixed_batch())
-        expected = workload.forward(built(workload, fp32), data.fixed_batch())
+        expected = workload.forward(built(workload), data.fixed_batch())
     return {"error": float((found - expected).abs().max()), "samples": inference.samples_per_step}
 
 
 def everything(group):
     """What this rank found, by the part."""
+    divided = ("tensor", "pipeline")
     cases = [(case, precision) for case in SETTINGS for precision in SETTINGS[case]]
     return {
         "trained": {f"{c} {p}": trained(c, p, group) for c, p in cases},
         "one process": {f"{c} {p}": trained(c, p, None) for c, p in cases},
         "compiled": {
-            **{case: compiled(case, group) for case in ("tensor", "pipeline")},
+            **{case: compiled(case, group) for case in divided},
             **{f"tensor {s}": compiled("tensor", group, s) for s in ("blocks", "step")},
         },
-        "spoilt": {case: complaint_of(case, group, spoil) for case in ("tensor", "pipeline")},
-        "forgotten": {case: complaint_of(case, group, forget) for case in ("tensor", "pipeline")},
+        "spoilt": {case: complaint_of(case, group, common.spoil) for case in divided},
+        "forgotten": {case: complaint_of(case, group, forget) for case in divided},
         "inferred": inferred(group),
     }
