@@ -22,8 +22,6 @@ def complete(parser: argparse.ArgumentParser) -> None:
     except ImportError:  # the shell was set up by another environment: run no command
         raise SystemExit(1) from None
     for action in _actions(parser):
-        if offered := vars(action).get("offered"):
-            vars(action)["completer"] = argcomplete.ChoicesCompleter(offered)
         if isinstance(action.metavar, str) and (names := _NAMES.get(action.metavar)):
             _complete_by(action, names)
     argcomplete.autocomplete(parser)

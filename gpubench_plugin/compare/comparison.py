@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypedDict, Unpack
 
 from gpubench_plugin.compare.caveats import unchanged_in_doubt, with_caveats
-from gpubench_plugin.compare.effective_limits import Side
+from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.compare.history import judge_history
 from gpubench_plugin.compare.interleaving import intruder_text, judge_unpaired, order_notes
 from gpubench_plugin.compare.looks import UNCHANGED_FROM
@@ -22,7 +22,7 @@ class MatchOptions(TypedDict, total=False):
     """Options of :func:`compare.matching.match`."""
 
     limits: Mapping[str, str]
-    limits_from: Side
+    limits_from: SideName
     allow_incomparable: bool
     exempt: Sequence[str]
     removed: bool

@@ -12,7 +12,7 @@ from gpubench_plugin.compare.comparability import (
     names_or_count,
     reported_differences,
 )
-from gpubench_plugin.compare.effective_limits import LimitResolver, Side
+from gpubench_plugin.compare.effective_limits import LimitResolver, SideName
 from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, Sides, metrics_of, removed_metrics
 from gpubench_plugin.compare.renames import likely_renames
@@ -49,7 +49,7 @@ def match(
     *,
     paired: bool,
     limits: Mapping[str, str] = {},
-    limits_from: Side = "base",
+    limits_from: SideName = "base",
     allow_incomparable: bool = False,
     exempt: Sequence[str] = (),
     removed: bool = True,

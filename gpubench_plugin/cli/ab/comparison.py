@@ -13,16 +13,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.cli.ab.git import Repository
-from gpubench_plugin.cli.ab.launch import PytestProcess
-from gpubench_plugin.cli.ab.preflight import python_version
-from gpubench_plugin.cli.ab.progress import Progress
+from gpubench_plugin.cli.ab.git import Repository, temporary_workspace, tree_in
+from gpubench_plugin.cli.ab.launch import PytestProcess, python_version
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.runner import ComparisonRunner
-from gpubench_plugin.cli.ab.sides import Side, SideName, resolve_side
+from gpubench_plugin.cli.ab.runner import ComparisonRunner, Progress
+from gpubench_plugin.cli.ab.sides import Side, resolve_side
 from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
-from gpubench_plugin.cli.ab.workspaces import Workspace, temporary_workspace
+from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.core.format import counted
@@ -182,14 +180,14 @@ def resume_command(folder: Path, pairs: int | None = None) -> str:
 
 
 def _check_out(
-    sides: Sides, subdirectory: Path, space: Workspace, notes: list[str]
+    sides: Sides, subdirectory: Path, space: Path, notes: list[str]
 ) -> dict[SideName, Side]:
     """Both sides in their trees; warnings on incomplete checkouts are added to `notes`."""
     ready: dict[SideName, Side] = {}
     for name, side in sides.items():
         ready[name] = side
         if side.code is None and side.repository is not None:
-            tree = space.tree(name)
+            tree = tree_in(space, name)
             ready[name] = side.checked_out(tree, subdirectory)
             notes += [f"{name}: {warning}" for warning in side.repository.incomplete_parts(tree)]
     return ready

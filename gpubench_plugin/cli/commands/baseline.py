@@ -9,12 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 from gpubench_plugin.cli.commands._places import (
     RUN,
     Locations,
-    add_format,
     add_locations,
-    echo,
-    echo_json,
     glyphs,
     output_width,
+    show,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
@@ -76,7 +74,6 @@ class BaselineCommand(Command):
         for name, subparser in actions.choices.items():
             if name in {"set", "rm"}:
                 subparser.add_argument("--reason", default="", help="reason, for the change log")
-            add_format(subparser, ("text", "json"), default="text")
             add_locations(subparser)
 
     def run(self, options: argparse.Namespace) -> int:
@@ -84,10 +81,7 @@ class BaselineCommand(Command):
         paths = Locations.of(options)
         with paths.baselines() as (baselines, resolver):
             document, text = options.action(options, baselines, resolver)
-        if options.format == "json":
-            echo_json(document)
-        else:
-            echo(text)
+        show(options, document, text)
         return ExitCode.OK
 
 

@@ -8,14 +8,12 @@ from gpubench_plugin.cli import trend
 from gpubench_plugin.cli.commands._places import (
     BENCHMARK,
     Locations,
-    add_format,
     add_last,
     add_locations,
-    echo,
-    echo_json,
     echo_text,
     glyphs,
     output_width,
+    show,
     warn,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
@@ -48,8 +46,7 @@ class History(Command):
         parser.add_argument("--metric", help="default: the step time that it is judged by")
         parser.add_argument("--branch", help=f"default: {_MAIN}, if it has runs; empty: any")
         add_last(parser, default=60)
-        add_format(parser, ("table", "csv", "json"))
-        add_locations(parser)
+        add_locations(parser, ("table", "csv", "json"))
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the history of every benchmark that the name matches."""
@@ -68,12 +65,11 @@ class History(Command):
         if any(segment.changes is None for history in histories for segment in history.segments):
             notes.append(_EXTRA_MISSING)
         warn(notes)
-        if options.format == "json":
-            echo_json(trend.history_json(histories))
-        elif options.format == "csv":
+        if options.format == "csv":
             echo_text(trend.history_csv(histories))
         else:
-            echo(trend.history_lines(histories, output_width(), glyphs()))
+            lines = trend.history_lines(histories, output_width(), glyphs())
+            show(options, trend.history_json(histories), lines)
         return ExitCode.OK
 
 

@@ -10,13 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from gpubench_plugin.cli.commands._places import (
-    Locations,
-    add_format,
-    add_locations,
-    echo,
-    echo_json,
-)
+from gpubench_plugin.cli.commands._places import Locations, add_locations, show
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import BrokenFile, GpubenchError, UsageProblem
 from gpubench_plugin.environment import files, json_files, stored
@@ -44,7 +38,6 @@ class Validate(Command):
             help="file, a run by its folder or id, or folder of a gpubench ab comparison",
         )
         add_locations(parser)
-        add_format(parser, ("text", "json"), default="text")
 
     def run(self, options: argparse.Namespace) -> int:
         """Print a line for each file: that it is valid, or the first thing that is wrong."""
@@ -52,10 +45,8 @@ class Validate(Command):
         reports = [
             report(file) for name in options.files for file in _files(_path(name, places), name)
         ]
-        if options.format == "json":
-            echo_json({"files": reports})
-        else:
-            echo(printable(r["problem"] or f"{r['path']}: valid ({r['kind']})") for r in reports)
+        lines = (printable(r["problem"] or f"{r['path']}: valid ({r['kind']})") for r in reports)
+        show(options, {"files": reports}, lines)
         is_valid = not any(r["problem"] for r in reports)
         return ExitCode.OK if is_valid else ExitCode.INFRASTRUCTURE
 

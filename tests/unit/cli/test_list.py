@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.core import catalog
 
@@ -44,19 +42,6 @@ def test_the_table_has_one_line_for_each(capsys):
         "precision",
         list(catalog.choices("precision")),
     )
-
-
-@pytest.mark.parametrize(
-    ("argument", "message"),
-    [
-        ("metrcs", "KIND: unknown 'metrcs' (did you mean 'metrics'?)"),
-        ("--format=jsn", "--format: unknown 'jsn' (did you mean 'json'?)"),
-    ],
-)
-def test_a_mistyped_argument_is_answered_with_the_nearest(capsys, argument, message):
-    """One line on stderr, exit code 2."""
-    assert main(["list", argument]) == 2
-    assert message in capsys.readouterr().err
 
 
 def test_a_terminal_gets_lines_that_fit(capsys, monkeypatch):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.cli.ab.comparison import compare, load_state, new_state, resolve_sides
-from gpubench_plugin.cli.ab.progress import Progress
 from gpubench_plugin.cli.ab.request import Request
+from gpubench_plugin.cli.ab.runner import Progress
 from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab.preflight import imports, require_own_code
-from gpubench_plugin.cli.ab.sides import Side, SideName
+from gpubench_plugin.cli.ab.launch import imports, require_own_code
+from gpubench_plugin.cli.ab.sides import Side
+from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.core.errors import UsageProblem
 
 

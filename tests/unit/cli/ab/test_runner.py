@@ -12,9 +12,10 @@ import pytest
 
 from gpubench_plugin.cli.ab.comparison import next_command
 from gpubench_plugin.cli.ab.runner import fix_rounds, side_order
-from gpubench_plugin.cli.ab.sides import Side, SideName
-from gpubench_plugin.cli.ab.state import LaunchOutcome, Look, State
+from gpubench_plugin.cli.ab.sides import Side
+from gpubench_plugin.cli.ab.state import LaunchRecord, Look, State
 from gpubench_plugin.cli.ab.tracker import Tracker
+from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.config import rounds_file
 from gpubench_plugin.core.errors import NothingComparable, ResultsError, UsageProblem
 from gpubench_plugin.core.records import Run
@@ -251,10 +252,10 @@ def test_the_time_ends_after_the_pair_that_runs(stage: Stage) -> None:
     assert len(fake.orders) == 2 + 14
 
 
-def test_until_decided_goes_on_past_fifteen_pairs(stage: Stage) -> None:
+def test_it_goes_on_past_fifteen_pairs(stage: Stage) -> None:
     """As long as there is time."""
     fake = stage.fake(one_is_noisy)
-    runner = stage.runner(fake, now=Clock(fake), until_decided=True, time_s=90.0)
+    runner = stage.runner(fake, now=Clock(fake), pairs=200, time_s=90.0)
     tracker = runner.run()
     (noisy,) = [v for v in tracker.comparison().verdicts if v.id == "t::noisy"]
     assert (noisy.kind, noisy.launches) == ("inconclusive", 20)
@@ -294,7 +295,7 @@ def test_a_verdict_once_given_stays(stage: Stage) -> None:
     assert again.orders == []
 
 
-CRASH = LaunchOutcome(seconds=1.0, problem="was killed by SIGSEGV")
+CRASH = LaunchRecord(side="base", seconds=1.0, problem="was killed by SIGSEGV")
 
 
 def test_a_failed_launch_repeats_its_pair(stage: Stage) -> None:
@@ -319,7 +320,7 @@ def test_two_failures_in_a_row_end_it(stage: Stage) -> None:
 def test_arguments_that_pytest_refuses_end_it_at_once(stage: Stage) -> None:
     """Another launch would not understand them either."""
     lines = "usage: pytest\nERROR: file or directory not found: nowhere"
-    refused = LaunchOutcome(seconds=1.0, problem="ended", usage_error=True)
+    refused = LaunchRecord(side="base", seconds=1.0, problem="ended", usage_error=True)
     fake = stage.fake(clear, endings={1: refused}, said=lines)
     with pytest.raises(UsageProblem, match="on the base: ERROR: file or directory not found"):
         stage.runner(fake).run()
@@ -350,7 +351,7 @@ class Telling(Fake):
     commit: str | None = own
     rootdir = "base"
 
-    def launch(self, side: Side, folder: Path, **more: Any) -> LaunchOutcome:
+    def launch(self, side: Side, folder: Path, **more: Any) -> LaunchRecord:
         outcome = super().launch(side, folder, **more)
         rootdir = str(folder.parents[2] / self.rootdir)
         told = {"modules": self.modules, "tests": {}, "rootdir": rootdir}
@@ -408,7 +409,7 @@ def test_a_rootdir_outside_of_the_tree_records_another_repository(stage: Stage) 
 
 def test_no_benchmark_is_nothing_comparable(stage: Stage) -> None:
     """Launches without a run directory leave nothing to compare."""
-    empty = LaunchOutcome(seconds=1.0)
+    empty = LaunchRecord(side="base", seconds=1.0)
     fake = stage.fake(clear, endings={1: empty, 2: empty})
     with pytest.raises(NothingComparable):
         stage.runner(fake).run()

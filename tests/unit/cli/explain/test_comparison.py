@@ -9,10 +9,10 @@ import pytest
 
 from gpubench_plugin.cli.ab.comparison import next_command, write_files
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.sides import SideName
-from gpubench_plugin.cli.ab.state import LaunchOutcome, LaunchRecord, State
+from gpubench_plugin.cli.ab.state import LaunchRecord, State
 from gpubench_plugin.cli.explain.comparison import explain_comparison
 from gpubench_plugin.cli.explain.judged import CURES
+from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.core.quality_flags import DEPENDENT
 from tests.unit.cli.ab.conftest import write_run
@@ -62,7 +62,7 @@ def test_each_look_is_taken_again_by_the_same_judge(stage: Stage) -> None:
 
 def test_launches_stand_in_the_order_of_time_and_what_is_not_judged_is_named(stage: Stage) -> None:
     """Neither the warm-up pair nor a pair with a launch that failed is among them."""
-    killed = LaunchOutcome(seconds=1.0, problem="was killed by SIGSEGV")
+    killed = LaunchRecord(side="base", seconds=1.0, problem="was killed by SIGSEGV")
     fake = stage.fake(clear, endings={6: killed})
     tracker = stage.runner(fake, begun(stage)).run()
     write_files(stage.folder, tracker.comparison())
