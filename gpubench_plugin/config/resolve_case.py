@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from gpubench_plugin.config.case import Case
-from gpubench_plugin.config.limits import effective_limits
 from gpubench_plugin.config.marks import (
     BenchmarkMark,
     assignments,
@@ -205,21 +204,15 @@ class CaseFactory:
                 },
                 rootdir=self._rootdir,
                 model_section=partial(_model_section, item),
+                limits={metric: str(text) for metric, text in mark.limits.items()},
                 sustained=_is_sustained(preset, device, mark),
             )
         except UsageProblem as error:
             raise UsageProblem(f"{item.nodeid}: {error}") from error
         experiment = resolved.experiment
         notes = {"notes": redact(experiment.notes)}  # recorded in every file
-        limits = effective_limits(item, resolved.gate.limits, settings.overrides)
-        return self._deduplicated(
-            resolved.model_copy(
-                update={
-                    "experiment": experiment.model_copy(update=notes),
-                    "gate": resolved.gate.model_copy(update={"limits": limits}),
-                }
-            )
-        )
+        experiment = experiment.model_copy(update=notes)
+        return self._deduplicated(resolved.model_copy(update={"experiment": experiment}))
 
     def _deduplicated(self, configuration: Configuration[Any]) -> Configuration[Any]:
         """The first equal configuration, since benchmarks share few."""

@@ -124,8 +124,8 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
             stored = StoredRun(source)
             run, environment = stored.overview(), _readable(stored, _facts) or {}
         else:  # only the registry knows it
-            run, found = source, resolver.single(source.run_id).run
-            environment = {**found.machine, **found.environment}
+            run, stored_run = source, resolver.single(source.run_id).run
+            environment = {**stored_run.machine, **stored_run.environment}
         try:
             names = baselines.pinned().get(run.run_id, ())
         except RegistryError as error:

@@ -43,7 +43,7 @@ class Validate(Command):
         """Print a line for each file: that it is valid, or the first thing that is wrong."""
         places = Locations.of(options)
         reports = [
-            report(file) for name in options.files for file in _files(_path(name, places), name)
+            report(file) for name in options.files for file in _files_in(_path(name, places), name)
         ]
         lines = (printable(r["problem"] or f"{r['path']}: valid ({r['kind']})") for r in reports)
         show(options, {"files": reports}, lines)
@@ -71,13 +71,13 @@ def _path(name: str, places: Locations) -> Path:
         raise UsageProblem(f"{name}: no such file, and {problem}") from None
 
 
-def _files(path: Path, name: str) -> list[Path]:
+def _files_in(path: Path, name: str) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = [path / k.pattern for k in KINDS.values() if os.path.lexists(path / k.pattern)]
-    if not {"metrics.jsonl", "state.json"} & {file.name for file in found}:
+    files = [path / k.pattern for k in KINDS.values() if os.path.lexists(path / k.pattern)]
+    if not {"metrics.jsonl", "state.json"} & {file.name for file in files}:
         raise UsageProblem(f"{name}: neither a run nor a comparison: no metrics.jsonl, state.json")
-    return found
+    return files
 
 
 def report(path: Path) -> dict[str, Any]:

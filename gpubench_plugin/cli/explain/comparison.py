@@ -46,7 +46,7 @@ def explain_comparison(folder: Path, benchmark: str) -> Explanation:
     explanation = judged_explanation(
         final,
         launches.measured(name),
-        stated={"given": request.limits, **launches.limits(name)},
+        stated={"options": request.limits, **launches.limits(name)},
         benchmark=name,
         subject=(
             f"comparison {folder.name}: base {base}, head {head}; "

@@ -306,7 +306,7 @@ class TestRefusals:
             ("model.widths=[1, a]", '[1, "a"] is not allowed: input should be a valid integer'),
             ("model.widths=[]", "at least one width is needed"),
             ("model.name=mpl", "unknown 'mpl' (did you mean 'mlp'?); allowed: mlp, resnet18"),
-            ("experiment.notes=\udcff", "surrogate"),
+            ("experiment.notes=\udcff", "text in UTF-8"),
         ],
     )
     def test_an_override_is_refused_in_plain_words(

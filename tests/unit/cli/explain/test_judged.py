@@ -25,7 +25,7 @@ def test_the_limit_is_said_to_be_whose_it_is(
     stated = [{"step_time_s": text} if text else {} for text in (given, base, head)]
 
     assert (
-        limit_origin("step_time_s", "2%", given=stated[0], base=stated[1], head=stated[2])
+        limit_origin("step_time_s", "2%", options=stated[0], base=stated[1], head=stated[2])
         == expected
     )
 
