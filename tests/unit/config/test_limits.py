@@ -31,13 +31,6 @@ def resolved(
     )
 
 
-def test_a_file_states_limits_by_metric(tmp_path: Path) -> None:
-    """A percentage needs no quotes in YAML."""
-    yaml = 'gate: {limits: {step_time_s: 3%, peak_memory_bytes: "<=8e9"}}'
-    limits = resolved(tmp_path, yaml=yaml).gate.limits
-    assert limits == {"step_time_s": "3%", "peak_memory_bytes": "<=8e9"}
-
-
 def test_a_mark_stands_between_files_and_command_line(tmp_path: Path) -> None:
     """Metric by metric; a text that is no limit is refused with its source."""
     yaml, mark = "gate: {limits: {a: 1%, b: 1%, c: 1%}}", {"b": "2%", "c": "2%"}
@@ -48,12 +41,15 @@ def test_a_mark_stands_between_files_and_command_line(tmp_path: Path) -> None:
 
 
 def test_the_command_line_adds_to_them(tmp_path: Path) -> None:
-    """Metric by metric, or several as a mapping; what is not named keeps its limit."""
+    """Metric by metric, or several as a mapping; a percentage needs no quotes in YAML."""
     yaml = "gate: {limits: {step_time_s: 3%, mfu: 1%}}"
     one = resolved(tmp_path, "gate.limits.step_time_s=<=0.25", yaml=yaml)
     assert one.gate.limits == {"step_time_s": "<=0.25", "mfu": "1%"}
     more = resolved(tmp_path, "gate.limits={step_time_s: 5%, loss_last: 4%}", yaml=yaml)
     assert more.gate.limits == {"step_time_s": "5%", "mfu": "1%", "loss_last": "4%"}
+    yaml = 'gate: {limits: {step_time_s: 3%, peak_memory_bytes: "<=8e9"}}'
+    limits = resolved(tmp_path, yaml=yaml).gate.limits
+    assert limits == {"step_time_s": "3%", "peak_memory_bytes": "<=8e9"}
 
 
 @pytest.mark.parametrize(
