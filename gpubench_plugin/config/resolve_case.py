@@ -204,8 +204,9 @@ class CaseFactory:
                 },
                 rootdir=self._rootdir,
                 model_section=partial(_model_section, item),
-                limits={metric: str(text) for metric, text in mark.limits.items()},
-                sustained=_is_sustained(preset, device, mark),
+                limits={str(metric): str(text) for metric, text in mark.limits.items()},
+                # The rate of a long run; single kernels are timed at their best.
+                sustained=preset == "full" and device.type != "cpu" and mark.timing != "kernel",
             )
         except UsageProblem as error:
             raise UsageProblem(f"{item.nodeid}: {error}") from error
@@ -240,11 +241,6 @@ def _too_small(mark: BenchmarkMark, device: devices.Device, precision: str) -> s
     compute_dtype = catalog.load("precision", precision).compute_dtype
     needed_gib = mark.needs_memory_gib * {"fp16": 0.5, "bf16": 0.5, "fp64": 2}.get(compute_dtype, 1)
     return devices.too_small_reason(device, needed_gib, precision=precision)
-
-
-def _is_sustained(preset: str, device: devices.Device, mark: BenchmarkMark) -> bool:
-    """Whether its rate is to be that of a long run; single kernels are timed at their best."""
-    return preset == "full" and device.type != "cpu" and mark.timing != "kernel"
 
 
 def _params(item: pytest.Item) -> dict[str, Any]:

@@ -139,10 +139,6 @@ def _positive_int(option: OptionValue) -> int:
     return int(text)
 
 
-def _world_sizes(option: OptionValue) -> tuple[int, ...]:
-    return tuple(_positive_int(option._replace(value=name)) for name in _names(option))
-
-
 def _positive_seconds(option: OptionValue) -> float:
     try:
         seconds = float(option.value)
@@ -157,10 +153,6 @@ def _results_dir(option: OptionValue) -> Path:
     if not option.value:
         raise UsageProblem("--results-dir=: empty; allowed: a folder")
     return option.folder / str(option.value)
-
-
-def _paths(option: OptionValue) -> tuple[Path, ...]:
-    return tuple(option.folder / path for path in option.value)
 
 
 def _columns(option: OptionValue) -> tuple[str, ...]:
@@ -238,7 +230,9 @@ class Settings:
         "World sizes to measure, comma-separated: 1,2,4. Several ranks run as processes started by "
         "pytest (default: the benchmark's `ranks`)",
         metavar="SIZES",
-        parse=_world_sizes,
+        parse=lambda option: tuple(
+            _positive_int(option._replace(value=name)) for name in _names(option)
+        ),
         default=(),
     )
     launches: int = _option(
@@ -274,7 +268,7 @@ class Settings:
         "YAML file that overrides configurations, or a folder searched first; repeatable",
         metavar="FILE",
         action="append",
-        parse=_paths,
+        parse=lambda option: tuple(option.folder / path for path in option.value),
         default=(),
     )
     overrides: tuple[str, ...] = _option(

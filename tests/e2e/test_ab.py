@@ -260,7 +260,7 @@ def test_the_report_names_both_sides(story: Story) -> None:
         assert f"main ({commit})" in text
         assert "working tree (2 changed files)" in text
         assert "regressed" in text
-    assert "fails on the head" in story.resumed.out
+    assert "1 benchmark failed that the base measured" in story.resumed.out
 
 
 @pytest.mark.exhaustive

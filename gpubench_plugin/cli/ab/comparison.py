@@ -23,7 +23,6 @@ from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
 from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import ResultsError
-from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.records import Comparison
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.signals import exit_on_signals
@@ -40,16 +39,14 @@ Sides = Mapping[SideName, Side]
 class ComparisonResult:
     """Result of a comparison; `folder` holds all its files.
 
-    `locations` are file and line by benchmark; `broken` benchmarks pass on the base and fail on the
-    head; `judged_series` counts the judged ones. `advice` is the command line that would decide
-    what is open, if any.
+    `locations` are file and line by benchmark; `measured` are the benchmarks that pass on the base.
+    `advice` is the command line that would decide what is open, if any.
     """
 
     folder: Path
     comparison: Comparison
     locations: Mapping[str, tuple[str, int]]
-    broken: tuple[str, ...]
-    judged_series: int
+    measured: frozenset[str]
     advice: str = ""
 
 
@@ -151,15 +148,11 @@ def _result(
     notes += runner.disturbance_notes()
     if request.limits_from == "head":
         notes.append("limits taken from the head where the sides differ (--limits-from=head)")
-    if tracker.broken:
-        broken = counted(len(tracker.broken), "benchmark")
-        notes.append(f"passes on the base, fails on the head: {broken}")
     return ComparisonResult(
         folder=state.folder,
         comparison=tracker.comparison(*notes),
         locations=runner.locations(),
-        broken=tuple(tracker.broken),
-        judged_series=tracker.suite,
+        measured=tracker.measured,
         advice=next_command(state, tracker, request.unchanged_from),
     )
 

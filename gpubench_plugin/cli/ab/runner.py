@@ -150,7 +150,11 @@ class ComparisonRunner:
             if self.state.pair_launches(pair) is None and not self._may_begin(pair, pairs):
                 return False
             self._pair(pair, tracker)
-        while self.now() < self._end_s and (disturbed := self._to_repeat(pairs, tracker)):
+        while self.now() < self._end_s and self.state.look(pairs) is None:
+            attempts = self._attempts(pairs, tracker.open)
+            disturbed = pair_to_remeasure(attempts, judged_up_to=pairs - LOOK)
+            if disturbed is None:
+                break
             self._remeasure(disturbed, tracker)
         return True
 
@@ -163,11 +167,6 @@ class ComparisonRunner:
             return True
         new_pairs = LOOK if pair == pairs - LOOK + 1 else 0
         return self._end_s - self.now() > new_pairs * sum(self.state.launch_seconds().values())
-
-    def _to_repeat(self, pairs: int, tracker: Tracker) -> Attempt | None:
-        if self.state.look(pairs) is not None:
-            return None
-        return pair_to_remeasure(self._attempts(pairs, tracker.open), judged_up_to=pairs - LOOK)
 
     def _remeasure(self, disturbed: Attempt, tracker: Tracker) -> None:
         """Remeasure both sides of a disturbed pair; the first launches stay in the record."""
@@ -182,7 +181,8 @@ class ComparisonRunner:
         look = self.state.look(pairs)
         if look is None:
             look = Look(pairs=pairs, unchanged_from=self._unchanged_from(pairs, tracker))
-            self.state.add_look(look)
+            self.state.looks.append(look)
+            self.state.write()
         pair_runs = [self._runs(self._pair(pair, tracker)) for pair in range(1, pairs + 1)]
         bases, heads = zip(*pair_runs, strict=True)
         tracker.judge(bases, heads, unchanged_from=look.unchanged_from)
@@ -279,13 +279,20 @@ class ComparisonRunner:
     def _launch(
         self, pair: int, attempt: int, side: SideName, tracker: Tracker | None
     ) -> LaunchRecord:
-        name = f"launches/{self._next_number():03}-{side}"
+        # Those whose end was not recorded count, too.
+        existing = (self.state.folder / "launches").glob("[0-9]*-*")
+        last = max((int(path.name.partition("-")[0]) for path in existing), default=0)
+        name = f"launches/{last + 1:03}-{side}"
         folder = self.state.folder / name
+        leave_out = None
+        if tracker is not None:
+            leave_out = self.state.folder / "left-out.json"
+            json_files.write_text(leave_out, json.dumps(tracker.left_out))
         launch = self.launcher.launch(
             self.sides[side],
             folder,
             timeout_s=self._timeout_s(pair, side),
-            leave_out=None if tracker is None else self._left_out(tracker),
+            leave_out=leave_out,
             rounds=self._rounds,
         )
         record = replace(launch, pair=pair, attempt=attempt, folder=name)
@@ -296,11 +303,6 @@ class ComparisonRunner:
         self.state.add(record)
         self._note_failure(record)
         return record
-
-    def _next_number(self) -> int:
-        """Next launch number, counting launches whose end was not recorded."""
-        existing = (self.state.folder / "launches").glob("[0-9]*-*")
-        return 1 + max((int(path.name.partition("-")[0]) for path in existing), default=0)
 
     def _note_failure(self, launch: LaunchRecord) -> None:
         if not launch.problem:
@@ -330,11 +332,6 @@ class ComparisonRunner:
         if pair == WARMUP_PAIR or warmup is None:
             return _WARMUP_TIMEOUT_S
         return warmup[side].seconds * _TIMEOUT_FACTOR + _HANG_S
-
-    def _left_out(self, tracker: Tracker) -> Path:
-        file = self.state.folder / "left-out.json"
-        json_files.write_text(file, json.dumps(tracker.left_out))
-        return file
 
     def _runs(self, pair: Mapping[SideName, LaunchRecord]) -> tuple[Run, Run]:
         base, head = (self._run(pair[side]) for side in SIDES)

@@ -114,11 +114,6 @@ class State:
         self.launches.append(launch)
         self.write()
 
-    def add_look(self, look: Look) -> None:
-        """Record a look."""
-        self.looks.append(look)
-        self.write()
-
     @property
     def judged_pairs(self) -> int:
         """Number of pairs judged by the last look."""

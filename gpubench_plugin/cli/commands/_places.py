@@ -139,14 +139,8 @@ def add_last(parser: argparse.ArgumentParser, default: int, *, zero_for_all: boo
 def show(options: argparse.Namespace, document: Mapping[str, Any], lines: Iterable[str]) -> None:
     """Write the `document` with ``--format=json``, else the `lines`."""
     if options.format == "json":
-        echo_json(document)
-    else:
-        echo(lines)
-
-
-def echo_json(document: Mapping[str, Any]) -> None:
-    """Write a JSON document to stdout."""
-    echo([json_files.text({"schema_version": 1, **document}, indent=2)])
+        lines = [json_files.text({"schema_version": 1, **document}, indent=2)]
+    echo(lines)
 
 
 def echo(lines: Iterable[str]) -> None:

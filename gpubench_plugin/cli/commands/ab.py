@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
@@ -14,7 +14,7 @@ from gpubench_plugin.cli.ab.request import Request, parse_arguments, parse_durat
 from gpubench_plugin.cli.ab.runner import Progress
 from gpubench_plugin.cli.commands._places import add_format, add_results_dir, results_dir_of
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.cli.commands.compare import LimitOptions, add_judging
+from gpubench_plugin.cli.commands.compare import LimitOptions, add_judging, exit_code, with_losses
 from gpubench_plugin.compare.effective_limits import SIDES
 from gpubench_plugin.compare.looks import MOST_PAIRS
 from gpubench_plugin.core import catalog
@@ -82,9 +82,12 @@ class Ab(Command):
         except (KeyboardInterrupt, SystemExit):
             progress.message(f"interrupted; resume with gpubench ab --resume={state.folder}")
             raise
-        code = _exit_code(compared)
+        verdicts = with_losses(compared.comparison, compared.measured)
+        code = exit_code([(verdicts, compared.measured)])
+        if code == ExitCode.NOTHING_COMPARABLE:
+            progress.message("nothing could be compared (see --allow-incomparable)")
         try:
-            _report(compared, request, options.format, output)
+            _report(replace(compared, comparison=verdicts), request, options.format, output)
         except BrokenPipeError:  # ``| head``: the verdict stays the exit code
             progress.message("stdout was closed early")
         if compared.advice:
@@ -172,20 +175,3 @@ def _report(
         sys.stdout.flush()
     else:
         json_files.write_text(output, text)
-
-
-def _exit_code(compared: comparison.ComparisonResult) -> ExitCode:
-    """Exit code: a newly failing benchmark is a regression; no verdicts is an error."""
-    has_unchecked = any(verdict.is_unchecked for verdict in compared.comparison.verdicts)
-    if compared.comparison.count("regressed") or compared.broken or has_unchecked:
-        return ExitCode.REGRESSION
-    if compared.comparison.all_incomparable:
-        sys.stderr.write(
-            "gpubench ab: nothing could be compared: everything measured on both sides is "
-            "incomparable (--allow-incomparable compares it anyway)\n"
-        )
-        return ExitCode.NOTHING_COMPARABLE
-    if not compared.judged_series:
-        sys.stderr.write("gpubench ab: no benchmark was measured on both sides\n")
-        return ExitCode.NOTHING_COMPARABLE
-    return ExitCode.OK

@@ -129,9 +129,9 @@ class Compare(Command):
         limits = LimitOptions.parse(options.limit)
         compare = _compare_paired if options.paired else _compare_with_first
         results = compare(options, limits)
-        comparisons = [_with_losses(comparison, measured) for comparison, measured in results]
+        comparisons = [with_losses(comparison, measured) for comparison, measured in results]
         _print(render, comparisons, only_changed=options.only_changed)
-        return _exit_code(results)
+        return exit_code(results)
 
 
 def add_judging(parser: argparse.ArgumentParser, **limit: Any) -> None:
@@ -152,12 +152,6 @@ def _validate(options: argparse.Namespace) -> None:
             )
         if not options.base or not options.head:
             raise UsageProblem("--paired needs --base and --head with their launches")
-        if len(options.base) != len(options.head):
-            raise UsageProblem(
-                f"--paired: {counted(len(options.base), 'base launch')} but "
-                f"{counted(len(options.head), 'head launch')}; "
-                "give the same number of each, in pair order"
-            )
     elif options.unchanged_from is not None:
         raise UsageProblem(f"--unchanged-from={options.unchanged_from}: only valid with --paired")
     elif options.base or options.head:
@@ -277,7 +271,7 @@ def _is_lost(verdict: Verdict, measured: Collection[str]) -> bool:
     return verdict.is_unchecked or (verdict.kind == "errored" and verdict.id in measured)
 
 
-def _with_losses(comparison: Comparison, measured: Collection[str]) -> Comparison:
+def with_losses(comparison: Comparison, measured: Collection[str]) -> Comparison:
     """Add a note that lost benchmarks count as a regression."""
     losses = [verdict for verdict in comparison.verdicts if _is_lost(verdict, measured)]
     if not losses:
@@ -292,7 +286,7 @@ def _with_losses(comparison: Comparison, measured: Collection[str]) -> Compariso
     return replace(comparison, notes=(*comparison.notes, note))
 
 
-def _exit_code(results: Sequence[Compared]) -> ExitCode:
+def exit_code(results: Sequence[Compared]) -> ExitCode:
     """Exit code: a regression wins; a head with nothing comparable is an error."""
     if any(
         verdict.kind == "regressed" or _is_lost(verdict, measured)

@@ -72,7 +72,7 @@ RUN = "mkdir -p ../launch/results/default/r1; cd ../launch/results/default/r1; t
 
 
 def test_the_sides_code_comes_first(tmp_path: Path, side: Side) -> None:
-    """PYTHONPATH leads to the side's tree; the user's entries move with the repository."""
+    """PYTHONPATH leads to the side's tree; nothing is written into it or for CI."""
     given = os.pathsep.join([str(tmp_path / "repo/python"), "/elsewhere"])
     environment = launcher(tmp_path, PYTHONPATH=given).environment(side)
     assert environment["PYTHONPATH"].split(os.pathsep) == [
@@ -82,10 +82,6 @@ def test_the_sides_code_comes_first(tmp_path: Path, side: Side) -> None:
         str(side.tree / "python"),
         "/elsewhere",
     ]
-
-
-def test_a_launch_neither_writes_into_the_tree_nor_for_ci(tmp_path: Path, side: Side) -> None:
-    """Byte code goes to the workspace; what CI collects is not the launches' to write."""
     environment = launcher(
         tmp_path, PYTHONDONTWRITEBYTECODE="1", GITHUB_STEP_SUMMARY="/x", GPUBENCH_REGISTRY="db"
     ).environment(side)

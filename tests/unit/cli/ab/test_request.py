@@ -10,12 +10,7 @@ import pytest
 
 from gpubench_plugin.cli import main
 from gpubench_plugin.cli.ab.comparison import new_state, resolve_sides
-from gpubench_plugin.cli.ab.request import (
-    Request,
-    parse_arguments,
-    parse_duration,
-    parse_pairs,
-)
+from gpubench_plugin.cli.ab.request import Request, parse_arguments, parse_duration, parse_pairs
 from gpubench_plugin.core.errors import UsageProblem
 
 HERE = Path("/repo/sub")

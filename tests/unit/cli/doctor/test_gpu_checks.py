@@ -59,12 +59,6 @@ def test_clocks(
     assert ("--lock-gpu-clocks" in found[2]) == (outcome != "ok" and clock is not None)
 
 
-@pytest.mark.parametrize(("mode", "outcome"), [(1, "ok"), (0, "warning"), (None, "unknown")])
-def test_persistence(machine: Machines, mode: int | None, outcome: str) -> None:
-    """A driver that is loaded anew forgets clocks."""
-    assert of_gpu(machine, gpus.persistence, GetPersistenceMode=mode)[0] == outcome
-
-
 @pytest.mark.parametrize(
     ("answers", "outcome", "value"),
     [
@@ -88,11 +82,22 @@ def test_ecc(machine: Machines, answers: dict[str, Any], outcome: str, value: st
 
 
 @pytest.mark.parametrize(
-    ("modes", "outcome"), [(None, "ok"), ([0, 0], "ok"), ([1, 1], "warning"), ([0, 1], "warning")]
+    ("check", "answers", "outcome"),
+    [
+        (gpus.persistence, {"GetPersistenceMode": 1}, "ok"),
+        (gpus.persistence, {"GetPersistenceMode": 0}, "warning"),
+        (gpus.persistence, {"GetPersistenceMode": None}, "unknown"),
+        (gpus.mig, {"GetMigMode": None}, "ok"),
+        (gpus.mig, {"GetMigMode": [0, 0]}, "ok"),
+        (gpus.mig, {"GetMigMode": [1, 1]}, "warning"),
+        (gpus.mig, {"GetMigMode": [0, 1]}, "warning"),
+    ],
 )
-def test_mig(machine: Machines, modes: list[int] | None, outcome: str) -> None:
-    """Slices share what a measurement needs."""
-    assert of_gpu(machine, gpus.mig, GetMigMode=modes)[0] == outcome
+def test_modes(
+    machine: Machines, check: Callable[[Any], Fact], answers: dict[str, Any], outcome: str
+) -> None:
+    """A driver that is loaded anew forgets clocks; slices share what a measurement needs."""
+    assert of_gpu(machine, check, **answers)[0] == outcome
 
 
 @pytest.mark.parametrize(
@@ -127,7 +132,10 @@ UNSEEN = "processes that are not shown here use it"
         (
             {
                 "GetComputeRunningProcesses": [SimpleNamespace(pid=7, usedGpuMemory=2**30)],
-                "GetGraphicsRunningProcesses": [SimpleNamespace(pid=8, usedGpuMemory=None)],
+                "GetGraphicsRunningProcesses": [
+                    SimpleNamespace(pid=7, usedGpuMemory=2**30),  # it computes and draws
+                    SimpleNamespace(pid=8, usedGpuMemory=None),
+                ],
             },
             *("warning", "139 GiB of 140 GiB of memory free: 7 (1.00 GiB), 8"),
         ),
@@ -186,17 +194,13 @@ def test_lost_gpu_is_a_warning_where_it_is_visible(
 
 
 @pytest.mark.slow
-def test_a_machine_without_driver_lacks_nothing(machine: Machines) -> None:
-    """A CPU is measured as it is."""
+def test_a_machine_without_driver_lacks_nothing(machine: Machines, write: Write) -> None:
+    """A CPU is measured as it is; a driver without its library is unknown."""
     found = found_by(software.driver, machine())
     assert (found.outcome, found.value) == ("ok", "no NVIDIA driver")
     assert found_by(software.architectures, machine()).outcome == "ok"
     assert found_by(software.nccl, machine({"nccl": None})).outcome == "ok"
     assert found_by(software.gpu_links, machine()).outcome == "ok"
-
-
-def test_a_driver_without_library_is_unknown(write: Write, machine: Machines) -> None:
-    """The advice is the package."""
     write("proc/driver/nvidia/version", "NVRM version: 580")
     found = found_by(software.driver, machine())
     assert (found.outcome, found.advice) == ("unknown", "pip install 'pytest-gpubench[gpu]'")
@@ -246,14 +250,6 @@ def test_a_torch_that_cannot_be_imported_is_one_line(machine: Machines) -> None:
     assert by_name["nccl"].value == (
         "torch cannot be examined: OSError: libcudart.so.13: cannot open"
     )
-
-
-def test_process_that_computes_and_draws_is_named_once(machine: Machines) -> None:
-    """NVML lists it among both."""
-    process = SimpleNamespace(pid=7, usedGpuMemory=2**30)
-    answers = {f"Get{kind}RunningProcesses": [process] for kind in ("Compute", "Graphics")}
-    outcome, value, _ = of_gpu(machine, gpus.processes, **answers)
-    assert (outcome, value.partition(": ")[2]) == ("warning", "7 (1.00 GiB)")
 
 
 @pytest.mark.parametrize(
@@ -325,11 +321,7 @@ def test_several_gpus_need_nccl(machine: Machines) -> None:
     [
         ({0: 0, 2: 0}, "ok", "1 pair: 1 read each other's memory, 1 by NVLink"),
         ({0: 0, 2: 5}, "ok", "1 pair: 1 read each other's memory, 0 by NVLink"),
-        (
-            {0: 1, 2: 1},
-            "warning",
-            f"1 pair: 0 read each other's memory, 0 by NVLink; {CUT}",
-        ),
+        ({0: 1, 2: 1}, "warning", f"1 pair: 0 read each other's memory, 0 by NVLink; {CUT}"),
         ({}, "unknown", "the driver does not tell"),
     ],
 )
