@@ -59,26 +59,28 @@ def test_clocks(
     assert ("--lock-gpu-clocks" in found[2]) == (outcome != "ok" and clock is not None)
 
 
+ON = {"GetEccMode": [1, 1]}
+
+
 @pytest.mark.parametrize(
     ("answers", "outcome", "value"),
     [
-        ({"GetEccMode": [1, 1]}, "ok", "on"),
+        (ON, "ok", "on"),
         ({"GetEccMode": [0, 0]}, "ok", "off"),
         ({"GetEccMode": [1, 0]}, "warning", "on, off after a reset"),
         (
-            {"GetEccMode": [1, 1], "GetTotalEccErrors": lambda *_: 2},
-            *("warning", "on; 2 uncorrected errors since the driver started"),
+            {**ON, "GetTotalEccErrors": lambda *_: 2},
+            "warning",
+            "on; 2 uncorrected errors since",
         ),
-        (
-            {"GetEccMode": [1, 1], "GetRemappedRows": (0, 1, 1, 0)},
-            *("warning", "on; rows of its memory wait to be replaced"),
-        ),
+        ({**ON, "GetRemappedRows": (0, 1, 1, 0)}, "warning", "on; rows of its memory wait to be "),
         ({}, "unknown", "the GPU or its driver does not tell"),
     ],
 )
 def test_ecc(machine: Machines, answers: dict[str, Any], outcome: str, value: str) -> None:
     """Errors and a mode about to change hurt; being on or off does not."""
-    assert of_gpu(machine, gpus.ecc, **answers)[:2] == (outcome, value)
+    found = of_gpu(machine, gpus.ecc, **answers)
+    assert (found[0], found[1].startswith(value)) == (outcome, True)
 
 
 @pytest.mark.parametrize(
@@ -122,40 +124,32 @@ def test_power_limit(machine: Machines, limit: int | None, outcome: str, value: 
 
 
 UNSEEN = "processes that are not shown here use it"
+SHOWN = {
+    "GetComputeRunningProcesses": [SimpleNamespace(pid=7, usedGpuMemory=2**30)],
+    "GetGraphicsRunningProcesses": [
+        SimpleNamespace(pid=7, usedGpuMemory=2**30),  # it computes and draws
+        SimpleNamespace(pid=8, usedGpuMemory=None),
+    ],
+}
+HELD = {"GetMemoryInfo": SimpleNamespace(total=140 * 2**30, free=137 * 2**30)}
 
 
 @pytest.mark.parametrize(
-    ("answers", "outcome", "value"),
+    ("percent", "answers", "outcome", "value"),
     [
-        ({"GetUtilizationRates": used(0)}, "ok", "0% in use, 139 GiB of 140 GiB of memory free"),
-        ({}, "ok", "139 GiB of 140 GiB of memory free"),
-        (
-            {
-                "GetComputeRunningProcesses": [SimpleNamespace(pid=7, usedGpuMemory=2**30)],
-                "GetGraphicsRunningProcesses": [
-                    SimpleNamespace(pid=7, usedGpuMemory=2**30),  # it computes and draws
-                    SimpleNamespace(pid=8, usedGpuMemory=None),
-                ],
-            },
-            *("warning", "139 GiB of 140 GiB of memory free: 7 (1.00 GiB), 8"),
-        ),
-        (
-            {"GetUtilizationRates": used(40)},
-            "warning",
-            "40% in use, 139 GiB of 140 GiB of memory free; " + UNSEEN,
-        ),
-        (
-            {
-                "GetUtilizationRates": used(0),
-                "GetMemoryInfo": SimpleNamespace(total=140 * 2**30, free=137 * 2**30),
-            },
-            "warning",
-            "0% in use, 137 GiB of 140 GiB of memory free; " + UNSEEN,
-        ),
+        (0, {}, "ok", "0% in use, 139 GiB of 140 GiB of memory free"),
+        (None, {}, "ok", "139 GiB of 140 GiB of memory free"),
+        (None, SHOWN, "warning", "139 GiB of 140 GiB of memory free: 7 (1.00 GiB), 8"),
+        (40, {}, "warning", f"40% in use, 139 GiB of 140 GiB of memory free; {UNSEEN}"),
+        (0, HELD, "warning", f"0% in use, 137 GiB of 140 GiB of memory free; {UNSEEN}"),
     ],
 )
-def test_processes(machine: Machines, answers: dict[str, Any], outcome: str, value: str) -> None:
+def test_processes(
+    machine: Machines, percent: int | None, answers: dict[str, Any], outcome: str, value: str
+) -> None:
     """Others on the GPU hurt, also those whose ids a container does not see."""
+    if percent is not None:
+        answers = {**answers, "GetUtilizationRates": used(percent)}
     assert of_gpu(machine, gpus.processes, **answers)[:2] == (outcome, value)
 
 
@@ -211,18 +205,10 @@ def test_a_machine_without_driver_lacks_nothing(machine: Machines, write: Write)
     ("torch", "cuda", "outcome", "value"),
     [
         ({}, 13000, "ok", "580.65.06, CUDA 13.0; torch 2.11.0+cu130 for CUDA 13.0"),
-        ({"cuda": "13.2"}, 13000, "ok", "580.65.06, CUDA 13.0; torch 2.11.0+cu130 for CUDA 13.2"),
+        ({"cuda": "13.2"}, 13000, "ok", "torch 2.11.0+cu130 for CUDA 13.2"),
         ({}, 12090, "warning", "580.65.06, CUDA 12.9; torch 2.11.0+cu130 needs CUDA 13"),
-        (
-            {"cuda": None, "version": "2.13.0+cpu"},
-            *(13000, "warning", "580.65.06, CUDA 13.0; torch 2.13.0+cpu was built without CUDA"),
-        ),
-        (
-            {"devices": 0, "problem": "error 802"},
-            13000,
-            "warning",
-            "580.65.06, CUDA 13.0; torch 2.11.0+cu130 finds no device: error 802",
-        ),
+        ({"cuda": None}, 13000, "warning", "torch 2.11.0+cu130 was built without CUDA"),
+        ({"devices": 0, "problem": "no"}, 13000, "warning", "2.11.0+cu130 finds no device: no"),
     ],
 )
 def test_driver(
@@ -231,7 +217,7 @@ def test_driver(
     """A driver runs what was built for its major version of CUDA."""
     nvml = FakeNvml(FakeGpu(), nvmlSystemGetCudaDriverVersion_v2=cuda)
     found = found_by(software.driver, machine(torch, library=nvml))
-    assert (found.outcome, found.value) == (outcome, value)
+    assert (found.outcome, found.value.endswith(value)) == (outcome, True)
 
 
 @pytest.mark.slow
@@ -242,14 +228,9 @@ def test_a_torch_that_cannot_be_imported_is_one_line(machine: Machines) -> None:
         torch_command=(sys.executable, "-c", "raise OSError('libcudart.so.13: cannot open')"),
     )
     found = found_by(software.driver, broken)
-    assert (found.outcome, found.value) == (
-        "warning",
-        "580.65.06, CUDA 13.0; torch cannot be examined: OSError: libcudart.so.13: cannot open",
-    )
-    by_name = {f.name: f for f in examine(broken)}
-    assert by_name["nccl"].value == (
-        "torch cannot be examined: OSError: libcudart.so.13: cannot open"
-    )
+    said = "torch cannot be examined: OSError: libcudart.so.13: cannot open"
+    assert (found.outcome, found.value) == ("warning", f"580.65.06, CUDA 13.0; {said}")
+    assert {f.name: f.value for f in examine(broken)}["nccl"] == said
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ Machines = Callable[..., Machine]
 
 found_by = partial(finding, section="machine")
 CPU = "sys/devices/system/cpu"
+INTEL = "intel_pstate/no_turbo"
 
 
 @pytest.mark.parametrize(
@@ -41,9 +42,9 @@ def test_governor(write: Write, machine: Machines, name: str | None, outcome: st
             "intel_pstate/no_turbo",
             "0",
             "warning",
-            f"echo 1 | sudo tee /{CPU}/intel_pstate/no_turbo",
+            f"echo 1 | sudo tee /{CPU}/{INTEL}",
         ),
-        ("intel_pstate/no_turbo", "1", "ok", ""),
+        (INTEL, "1", "ok", ""),
         ("cpufreq/boost", "1", "warning", f"echo 0 | sudo tee /{CPU}/cpufreq/boost"),
         ("cpufreq/boost", "0", "ok", ""),
         ("other", "", "unknown", ""),
@@ -105,10 +106,8 @@ def test_load(
 
 def test_a_kernel_that_counts_nothing_is_unknown(machine: Machines) -> None:
     """Some sandboxes show zeros."""
-    assert {
-        found_by(host.load, machine()).outcome,
-        found_by(host.stolen_time, machine()).outcome,
-    } == {"unknown"}
+    outcomes = {found_by(check, machine()).outcome for check in (host.load, host.stolen_time)}
+    assert outcomes == {"unknown"}
 
 
 @pytest.mark.parametrize(
