@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -22,8 +23,6 @@ def complete(parser: argparse.ArgumentParser) -> None:
     except ImportError:  # the shell was set up by another environment: run no command
         raise SystemExit(1) from None
     for action in _actions(parser):
-        if offered := vars(action).get("offered"):
-            vars(action)["completer"] = argcomplete.ChoicesCompleter(offered)
         if isinstance(action.metavar, str) and (names := _NAMES.get(action.metavar)):
             _complete_by(action, names)
     argcomplete.autocomplete(parser)
@@ -78,15 +77,10 @@ def _benchmarks(options: argparse.Namespace) -> Iterator[str]:
     yield from run_benchmarks(run.results)
 
 
-def _runs_and_baselines(options: argparse.Namespace) -> Iterator[str]:
-    yield from _runs(options)
-    yield from _baselines(options)
-
-
 # Names that an argument takes, by its placeholder.
-_NAMES: Final = {
+_NAMES: Final[Mapping[str, Callable[[argparse.Namespace], Iterable[str]]]] = {
     "RUN": _runs,
-    "RUN|BASELINE": _runs_and_baselines,
+    "RUN|BASELINE": lambda options: chain(_runs(options), _baselines(options)),
     "RUN|COMPARISON": _runs,
     "BASELINE": _baselines,
     "BENCHMARK": _benchmarks,

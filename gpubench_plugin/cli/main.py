@@ -2,29 +2,63 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, NoReturn, cast
 
 from gpubench_plugin.cli.commands._places import discard_output
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.completion import REQUESTED, complete
-from gpubench_plugin.cli.parser import Parser
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import (
     GpubenchError,
     NothingComparable,
     RegistryError,
     ResultsError,
+    invalid_choice,
 )
 from gpubench_plugin.environment.redaction import find_passwords, redact
 from gpubench_plugin.reports.text import printable
+
+
+class Parser(argparse.ArgumentParser):
+    """Parser without abbreviations, with suggestions; subcommands get parsers of its class."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(**settings, allow_abbrev=False)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse, and set `parser` to the innermost one, which knows the command's usage."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if not hasattr(options, "parser"):  # the subcommand's comes first
+            options.parser = self
+        return options, unknown
+
+    def refuse(self, unknown: Sequence[str], *, hint: str) -> NoReturn:
+        """Exit with the usage and the `unknown` arguments; `hint` is for those like no option."""
+        name = unknown[0].partition("=")[0]
+        nearest = get_close_matches(name, self._option_string_actions, 1, 0.8)
+        suggestion = f"did you mean {nearest[0]}?" if nearest else hint
+        self.error(f"unrecognized arguments: {' '.join(unknown)}{suggestion and f'; {suggestion}'}")
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse an unknown command or choice with the nearest; argparse only lists them all."""
+        if action.choices is not None and value not in ([], *action.choices):
+            name = "/".join(action.option_strings) or str(action.metavar or action.dest)
+            choices = [*map(str, action.choices)]
+            begun = [choice for choice in choices if value and choice.startswith(str(value))]
+            raise invalid_choice(
+                name, str(value), choices, aliases={str(value): begun} if begun else {}
+            )
+
 
 _EXIT_CODES: Final[dict[type[GpubenchError], ExitCode]] = {
     NothingComparable: ExitCode.NOTHING_COMPARABLE,
@@ -66,7 +100,8 @@ def _run_command(arguments: Sequence[str] | None) -> int:
         parser = build_parser(tuple(words[:1]))
         if REQUESTED in os.environ:
             complete(parser)
-        options, unknown = parser.parse_known_args(arguments)
+        options, unknown = parser.parse_known_args(words)
+        options.words = words
         if unknown:
             options.parser.refuse(unknown, hint=options.command.hint_for_unknown)
         return int(options.command.run(options))

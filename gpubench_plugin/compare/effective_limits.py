@@ -11,8 +11,8 @@ from gpubench_plugin.compare.matched_metrics import Sides, judged_metrics, parse
 from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.core.records import Result
 
-Side: TypeAlias = Literal["base", "head"]
-SIDES: Final[tuple[Side, ...]] = get_args(Side)
+SideName: TypeAlias = Literal["base", "head"]
+SIDES: Final[tuple[SideName, ...]] = get_args(SideName)
 
 
 class LimitResolver:
@@ -25,12 +25,12 @@ class LimitResolver:
         UsageProblem: an override is no limit.
     """
 
-    def __init__(self, overrides: Mapping[str, str], side: Side):
+    def __init__(self, overrides: Mapping[str, str], side: SideName):
         for metric, text in overrides.items():
             Limit.parse(text, f"gate.limits.{metric}")
         self.overrides = overrides
         self._side = side
-        self._ids_by_change: dict[tuple[str, Side], dict[str, None]] = {}
+        self._ids_by_change: dict[tuple[str, SideName], dict[str, None]] = {}
         self._until_accepted = False
 
     def resolve(self, sides: Sides) -> tuple[dict[str, str], set[str]]:
@@ -76,18 +76,18 @@ class LimitResolver:
 
 
 def _changes(
-    sides: Sides, base: Mapping[str, str], head: Mapping[str, str], side: Side
-) -> Iterator[tuple[str, Side]]:
+    sides: Sides, base: Mapping[str, str], head: Mapping[str, str], side: SideName
+) -> Iterator[tuple[str, SideName]]:
     """Changes of limits of metrics that both sides have, each with the side whose limit counts."""
     common = _measured(sides.limit_sources) & _measured(sides.measured)
     added = sorted(_stated(sides.measured) - base.keys())
-    names_by_change: dict[tuple[str, str, Side], list[str]] = {}
+    names_by_change: dict[tuple[str, str, SideName], list[str]] = {}
     for name in filter(common.__contains__, (*base, *added)):
         old, new = parsed_limit(base.get(name, "")), parsed_limit(head.get(name, ""))
         is_invalid = name in head and new is None  # which is reported as an error
         if not is_invalid and _bound(old) != _bound(new):
             change = base.get(name, "none"), new.text if new else "none"
-            counting: Side = side if name in base else "head"
+            counting: SideName = side if name in base else "head"
             names_by_change.setdefault((*change, counting), []).append(name)
     for (before, now, counting), names in names_by_change.items():
         yield f"changes the limit of {join_names(names)} from {before} to {now}", counting

@@ -45,7 +45,10 @@ class ConfigurationFile:
             if not isinstance(preset, dict):
                 raise _refused(label, name, preset, "a mapping of sections")
             if _NEEDS in preset:
-                memory_needs[name] = _memory(label, name, preset.pop(_NEEDS))
+                needs = preset.pop(_NEEDS)
+                if isinstance(needs, bool) or not isinstance(needs, int | float) or needs <= 0:
+                    raise _refused(label, f"{name}.{_NEEDS}", needs, "a number above 0")
+                memory_needs[name] = float(needs)
         return cls(label=label, base=base, presets=presets, needs_memory_gib=memory_needs)
 
     def presets_offered(self) -> tuple[Preset, ...]:
@@ -59,12 +62,6 @@ class ConfigurationFile:
         if preset_values is None:
             return [base]
         return [base, Layer(source=f"{self.label} preset {preset}", values=preset_values)]
-
-
-def _memory(label: str, preset: str, value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
-        raise _refused(label, f"{preset}.{_NEEDS}", value, "a number above 0")
-    return float(value)
 
 
 def _refused(label: str, key: str, value: object, allowed: str) -> UsageProblem:

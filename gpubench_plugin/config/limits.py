@@ -7,13 +7,10 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from gpubench_plugin.config.marks import BenchmarkMark
 from gpubench_plugin.core.errors import UsageProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-    import pytest
 
 
 DEFAULT: Final = "2%"
@@ -60,38 +57,11 @@ class Limit:
         )
 
 
-def effective_limits(
-    item: pytest.Item, resolved: Mapping[str, str], overrides: Iterable[str]
-) -> dict[str, str]:
-    """Effective limits by metric: command line before mark before configuration files.
-
-    `resolved` are those of files and command line; `overrides` are the command line's keys.
-
-    Raises:
-        UsageProblem: one of them is not a limit.
-    """
-    limits = BenchmarkMark.of(item).limits
-    overridden = cli_limits(overrides)
-    mark_limits = {metric: text for metric, text in limits.items() if metric not in overridden}
-    for metric, text in mark_limits.items():
-        Limit.parse(str(text), f"{item.nodeid}: mark gpubench: limits[{metric!r}]")
-    for metric, text in resolved.items():
-        Limit.parse(text, f"{item.nodeid}: gate.limits.{metric}")
-    return {**resolved, **mark_limits}
-
-
 def cli_limits(overrides: Iterable[str]) -> dict[str, str]:
-    """Limits set by command line `overrides`, one by one or as a mapping, not validated yet."""
+    """Limits by metric set by command line `overrides`, one by one or as a mapping."""
     from gpubench_plugin.config import overrides as dot_keys
-    from gpubench_plugin.config import yaml_reader
+    from gpubench_plugin.config.layers import merge
+    from gpubench_plugin.config.sections import Configuration
 
-    limits: dict[str, str] = {}
-    for override in map(dot_keys.parse, overrides):
-        if override.key[:2] == ("gate", "limits"):
-            parsed = (
-                yaml_reader.parse(override.text, override.source)
-                if len(override.key) < 3
-                else {".".join(override.key[2:]): override.text}
-            )
-            limits |= {metric: str(text) for metric, text in parsed.items()}
-    return limits
+    layers = (dot_keys.parse(text).layer(Configuration) for text in overrides)
+    return dict(merge(layers).get(("gate", "limits")) or {})

@@ -90,8 +90,8 @@ def add_options(parser: pytest.Parser) -> None:
 
 def is_requested(config: pytest.Config) -> bool:
     """Whether an option is given or an ini key differs from its default."""
-    given = [(option, option.given(config)) for option in OPTIONS.values()]
-    return any(g is not None and (g.is_flag or g.value != option.ini) for option, g in given)
+    stated = ((option, option.value_in(config)) for option in OPTIONS.values())
+    return any(v is not None and (v.is_flag or v.value != option.ini) for option, v in stated)
 
 
 def expand_short_names(args: list[str], parser: pytest.Parser) -> None:

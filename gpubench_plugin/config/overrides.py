@@ -27,9 +27,8 @@ class Override:
 
     @property
     def source(self) -> str:
-        """The option as the user could have written it, printable."""
-        text = self.text.encode(errors="backslashreplace").decode()
-        return f"--{'.'.join(self.key)}={text}"
+        """The option as the user could have written it."""
+        return f"--{'.'.join(self.key)}={self.text}"
 
     def layer(self, schema: Schema) -> Layer:
         """The override as a layer, with the value typed by `schema`.
@@ -57,8 +56,11 @@ def parse(text: str) -> Override:
     """Parse ``key=value`` with a dot key.
 
     Raises:
-        UsageProblem: there is no ``=``, or no dot key before it.
+        UsageProblem: there is no ``=``, or no dot key before it; or it is not Unicode.
     """
+    printable = text.encode(errors="backslashreplace").decode()
+    if printable != text:  # it has bytes that are no characters
+        raise UsageProblem(f"--set={printable}: not allowed; allowed: text in UTF-8")
     name, separator, value = text.partition("=")
     if not separator or not _KEY.fullmatch(name.strip()):
         example = "for example training.batch_size=64"

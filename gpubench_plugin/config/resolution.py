@@ -117,6 +117,7 @@ def resolve(
     fixed_values: Mapping[str, object],
     rootdir: Path,
     model_section: Callable[[str], type[ModelSection]],
+    limits: Mapping[str, str] = {},
     sustained: bool = False,
 ) -> Configuration[Any]:
     """Resolve the configuration of one benchmark.
@@ -129,6 +130,7 @@ def resolve(
         fixed_values: values of the keys in :data:`CHOSEN_BY`, by dot key.
         rootdir: pytest's; its folder ``configs`` is searched.
         model_section: returns the class of section ``model`` for a workload's name.
+        limits: those of the mark, by metric; they outrank the files'.
         sustained: measure long enough for a rate that lasts, if a file defines the preset.
 
     Raises:
@@ -138,9 +140,11 @@ def resolve(
     _require_preset(name, preset, files)
     file_layers = [file.layers(preset) for file in files]
     parsed = [dot_keys.parse(text) for text in overrides]
+    of_mark = Layer(source="mark gpubench", values={"gate": {"limits": limits}} if limits else {})
 
     def layers(schema: schema_errors.Schema) -> list[Layer]:
-        return [*chain.from_iterable(file_layers), *(override.layer(schema) for override in parsed)]
+        own = [override.layer(schema) for override in parsed]
+        return [*chain.from_iterable(file_layers), of_mark, *own]
 
     # The workload, which may itself be an override, decides which keys the model section has.
     untyped = merge(layers(_schema(ModelSection)))

@@ -7,7 +7,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from gpubench_plugin.config.case import Case
-from gpubench_plugin.config.limits import effective_limits
 from gpubench_plugin.config.marks import (
     BenchmarkMark,
     assignments,
@@ -205,21 +204,16 @@ class CaseFactory:
                 },
                 rootdir=self._rootdir,
                 model_section=partial(_model_section, item),
-                sustained=_is_sustained(preset, device, mark),
+                limits={str(metric): str(text) for metric, text in mark.limits.items()},
+                # The rate of a long run; single kernels are timed at their best.
+                sustained=preset == "full" and device.type != "cpu" and mark.timing != "kernel",
             )
         except UsageProblem as error:
             raise UsageProblem(f"{item.nodeid}: {error}") from error
         experiment = resolved.experiment
         notes = {"notes": redact(experiment.notes)}  # recorded in every file
-        limits = effective_limits(item, resolved.gate.limits, settings.overrides)
-        return self._deduplicated(
-            resolved.model_copy(
-                update={
-                    "experiment": experiment.model_copy(update=notes),
-                    "gate": resolved.gate.model_copy(update={"limits": limits}),
-                }
-            )
-        )
+        experiment = experiment.model_copy(update=notes)
+        return self._deduplicated(resolved.model_copy(update={"experiment": experiment}))
 
     def _deduplicated(self, configuration: Configuration[Any]) -> Configuration[Any]:
         """The first equal configuration, since benchmarks share few."""
@@ -247,11 +241,6 @@ def _too_small(mark: BenchmarkMark, device: devices.Device, precision: str) -> s
     compute_dtype = catalog.load("precision", precision).compute_dtype
     needed_gib = mark.needs_memory_gib * {"fp16": 0.5, "bf16": 0.5, "fp64": 2}.get(compute_dtype, 1)
     return devices.too_small_reason(device, needed_gib, precision=precision)
-
-
-def _is_sustained(preset: str, device: devices.Device, mark: BenchmarkMark) -> bool:
-    """Whether its rate is to be that of a long run; single kernels are timed at their best."""
-    return preset == "full" and device.type != "cpu" and mark.timing != "kernel"
 
 
 def _params(item: pytest.Item) -> dict[str, Any]:

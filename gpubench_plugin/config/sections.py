@@ -9,10 +9,19 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Final, Generic, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 
+from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.config.marks import Preset, Timing
-from gpubench_plugin.core.errors import Unsupported, suggest
+from gpubench_plugin.core.errors import Unsupported, UsageProblem, suggest
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
@@ -70,7 +79,15 @@ class DiffusionSection(Section):
         raise ValueError(f"unknown {name!r}{suggest(name, choices)}; allowed: {', '.join(choices)}")
 
 
-LimitText = Annotated[str, Field(examples=["3%", "<=0.25"])]
+def _require_limit(text: str) -> str:
+    try:
+        Limit.parse(text, "limit")
+    except UsageProblem as error:
+        raise ValueError(str(error)) from None
+    return text
+
+
+LimitText = Annotated[str, AfterValidator(_require_limit)]
 
 
 class GateSection(Section):

@@ -37,8 +37,8 @@ def option_dest(name: str) -> str:
     return f"gpubench_{name.replace('-', '_')}"
 
 
-class Given(NamedTuple):
-    """What the user gave: the `key` it was given as, and its value: True, a text or several.
+class OptionValue(NamedTuple):
+    """What the user stated: the `key`, and its value: True, a text or several.
 
     Relative paths start from the `folder`.
     """
@@ -49,12 +49,12 @@ class Given(NamedTuple):
 
     @property
     def is_flag(self) -> bool:
-        """Whether it was given on the command line."""
+        """Whether it stands on the command line."""
         return self.key.startswith("--")
 
 
-def _value(given: Given) -> Any:
-    return given.value
+def _value(option: OptionValue) -> Any:
+    return option.value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class Option:
 
     name: str
     help: str = ""
-    parse: Callable[[Given], Any] = _value
+    parse: Callable[[OptionValue], Any] = _value
     metavar: str = ""
     action: str = "store"
     alone: str = ""
@@ -75,15 +75,15 @@ class Option:
     ini: str | None = None
     ini_help: str = ""
 
-    def given(self, config: pytest.Config) -> Given | None:
-        """What the user gave: the flag, else the ini key, which has a default; None if nothing."""
+    def value_in(self, config: pytest.Config) -> OptionValue | None:
+        """What the user stated: the flag, else the ini key, which has a default; else None."""
         value = config.getoption(option_dest(self.name)) if self.help else None
         if value not in (None, False):
-            return Given(f"--{self.name}", value, config.invocation_params.dir)
+            return OptionValue(f"--{self.name}", value, config.invocation_params.dir)
         if self.ini is None:
             return None
         dest = option_dest(self.name)
-        return Given(dest, config.getini(dest), config.rootpath)
+        return OptionValue(dest, config.getini(dest), config.rootpath)
 
 
 def _option(name: str, help: str = "", *, default: Any = "", **keys: Any) -> Any:
@@ -96,94 +96,86 @@ def _switch(name: str, help: str, *, group: str = MEASURING) -> Any:
     return _option(name, help, action="store_true", group=group, default=False)
 
 
-def _non_empty(allowed: str) -> Callable[[Given], str]:
+def _non_empty(allowed: str) -> Callable[[OptionValue], str]:
     """Parser of a text that is empty only where the ini file leaves it empty."""
 
-    def parse(given: Given) -> str:
-        if given.is_flag and not given.value:
-            raise UsageProblem(f"{given.key}=: empty; allowed: {allowed}")
-        return str(given.value)
+    def parse(option: OptionValue) -> str:
+        if option.is_flag and not option.value:
+            raise UsageProblem(f"{option.key}=: empty; allowed: {allowed}")
+        return str(option.value)
 
     return parse
 
 
-def _choice(allowed: Iterable[str]) -> Callable[[Given], str]:
-    def parse(given: Given) -> str:
-        if given.value not in allowed:
-            raise invalid_choice(given.key, given.value, allowed)
-        return str(given.value)
+def _choice(allowed: Iterable[str]) -> Callable[[OptionValue], str]:
+    def parse(option: OptionValue) -> str:
+        if option.value not in allowed:
+            raise invalid_choice(option.key, option.value, allowed)
+        return str(option.value)
 
     return parse
 
 
-def _names(given: Given) -> tuple[str, ...]:
+def _names(option: OptionValue) -> tuple[str, ...]:
     """Unique comma-separated names."""
-    names = [name.strip() for name in given.value.split(",")]
+    names = [name.strip() for name in option.value.split(",")]
     if not all(names):
-        raise UsageProblem(f"{given.key}={given.value}: an empty name in the list")
+        raise UsageProblem(f"{option.key}={option.value}: an empty name in the list")
     return tuple(dict.fromkeys(names))
 
 
-def _precisions(given: Given) -> tuple[str, ...]:
-    names, allowed = _names(given), catalog.choices("precision")
+def _precisions(option: OptionValue) -> tuple[str, ...]:
+    names, allowed = _names(option), catalog.choices("precision")
     for name in names:
         if name not in allowed:
-            raise invalid_choice(given.key, name, allowed, aliases=catalog.aliases("precision"))
+            raise invalid_choice(option.key, name, allowed, aliases=catalog.aliases("precision"))
     return names
 
 
-def _positive_int(given: Given) -> int:
-    text = given.value
+def _positive_int(option: OptionValue) -> int:
+    text = option.value
     if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise UsageProblem(f"{given.key}: {text!r} is not a positive integer")
+        raise UsageProblem(f"{option.key}: {text!r} is not a positive integer")
     return int(text)
 
 
-def _world_sizes(given: Given) -> tuple[int, ...]:
-    return tuple(_positive_int(given._replace(value=name)) for name in _names(given))
-
-
-def _positive_seconds(given: Given) -> float:
+def _positive_seconds(option: OptionValue) -> float:
     try:
-        seconds = float(given.value)
+        seconds = float(option.value)
     except ValueError:
         seconds = math.nan
     if not 0 < seconds < math.inf:
-        raise UsageProblem(f"{given.key}={given.value}: not a positive number of seconds")
+        raise UsageProblem(f"{option.key}={option.value}: not a positive number of seconds")
     return seconds
 
 
-def _results_dir(given: Given) -> Path:
-    if not given.value:
+def _results_dir(option: OptionValue) -> Path:
+    if not option.value:
         raise UsageProblem("--results-dir=: empty; allowed: a folder")
-    return given.folder / str(given.value)
+    return option.folder / str(option.value)
 
 
-def _paths(given: Given) -> tuple[Path, ...]:
-    return tuple(given.folder / path for path in given.value)
-
-
-def _columns(given: Given) -> tuple[str, ...]:
+def _columns(option: OptionValue) -> tuple[str, ...]:
     """Columns of the result table; none for ``auto``, and ``none`` itself."""
-    if given.value.strip() == _AUTO_TABLE:
+    if option.value.strip() == _AUTO_TABLE:
         return ()
-    names = _names(given)
+    names = _names(option)
     if len(names) > 1 and {_AUTO_TABLE, _NO_TABLE} & {*names}:
-        raise UsageProblem(f"{given.key}={given.value}: auto and none stand alone")
+        raise UsageProblem(f"{option.key}={option.value}: auto and none stand alone")
     return names
 
 
-def _sort(given: Given) -> str:
-    if given.value and not given.value.removeprefix("-").strip():
-        raise UsageProblem(f"{given.key}={given.value}: names no column")
-    return str(given.value)
+def _sort(option: OptionValue) -> str:
+    if option.value and not option.value.removeprefix("-").strip():
+        raise UsageProblem(f"{option.key}={option.value}: names no column")
+    return str(option.value)
 
 
-def _group_by(given: Given) -> str:
-    if not given.value.strip():
+def _group_by(option: OptionValue) -> str:
+    if not option.value.strip():
         allowed = "file, function, none, or a parameter"
-        raise UsageProblem(f"{given.key}=: empty; allowed: {allowed}")
-    return str(given.value).strip()
+        raise UsageProblem(f"{option.key}=: empty; allowed: {allowed}")
+    return str(option.value).strip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,7 +230,9 @@ class Settings:
         "World sizes to measure, comma-separated: 1,2,4. Several ranks run as processes started by "
         "pytest (default: the benchmark's `ranks`)",
         metavar="SIZES",
-        parse=_world_sizes,
+        parse=lambda option: tuple(
+            _positive_int(option._replace(value=name)) for name in _names(option)
+        ),
         default=(),
     )
     launches: int = _option(
@@ -274,7 +268,7 @@ class Settings:
         "YAML file that overrides configurations, or a folder searched first; repeatable",
         metavar="FILE",
         action="append",
-        parse=_paths,
+        parse=lambda option: tuple(option.folder / path for path in option.value),
         default=(),
     )
     overrides: tuple[str, ...] = _option(
@@ -283,7 +277,7 @@ class Settings:
         "--training.batch_size=64",
         metavar="KEY=VALUE",
         action="append",
-        parse=lambda given: tuple(given.value),
+        parse=lambda option: tuple(option.value),
         default=(),
     )
     results_dir: Path = _option(  # noqa: RUF009 # a field
@@ -310,7 +304,7 @@ class Settings:
         "Registry database URL (SQLAlchemy), or none (default: registry.sqlite in the results "
         "directory)",
         metavar="URL",
-        parse=lambda given: given.value or os.environ.get("GPUBENCH_REGISTRY", ""),
+        parse=lambda option: option.value or os.environ.get("GPUBENCH_REGISTRY", ""),
         group=RECORDING,
         ini="",
     )
@@ -392,8 +386,8 @@ class Settings:
         Raises:
             UsageProblem: an option has an invalid value.
         """
-        given = {name: option.given(config) for name, option in OPTIONS.items()}
-        settings = cls(**{n: OPTIONS[n].parse(g) for n, g in given.items() if g is not None})
+        stated = ((name, option, option.value_in(config)) for name, option in OPTIONS.items())
+        settings = cls(**{n: option.parse(value) for n, option, value in stated if value})
         if settings.gate and not settings.baseline:
             raise UsageProblem(
                 "--gate: no baseline to compare with; set --baseline=<name, run or file>"

@@ -75,18 +75,6 @@ def _scalar(convert: Callable[[str], Any]) -> Callable[[_Loader, yaml.ScalarNode
     return construct
 
 
-def _int(text: str) -> int:
-    return int(text, 0) if text[:2] in {"0o", "0x"} else int(text)
-
-
-def _float(text: str) -> float:
-    return float(re.sub(r"\.(?=inf|nan)", "", text.lower()))
-
-
-def _sequence(loader: _Loader, node: yaml.SequenceNode) -> list[Any]:
-    return list(loader.construct_sequence(node, deep=True))
-
-
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
     if not isinstance(node, yaml.MappingNode):
         raise _refused(node, "is tagged as a mapping, but is none")
@@ -109,11 +97,11 @@ def _unknown(_loader: _Loader, node: yaml.Node) -> Any:
 
 _Loader.yaml_constructors = {
     f"{_TAG}map": _mapping,
-    f"{_TAG}seq": _sequence,
+    f"{_TAG}seq": lambda loader, node: loader.construct_sequence(node, deep=True),
     f"{_TAG}null": lambda *_: None,
     f"{_TAG}bool": _scalar(lambda text: {"true": True, "false": False}[text.lower()]),
-    f"{_TAG}int": _scalar(_int),
-    f"{_TAG}float": _scalar(_float),
+    f"{_TAG}int": _scalar(lambda text: int(text, 0) if text[:2] in {"0o", "0x"} else int(text)),
+    f"{_TAG}float": _scalar(lambda text: float(re.sub(r"\.(?=inf|nan)", "", text.lower()))),
     f"{_TAG}str": _scalar(str),
     None: _unknown,  # any other tag
 }

@@ -130,6 +130,9 @@ class MissingPackage(Unsupported):
         self.install = install
 
 
+_MAX_REPR = 60  # characters of a value: enough to recognize it
+
+
 def require_returned(value: T, kind: type[object], function: str) -> T:
     """The `value` that a user's `function` returned, which must be of a `kind`.
 
@@ -137,7 +140,9 @@ def require_returned(value: T, kind: type[object], function: str) -> T:
         Misuse: it is not, as without a ``return``.
     """
     if not isinstance(value, kind):
-        raise Misuse(f"{function} returned {value!r:.60}; allowed: {kind.__name__}")
+        shown = repr(value)
+        shown = shown if len(shown) <= _MAX_REPR else f"{shown[:_MAX_REPR]}…"
+        raise Misuse(f"{function} returned {shown}; allowed: {kind.__name__}")
     return value
 
 

@@ -385,7 +385,7 @@ def test_run_of_another_machine_is_found_in_the_registry(
         (["--paired", A, "--base", A, "--head", B], "belongs to neither side"),
         (
             ["--paired", "--base", A, B, "--head", C],
-            "2 base launches but 1 head launch; give the same number of each, in pair order",
+            "2 base launches but 1 head launch: pairs need the same number of each",
         ),
         ([A, "2026"], "3 runs start with '2026'"),
     ],

@@ -112,7 +112,6 @@ def test_names_from_files_cannot_steer_the_terminal(shell: Shell, results: Path)
         (("list", "--status=fine"), "--status: unknown 'fine' (did you mean 'failed'?)"),
         (("list", "--format=html"), "--format: unknown 'html'"),
         (("list", "--last=-1"), "--last: -1 is not a non-negative integer"),
-        (("list", "--limit=5"), "is -n 5 or --last=5"),
         (("show", "2027"), "no run in"),
         (("tag", "2026", "a/b"), "tag: 'a/b'"),
         (("prune",), "--keep-last, --older-than or both"),

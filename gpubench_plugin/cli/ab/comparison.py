@@ -13,19 +13,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.cli.ab.git import Repository
-from gpubench_plugin.cli.ab.launch import PytestProcess
-from gpubench_plugin.cli.ab.preflight import python_version
-from gpubench_plugin.cli.ab.progress import Progress
+from gpubench_plugin.cli.ab.git import Repository, temporary_workspace, tree_in
+from gpubench_plugin.cli.ab.launch import PytestProcess, python_version
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.runner import ComparisonRunner
-from gpubench_plugin.cli.ab.sides import Side, SideName, resolve_side
+from gpubench_plugin.cli.ab.runner import ComparisonRunner, Progress
+from gpubench_plugin.cli.ab.sides import Side, resolve_side
 from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
-from gpubench_plugin.cli.ab.workspaces import Workspace, temporary_workspace
+from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import ResultsError
-from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.records import Comparison
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.signals import exit_on_signals
@@ -42,16 +39,14 @@ Sides = Mapping[SideName, Side]
 class ComparisonResult:
     """Result of a comparison; `folder` holds all its files.
 
-    `locations` are file and line by benchmark; `broken` benchmarks pass on the base and fail on the
-    head; `judged_series` counts the judged ones. `advice` is the command line that would decide
-    what is open, if any.
+    `locations` are file and line by benchmark; `measured` are the benchmarks that pass on the base.
+    `advice` is the command line that would decide what is open, if any.
     """
 
     folder: Path
     comparison: Comparison
     locations: Mapping[str, tuple[str, int]]
-    broken: tuple[str, ...]
-    judged_series: int
+    measured: frozenset[str]
     advice: str = ""
 
 
@@ -153,15 +148,11 @@ def _result(
     notes += runner.disturbance_notes()
     if request.limits_from == "head":
         notes.append("limits taken from the head where the sides differ (--limits-from=head)")
-    if tracker.broken:
-        broken = counted(len(tracker.broken), "benchmark")
-        notes.append(f"passes on the base, fails on the head: {broken}")
     return ComparisonResult(
         folder=state.folder,
         comparison=tracker.comparison(*notes),
         locations=runner.locations(),
-        broken=tuple(tracker.broken),
-        judged_series=tracker.suite,
+        measured=tracker.measured,
         advice=next_command(state, tracker, request.unchanged_from),
     )
 
@@ -182,14 +173,14 @@ def resume_command(folder: Path, pairs: int | None = None) -> str:
 
 
 def _check_out(
-    sides: Sides, subdirectory: Path, space: Workspace, notes: list[str]
+    sides: Sides, subdirectory: Path, space: Path, notes: list[str]
 ) -> dict[SideName, Side]:
     """Both sides in their trees; warnings on incomplete checkouts are added to `notes`."""
     ready: dict[SideName, Side] = {}
     for name, side in sides.items():
         ready[name] = side
         if side.code is None and side.repository is not None:
-            tree = space.tree(name)
+            tree = tree_in(space, name)
             ready[name] = side.checked_out(tree, subdirectory)
             notes += [f"{name}: {warning}" for warning in side.repository.incomplete_parts(tree)]
     return ready

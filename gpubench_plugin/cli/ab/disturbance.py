@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gpubench_plugin.cli.ab.sides import SIDES, SideName
+from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.quality_flags import (
     CONTENDED,
     DESCHEDULED,

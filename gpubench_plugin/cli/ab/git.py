@@ -1,16 +1,23 @@
-"""The git repository under comparison: refs, changes, and worktrees."""
+"""The git repository under comparison, and the temporary folder of its worktrees."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
+from gpubench_plugin.environment import scratch
 from gpubench_plugin.environment.code import run_git
+from gpubench_plugin.environment.signals import signals_ignored
 
 # Long enough for the checkout of a huge repository on a slow disk.
 _TIMEOUT_S: Final = 600.0
@@ -116,3 +123,60 @@ def _git(folder: Path, *arguments: str) -> str | None:
 def _run(folder: Path, *arguments: str) -> str:
     output = run_git(folder, *arguments, timeout_s=_TIMEOUT_S)
     return output.decode("utf-8", "surrogateescape").rstrip("\n")
+
+
+_PREFIX: Final = "gpubench-ab-"
+_TREES: Final = "worktrees.json"  # the repository and the worktrees, for a later comparison
+
+
+def tree_in(workspace: Path, side: SideName) -> Path:
+    """Path of that side's worktree.
+
+    git registers it under the last part of its path: with the name of the workspace, so that hosts
+    or containers sharing a repository do not collide.
+    """
+    return workspace / f"{side}-{workspace.name}"
+
+
+@contextmanager
+def temporary_workspace(
+    repository: Repository | None, report: Callable[[str], object] = lambda _: None
+) -> Iterator[Path]:
+    """Create a private folder outside the user's tree, and remove it at the end.
+
+    Those of killed comparisons are removed, too.
+
+    Raises:
+        ResultsError: the temporary folder cannot be written.
+    """
+    parent = Path(tempfile.gettempdir())
+    for abandoned in scratch.leftovers(parent, _PREFIX):
+        if _remove(abandoned):
+            report(f"removed {abandoned.path}, left over by a killed comparison")
+    common = None if repository is None else repository.common_folder()
+    try:
+        folder = scratch.make(parent, _PREFIX)
+        if common is not None:
+            trees = [str(tree_in(folder.path, side)) for side in SIDES]
+            facts = {"repository": str(common), "trees": trees}
+            (folder.path / _TREES).write_text(json.dumps(facts), encoding="utf-8")
+    except OSError as error:
+        raise ResultsError(f"cannot create a temporary folder: {error.strerror}") from error
+    try:
+        yield folder.path
+    finally:
+        with signals_ignored():
+            _remove(folder)
+
+
+def _remove(folder: scratch.ScratchFolder) -> bool:
+    """Remove a workspace, unless git still lists its worktrees."""
+    with suppress(FileNotFoundError, ValueError):  # without a repository, or killed while writing
+        facts = json.loads((folder.path / _TREES).read_text(encoding="utf-8"))
+        trees = [*map(Path, facts["trees"])]
+        for tree in trees:
+            shutil.rmtree(tree, ignore_errors=True)
+        if not remove_worktrees(Path(facts["repository"]), trees):
+            folder.release()
+            return False
+    return folder.remove()

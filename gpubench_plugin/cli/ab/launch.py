@@ -1,11 +1,12 @@
-"""One launch: pytest in a fresh process, in one side's tree, with a timeout."""
+"""One launch: pytest in a fresh process, in one side's tree; which Python and code it uses."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from subprocess import STDOUT
 from time import monotonic
@@ -13,9 +14,10 @@ from typing import Final
 
 from gpubench_plugin.cli.ab import launch_plugin
 from gpubench_plugin.cli.ab.sides import Side
-from gpubench_plugin.cli.ab.state import LaunchOutcome
-from gpubench_plugin.cli.ab.workspaces import Workspace
+from gpubench_plugin.cli.ab.state import LaunchRecord
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment import child_process
+from gpubench_plugin.environment.child_process import ChildError, facts_of
 from gpubench_plugin.environment.code import HOOK_VARIABLES
 
 _PROBE: Final = "gpubench_ab_probe"
@@ -40,7 +42,7 @@ class PytestProcess:
     """
 
     arguments: Sequence[str]
-    workspace: Workspace
+    workspace: Path
     repository: Path | None
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
@@ -59,9 +61,9 @@ class PytestProcess:
         joined_arguments = " ".join(self.arguments)
         caches = []
         if "no:cacheprovider" not in joined_arguments:
-            caches += ["-o", f"cache_dir={self.workspace.path / f'pytest-cache-{side.name}'}"]
+            caches += ["-o", f"cache_dir={self.workspace / f'pytest-cache-{side.name}'}"]
         if "no:benchmark" not in joined_arguments and "--benchmark-storage" not in joined_arguments:
-            caches.append(f"--benchmark-storage=file://{self.workspace.path / 'benchmarks'}")
+            caches.append(f"--benchmark-storage=file://{self.workspace / 'benchmarks'}")
         return caches
 
     def environment(self, side: Side) -> dict[str, str]:
@@ -72,14 +74,14 @@ class PytestProcess:
             **inherited,
             "PYTHONPATH": os.pathsep.join(dict.fromkeys(map(str, path))),
             # Of both sides: it is keyed by the path of the source.
-            "PYTHONPYCACHEPREFIX": str(self.workspace.path / "pycache"),
+            "PYTHONPYCACHEPREFIX": str(self.workspace / "pycache"),
             "GPUBENCH_AB_PARENT": str(os.getpid()),
             "GPUBENCH_AB_TREE": str(side.tree),
         }
 
     def _probe_folder(self) -> Path:
         """Folder of a private copy of the probe plugin, made on first use."""
-        file = self.workspace.path / "probe" / f"{_PROBE}.py"
+        file = self.workspace / "probe" / f"{_PROBE}.py"
         if not file.exists():
             file.parent.mkdir(parents=True)
             shutil.copyfile(launch_plugin.__file__, file)
@@ -88,11 +90,9 @@ class PytestProcess:
     def _user_python_path(self, side: Side) -> list[Path]:
         entries = filter(None, self.environ.get("PYTHONPATH", "").split(os.pathsep))
         paths = [Path(os.path.abspath(entry)) for entry in entries]  # noqa: PTH100 # keeps links
-        repository = self.repository
+        top = self.repository
         return [
-            side.tree / path.relative_to(repository)
-            if repository and path.is_relative_to(repository)
-            else path
+            side.tree / path.relative_to(top) if top and path.is_relative_to(top) else path
             for path in paths
         ]
 
@@ -104,7 +104,7 @@ class PytestProcess:
         timeout_s: float,
         leave_out: Path | None = None,
         rounds: Path | None = None,
-    ) -> LaunchOutcome:
+    ) -> LaunchRecord:
         """Launch pytest for `side` and wait until it ends or times out; nothing of it is left.
 
         `folder` is the launch's own, `leave_out` a file with the benchmarks to deselect, `rounds`
@@ -128,11 +128,12 @@ class PytestProcess:
             ) as child,
         ):
             code = child.wait(timeout_s)
-        return _outcome(folder, code, monotonic() - start, timeout_s)
+        seconds = monotonic() - start
+        return _record(LaunchRecord(side=side.name, seconds=seconds), folder, code, timeout_s)
 
 
-def _outcome(folder: Path, code: int | None, seconds: float, timeout_s: float) -> LaunchOutcome:
-    """Outcome of the launch in `folder`; the `code` is None after the timeout."""
+def _record(launch: LaunchRecord, folder: Path, code: int | None, timeout_s: float) -> LaunchRecord:
+    """The `launch` with what came of it in `folder`; the `code` is None after the timeout."""
     runs = sorted((folder / "results").glob("*/*/metrics.jsonl"))
     run = runs[-1].parent if runs else None
     problem = ""
@@ -144,9 +145,104 @@ def _outcome(folder: Path, code: int | None, seconds: float, timeout_s: float) -
         problem = f"exited with code {code} before its run was complete"
     elif run is None and code not in {0, 1, _NO_TESTS}:
         problem = f"exited with code {code} before any benchmark ran"
-    return LaunchOutcome(
-        seconds=seconds,
+    return replace(
+        launch,
         run="" if run is None else str(run.relative_to(folder)),
         problem=problem,
         usage_error=run is None and code == _USAGE_ERROR,
     )
+
+
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImportReport:
+    """Imports and test locations reported by the processes of a launch.
+
+    `modules` holds each module's file, `tests` each test's file below the side's tree and its
+    line, from 1. `rootdirs` are pytest's, whose commit a run records.
+    """
+
+    modules: dict[str, Path] = field(default_factory=dict)
+    tests: dict[str, tuple[str, int]] = field(default_factory=dict)
+    rootdirs: set[Path] = field(default_factory=set)
+
+
+def imports(folder: Path, side: Side) -> ImportReport:
+    """Read what :mod:`.launch_plugin` reported of the launch of `side` in `folder`."""
+    report = ImportReport()
+    for file in sorted((folder / "report").glob("*.json")):
+        data = json.loads(file.read_text(encoding="utf-8"))
+        report.modules.update((name, _real(path, side)) for name, path in data["modules"].items())
+        report.tests.update(
+            (node_id, (path, line)) for node_id, (path, line) in data["tests"].items()
+        )
+        report.rootdirs.add(_real(data["rootdir"], side))
+    return report
+
+
+def _real(file: str, side: Side) -> Path:
+    return Path(os.path.realpath(side.folder / file))
+
+
+def require_own_code(
+    side: Side, other: Side, modules: Mapping[str, Path], repository: Path | None
+) -> None:
+    """Refuse a launch of `side` that imported its packages from elsewhere.
+
+    That is code from the tree of `other`, or from the working tree of the `repository`; or a
+    package at the top of `side`'s tree that was imported from another place.
+
+    Raises:
+        UsageProblem: the message names the package and the place.
+    """
+    tree = side.tree.resolve()
+    # One tree may lie inside the other; files of the inner one are its own.
+    other_trees = {t.resolve() for t in (other.tree, repository) if t is not None} - {tree}
+    own_packages = {
+        p.parent.name for root in side.import_roots() for p in root.glob("*/__init__.py")
+    }
+    for name, file in modules.items():
+        nested = any(t.is_relative_to(tree) and file.is_relative_to(t) for t in other_trees)
+        if file.is_relative_to(tree) and not nested:
+            continue
+        package = name.partition(".")[0]
+        in_environment = not _INSTALLED.isdisjoint(file.parts)
+        if (package in own_packages) or (
+            not in_environment and any(file.is_relative_to(t) for t in other_trees)
+        ):
+            raise UsageProblem(
+                f"both sides import {package} from {file.parent}, so both would measure the same "
+                f"code, while the {side.name}'s copy is in {side.tree}. Its Python finds an "
+                "installed package first; give each side its own environment with --base-python "
+                "and --head-python, or put the folder of the package first in PYTHONPATH"
+            )
+
+
+_QUERY: Final = """
+import json, platform
+from importlib.util import find_spec
+modules = {"pytest": "pytest", "pytest-gpubench": "gpubench_plugin"}
+missing = [package for package, module in modules.items() if find_spec(module) is None]
+print(json.dumps({"python": platform.python_version(), "missing": missing}))
+"""
+
+
+def python_version(side: Side, environ: Mapping[str, str]) -> str:
+    """Version of the Python of `side`.
+
+    Raises:
+        UsageProblem: it does not respond, or has no pytest or no gpubench.
+    """
+    python, option = side.python, f"--{side.name}-python"
+    try:
+        facts = facts_of([python, "-c", _QUERY], environ, cwd=side.folder)
+        version, missing = str(facts["python"]), list(facts["missing"])
+    except (ChildError, LookupError, TypeError) as error:
+        raise UsageProblem(f"{option}: {python} does not answer: {error}") from error
+    if missing:
+        raise UsageProblem(
+            f"{option}: {python} has no {missing[0]}; install it there, or choose another Python"
+        )
+    return version

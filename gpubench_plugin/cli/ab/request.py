@@ -12,13 +12,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
-from gpubench_plugin.compare.effective_limits import Side
-from gpubench_plugin.compare.looks import (
-    LOOK,
-    MOST_PAIRS,
-    PAIRS,
-    UNCHANGED_FROM,
-)
+from gpubench_plugin.compare.effective_limits import SideName
+from gpubench_plugin.compare.looks import LOOK, PAIRS, UNCHANGED_FROM
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment import stored
 from gpubench_plugin.environment.redaction import HIDDEN, redacted_command
@@ -30,8 +25,8 @@ class Request:
 
     `here` is the working directory; sides and Pythons are texts of the user. `limits` are by
     metric; stated limits are those of the side `limits_from`. Without `launch_timeout_s` the
-    warm-up pair decides how long a launch may take. `until_decided` overrides `pairs`. `time_s` is
-    the time of this command, None for no limit.
+    warm-up pair decides how long a launch may take. `time_s` is the time of this command, None for
+    no limit. `command` is the command line, without secrets.
     """
 
     here: Path
@@ -40,22 +35,26 @@ class Request:
     base_python: str | None = None
     head_python: str | None = None
     limits: Mapping[str, str] = field(default_factory=dict)
-    limits_from: Side = "base"
+    limits_from: SideName = "base"
     allow_incomparable: bool = False
     pairs: int = PAIRS
-    until_decided: bool = False
     time_s: float | None = None
     unchanged_from: int = UNCHANGED_FROM
     launch_timeout_s: float | None = None
     arguments: tuple[str, ...] = ()
+    command: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Serialize to JSON values, with secrets in the arguments redacted."""
-        recorded = redacted_command(self.arguments)
-        return {**asdict(self), "here": str(self.here), "arguments": list(recorded)}
+        return {
+            **asdict(self),
+            "here": str(self.here),
+            "arguments": list(redacted_command(self.arguments)),
+            "command": list(self.command),
+        }
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any], where: str = "the stored request") -> Self:
+    def from_json(cls, data: Mapping[str, Any], where: str) -> Self:
         """Deserialize the output of :meth:`to_json`; raises BrokenFile."""
         return stored.restore(cls, data, where)
 
@@ -70,30 +69,7 @@ class Request:
                 "--resume: the arguments of pytest contain a secret, which is not stored; start a "
                 "new comparison, with the secret in an environment variable"
             )
-        if pairs is None:
-            return replace(self, time_s=time_s)
-        return replace(self, pairs=pairs, until_decided=False, time_s=time_s)
-
-    def options(self) -> list[str]:
-        """Command-line options that reproduce the request, from ``--base`` on, without secrets."""
-        default = Request(here=self.here, base="")
-        given = {
-            name: value
-            for name in _OPTIONS
-            if (value := getattr(self, name)) != getattr(default, name)
-        }
-        if self.time_s is not None:
-            given["time"] = f"{self.time_s:.0f}s"
-        return [
-            *(_option(name, value) for name, value in given.items()),
-            *(f"--limit={metric}={limit}" for metric, limit in self.limits.items()),
-            *("--", *redacted_command(self.arguments)),
-        ]
-
-    @property
-    def max_pairs(self) -> int:
-        """Number of the last pair to measure."""
-        return MOST_PAIRS if self.until_decided else self.pairs
+        return replace(self, pairs=pairs or self.pairs, time_s=time_s)
 
     @property
     def judging(self) -> dict[str, Any]:
@@ -111,18 +87,6 @@ class Request:
         if self.base_python is None and self.head_python is None:
             return ()
         return ("python.", "torch.", "packages.")
-
-
-# Fields that are the options of their names.
-_OPTIONS: Final = (
-    *("base", "head", "base_python", "head_python", "until_decided", "pairs"),
-    *("unchanged_from", "limits_from", "allow_incomparable"),
-)
-
-
-def _option(name: str, value: object) -> str:
-    option = f"--{name.replace('_', '-')}"
-    return option if value is True else f"{option}={value}"
 
 
 def parse_pairs(text: str) -> int:
@@ -160,7 +124,7 @@ _RESERVED_OPTIONS: Final = {
     "baseline": "`gpubench ab` does the judging, not its launches",
     "gate": "`gpubench ab` does the judging, not its launches",
 }
-_PARALLEL: Final = ("-n", "--numprocesses", "--dist")
+_PARALLEL: Final = re.compile(r"-n(auto|logical|\d.*)?|--numprocesses|--dist")
 # Options that name a file or folder which every launch would write.
 _WRITING: Final = (
     *("--junitxml", "--junit-xml", "--log-file", "--basetemp", "--report-log", "--html"),
@@ -195,7 +159,7 @@ def _refuse_reserved(text: str, name: str) -> None:
     if name.startswith("--") and (short in _RESERVED_OPTIONS or short.startswith("gate-")):
         cause = _RESERVED_OPTIONS.get(short, _RESERVED_OPTIONS["gate"])
         raise UsageProblem(f"{text}: not allowed in the launches: {cause}")
-    if name in _PARALLEL or (name[:2] == "-n" and name[2:3].isdigit()):
+    if _PARALLEL.fullmatch(name):
         raise UsageProblem(f"{text}: benchmarks must not run beside other work; leave it out")
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic
-from typing import Final
+from typing import Final, TextIO
 
 from gpubench_plugin.cli.ab.disturbance import (
     Attempt,
@@ -17,13 +17,12 @@ from gpubench_plugin.cli.ab.disturbance import (
     may_hide_slow_launches,
     pair_to_remeasure,
 )
-from gpubench_plugin.cli.ab.launch import PytestProcess
-from gpubench_plugin.cli.ab.preflight import imports, require_own_code
-from gpubench_plugin.cli.ab.progress import Progress
+from gpubench_plugin.cli.ab.launch import PytestProcess, imports, require_own_code
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.sides import SIDES, Side, SideName
+from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.cli.ab.state import WARMUP_PAIR, LaunchRecord, Look, State
 from gpubench_plugin.cli.ab.tracker import Tracker
+from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.compare.looks import LOOK
 from gpubench_plugin.config.rounds_file import to_text
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
@@ -31,8 +30,47 @@ from gpubench_plugin.core.format import counted, rough_duration
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.child_process import last_lines
+from gpubench_plugin.reports.status import StatusLine
+from gpubench_plugin.reports.text import glyphs_for, printable
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.run_directory import RunDirectory
+
+
+class Progress:
+    """Writes progress to `stream`; on a terminal the launch line is rewritten in place.
+
+    Nothing is written while a launch runs, so as not to disturb the measurement.
+    """
+
+    def __init__(self, stream: TextIO):
+        self._stream = stream
+        self._is_terminal = stream.isatty()
+        glyphs = glyphs_for(getattr(stream, "encoding", None))
+        self._line = StatusLine(self._write, self._is_terminal, glyphs=glyphs, interval_s=0.0)
+
+    def launch(self, text: str) -> None:
+        """Show what a starting launch is."""
+        if self._is_terminal:
+            self._line.show(f"gpubench ab: {text}")
+        else:
+            self.message(text)
+
+    def message(self, text: str, lines: Iterable[str] = ()) -> None:
+        """Print a permanent message, with `lines` indented below."""
+        self.clear()
+        self._write(f"gpubench ab: {printable(text)}\n")
+        for line in lines:
+            self._write(f"    {printable(line)}\n")
+
+    def clear(self) -> None:
+        """Erase the launch line."""
+        self._line.clear()
+
+    def _write(self, text: str) -> None:
+        encoding = getattr(self._stream, "encoding", None) or "ascii"
+        self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        self._stream.flush()
+
 
 # Of a warm-up launch, whose length is unknown: long enough for a large suite.
 _WARMUP_TIMEOUT_S: Final = 3600.0
@@ -78,19 +116,22 @@ class ComparisonRunner:
             NothingComparable: no benchmark was selected.
             ResultsError: two launches in a row failed, or a file cannot be written.
         """
-        self._require_unchanged()
+        for side in self.sides.values():
+            side.require_unchanged()
         warmup = self.state.warmup_launches() or self._launch_warmup(None)
         base, head = self._runs(warmup)
         tracker = Tracker(base, head, **self.request.judging)
         if base.path is not None and head.path is not None:
             self._rounds = self.state.folder / "rounds.json"
             fix_rounds(self._rounds, base.path, head.path)
-        last = max(self.request.max_pairs, self.state.judged_pairs)
+        last = max(self.request.pairs, self.state.judged_pairs)
         for pairs in range(LOOK, last + 1, LOOK):
             if not tracker.open:
                 break
             if not self._measure_up_to(pairs, tracker):
-                self._end(pairs, tracker)
+                cause = f"--time left no time to judge {pairs} pairs"
+                tracker.stop(cause)
+                self.progress.message(cause)
                 break
             self._look(pairs, tracker)
         return tracker
@@ -109,7 +150,11 @@ class ComparisonRunner:
             if self.state.pair_launches(pair) is None and not self._may_begin(pair, pairs):
                 return False
             self._pair(pair, tracker)
-        while self.now() < self._end_s and (disturbed := self._to_repeat(pairs, tracker)):
+        while self.now() < self._end_s and self.state.look(pairs) is None:
+            attempts = self._attempts(pairs, tracker.open)
+            disturbed = pair_to_remeasure(attempts, judged_up_to=pairs - LOOK)
+            if disturbed is None:
+                break
             self._remeasure(disturbed, tracker)
         return True
 
@@ -122,11 +167,6 @@ class ComparisonRunner:
             return True
         new_pairs = LOOK if pair == pairs - LOOK + 1 else 0
         return self._end_s - self.now() > new_pairs * sum(self.state.launch_seconds().values())
-
-    def _to_repeat(self, pairs: int, tracker: Tracker) -> Attempt | None:
-        if self.state.look(pairs) is not None:
-            return None
-        return pair_to_remeasure(self._attempts(pairs, tracker.open), judged_up_to=pairs - LOOK)
 
     def _remeasure(self, disturbed: Attempt, tracker: Tracker) -> None:
         """Remeasure both sides of a disturbed pair; the first launches stay in the record."""
@@ -141,7 +181,8 @@ class ComparisonRunner:
         look = self.state.look(pairs)
         if look is None:
             look = Look(pairs=pairs, unchanged_from=self._unchanged_from(pairs, tracker))
-            self.state.add_look(look)
+            self.state.looks.append(look)
+            self.state.write()
         pair_runs = [self._runs(self._pair(pair, tracker)) for pair in range(1, pairs + 1)]
         bases, heads = zip(*pair_runs, strict=True)
         tracker.judge(bases, heads, unchanged_from=look.unchanged_from)
@@ -157,12 +198,6 @@ class ComparisonRunner:
         """
         extra_pairs = LOOK if may_hide_slow_launches(self._attempts(pairs, tracker.open)) else 0
         return self.request.unchanged_from + extra_pairs
-
-    def _end(self, pairs: int, tracker: Tracker) -> None:
-        """Report that no time is left for the look after so many pairs."""
-        cause = f"--time left no time to judge {pairs} pairs"
-        tracker.stop(cause)
-        self.progress.message(cause)
 
     def disturbance_notes(self) -> list[str]:
         """Notes on how many judged launches were disturbed, and remedies."""
@@ -214,7 +249,7 @@ class ComparisonRunner:
         self, pair: int, attempt: int, running: tuple[SideName, ...], tracker: Tracker | None
     ) -> None:
         """``launch 13 of 32, pair 6 of at most 15, head, 3 benchmarks, at most 12 min left``."""
-        last, remeasured = self.request.max_pairs, self.state.repeats()
+        last, remeasured = self.request.pairs, self.state.repeats()
         begun = self.state.complete() + (pair != WARMUP_PAIR)
         number = len(SIDES) * (remeasured + begun + 1) - len(running) + 1
         name = "warm-up pair" if pair == WARMUP_PAIR else f"pair {pair} of at most {last}"
@@ -244,27 +279,30 @@ class ComparisonRunner:
     def _launch(
         self, pair: int, attempt: int, side: SideName, tracker: Tracker | None
     ) -> LaunchRecord:
-        name = f"launches/{self._next_number():03}-{side}"
+        # Those whose end was not recorded count, too.
+        existing = (self.state.folder / "launches").glob("[0-9]*-*")
+        last = max((int(path.name.partition("-")[0]) for path in existing), default=0)
+        name = f"launches/{last + 1:03}-{side}"
         folder = self.state.folder / name
-        outcome = self.launcher.launch(
+        leave_out = None
+        if tracker is not None:
+            leave_out = self.state.folder / "left-out.json"
+            json_files.write_text(leave_out, json.dumps(tracker.left_out))
+        launch = self.launcher.launch(
             self.sides[side],
             folder,
             timeout_s=self._timeout_s(pair, side),
-            leave_out=None if tracker is None else self._left_out(tracker),
+            leave_out=leave_out,
             rounds=self._rounds,
         )
-        record = LaunchRecord(**vars(outcome), pair=pair, attempt=attempt, side=side, folder=name)
+        record = replace(launch, pair=pair, attempt=attempt, folder=name)
         if not record.problem:
             self._require_own_code(record)
-            self._require_unchanged()
+            for one in self.sides.values():
+                one.require_unchanged()
         self.state.add(record)
         self._note_failure(record)
         return record
-
-    def _next_number(self) -> int:
-        """Next launch number, counting launches whose end was not recorded."""
-        existing = (self.state.folder / "launches").glob("[0-9]*-*")
-        return 1 + max((int(path.name.partition("-")[0]) for path in existing), default=0)
 
     def _note_failure(self, launch: LaunchRecord) -> None:
         if not launch.problem:
@@ -294,11 +332,6 @@ class ComparisonRunner:
         if pair == WARMUP_PAIR or warmup is None:
             return _WARMUP_TIMEOUT_S
         return warmup[side].seconds * _TIMEOUT_FACTOR + _HANG_S
-
-    def _left_out(self, tracker: Tracker) -> Path:
-        file = self.state.folder / "left-out.json"
-        json_files.write_text(file, json.dumps(tracker.left_out))
-        return file
 
     def _runs(self, pair: Mapping[SideName, LaunchRecord]) -> tuple[Run, Run]:
         base, head = (self._run(pair[side]) for side in SIDES)
@@ -330,10 +363,6 @@ class ComparisonRunner:
                 f"{recorded or 'no commit'}: something changed {tree} or its git metadata, so "
                 f"nothing is judged; start again, or resume with --resume={self.state.folder}"
             )
-
-    def _require_unchanged(self) -> None:
-        for side in self.sides.values():
-            side.require_unchanged()
 
 
 def side_order(pair: int, seed: int) -> tuple[SideName, SideName]:

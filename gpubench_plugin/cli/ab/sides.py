@@ -10,15 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Self
 
 from gpubench_plugin.cli.ab.git import Repository
+from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.format import counted, listed, short_commit
 from gpubench_plugin.environment.code import changes, digests
-
-SideName = Literal["base", "head"]
-SIDES: Final[tuple[SideName, SideName]] = ("base", "head")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, Self
 
-from gpubench_plugin.cli.ab.sides import SIDES, SideName
+from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.environment import json_files, stored
@@ -19,38 +19,30 @@ from gpubench_plugin.environment.fingerprints import change_text, differences, f
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.run_directory import RunDirectory
 
-FORMAT: Final = stored.Format(kind="gpubench ab comparison", newest=1)
+FORMAT: Final = stored.Format(kind="gpubench ab comparison", newest=2)
 STATE: Final = "state.json"
 WARMUP_PAIR: Final = 0
 """Number of the pair that is not judged; the judged ones count from 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaunchOutcome:
-    """Outcome of a launch; `problem` is empty if it ended normally, whatever its tests did.
-
-    `run` is its run directory below its folder, empty without benchmarks. `usage_error`: pytest
-    rejected its arguments.
-    """
-
-    seconds: float
-    run: str = ""
-    problem: str = ""
-    usage_error: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class LaunchRecord(LaunchOutcome):
+class LaunchRecord:
     """Record of one finished launch, in a `folder` below the comparison's.
 
+    `problem` is empty if it ended normally, whatever its tests did. `run` is its run directory
+    below its folder, empty without benchmarks. `usage_error`: pytest rejected its arguments.
     `attempt` counts those of its pair, which is repeated as a whole where a launch failed.
     `replaced` says why the pair was remeasured although both launches ended normally.
     """
 
-    pair: int
-    attempt: int
     side: SideName
-    folder: str
+    seconds: float
+    run: str = ""
+    problem: str = ""
+    usage_error: bool = False
+    pair: int = WARMUP_PAIR
+    attempt: int = 1
+    folder: str = ""
     replaced: str = ""
 
 
@@ -120,11 +112,6 @@ class State:
     def add(self, launch: LaunchRecord) -> None:
         """Record a finished launch."""
         self.launches.append(launch)
-        self.write()
-
-    def add_look(self, look: Look) -> None:
-        """Record a look."""
-        self.looks.append(look)
         self.write()
 
     @property
@@ -212,8 +199,5 @@ class State:
         """What a launch of each side takes, by the last two that succeeded; empty before those."""
         ended = [launch for launch in self.launches if not launch.problem]
         seconds = {side: [one.seconds for one in ended if one.side == side][-2:] for side in SIDES}
-        return (
-            {side: fmean(latest) for side, latest in seconds.items()}
-            if all(seconds.values())
-            else {}
-        )
+        known = {side: fmean(latest) for side, latest in seconds.items() if latest}
+        return known if len(known) == len(SIDES) else {}

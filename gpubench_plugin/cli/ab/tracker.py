@@ -27,6 +27,7 @@ class Tracker:
     Attributes:
         pairs_needed: pairs that decide what the last look could not, about; None before a look, and
             where no number of pairs helps.
+        measured: benchmarks that pass on the base.
         suite: number of step times and other metrics that can be judged.
 
     Raises:
@@ -53,14 +54,7 @@ class Tracker:
         self.notes = matched.notes
         self._bases: Sequence[Run] = [base]
         self._heads: Sequence[Run] = [head]
-        self._passing_on_base = {i for i, r in base.results.items() if r.outcome == "measured"}
-
-    @property
-    def broken(self) -> list[str]:
-        """Benchmarks that pass on the base and fail on the head."""
-        # A verdict with a metric is about an unusable value: the benchmark itself passed.
-        errored = (v.id for v in self._final.values() if v.kind == "errored" and not v.metric)
-        return [node_id for node_id in errored if node_id in self._passing_on_base]
+        self.measured = frozenset(i for i, r in base.results.items() if r.outcome == "measured")
 
     @property
     def open(self) -> frozenset[str]:

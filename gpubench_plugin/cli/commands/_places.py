@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.core.errors import UsageProblem, invalid_choice
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.reports.text import Glyphs, glyphs_for, printable
 
@@ -28,10 +28,6 @@ RUN: Final[Mapping[str, Any]] = {
 BENCHMARK: Final[Mapping[str, Any]] = {
     "metavar": "BENCHMARK",
     "help": "node id, a part of it, or an expression as for pytest -k",
-}
-ALLOW_INCOMPARABLE: Final[Mapping[str, Any]] = {
-    "action": "store_true",
-    "help": "compare even if machines or settings differ, and report the differences",
 }
 
 
@@ -67,8 +63,11 @@ class Locations:
             yield resolver.baselines(), resolver
 
 
-def add_locations(parser: argparse.ArgumentParser) -> None:
-    """Add ``--results-dir`` and ``--registry``."""
+def add_locations(
+    parser: argparse.ArgumentParser, formats: Collection[str] = ("text", "json")
+) -> None:
+    """Add ``--format``, see :func:`add_format`, ``--results-dir`` and ``--registry``."""
+    add_format(parser, formats)
     add_results_dir(parser)
     parser.add_argument(
         "--registry",
@@ -102,39 +101,20 @@ def results_dir_of(options: argparse.Namespace) -> Path:
     return project_results_dir(cwd) if options.results_dir is None else cwd / options.results_dir
 
 
-def add_format(
-    parser: argparse.ArgumentParser, formats: Collection[str], default: str = "table"
-) -> None:
-    """Add ``--format``; a name not among `formats` raises UsageProblem."""
-
-    def known_format(name: str) -> str:
-        if name not in formats:
-            raise invalid_choice("--format", name, formats)
-        return name
-
-    option = parser.add_argument(
+def add_format(parser: argparse.ArgumentParser, formats: Collection[str]) -> None:
+    """Add ``--format``, one of `formats`: by default a table, else the first."""
+    default = "table" if "table" in formats else next(iter(formats))
+    parser.add_argument(
         "--format",
         metavar="NAME",
         default=default,
-        type=known_format,
+        choices=formats,
         help=f"output format: {', '.join(formats)} (default: {default})",
     )
-    offer(option, formats)
-
-
-def offer(argument: argparse.Action, values: Iterable[str]) -> None:
-    """Have shells complete the `argument` with the `values`.
-
-    argparse's own choices would be refused with a message of its own.
-    """
-    vars(argument)["offered"] = tuple(values)
 
 
 def add_last(parser: argparse.ArgumentParser, default: int, *, zero_for_all: bool = False) -> None:
-    """Add ``-n/--last``, a number of runs.
-
-    ``--limit``, which is a limit of a metric everywhere, raises UsageProblem.
-    """
+    """Add ``-n/--last``, a number of runs."""
     minimum = 0 if zero_for_all else 1
 
     def number(text: str) -> int:
@@ -142,12 +122,6 @@ def add_last(parser: argparse.ArgumentParser, default: int, *, zero_for_all: boo
             kind = "non-negative" if zero_for_all else "positive"
             raise UsageProblem(f"--last: {text} is not a {kind} integer")
         return int(text)
-
-    def no_limit(text: str) -> None:
-        raise UsageProblem(
-            f"--limit={text}: this command takes no limit of a metric; the number of runs to show "
-            f"is -n {text or 'N'} or --last={text or 'N'}"
-        )
 
     all_text = ", 0 for all" * zero_for_all
     parser.add_argument(
@@ -158,12 +132,13 @@ def add_last(parser: argparse.ArgumentParser, default: int, *, zero_for_all: boo
         default=default,
         help=f"number of latest runs{all_text} (default: {default})",
     )
-    parser.add_argument("--limit", nargs="?", const="", type=no_limit, help=argparse.SUPPRESS)
 
 
-def echo_json(document: Mapping[str, Any]) -> None:
-    """Write a JSON document to stdout."""
-    echo([json_files.text({"schema_version": 1, **document}, indent=2)])
+def show(options: argparse.Namespace, document: Mapping[str, Any], lines: Iterable[str]) -> None:
+    """Write the `document` with ``--format=json``, else the `lines`."""
+    if options.format == "json":
+        lines = [json_files.text({"schema_version": 1, **document}, indent=2)]
+    echo(lines)
 
 
 def echo(lines: Iterable[str]) -> None:

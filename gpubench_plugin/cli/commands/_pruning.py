@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.cli.commands._places import Locations, echo, echo_json, warn
+from gpubench_plugin.cli.commands._places import Locations, show, warn
 from gpubench_plugin.cli.commands.base import ExitCode
 from gpubench_plugin.core.errors import GpubenchError, RegistryError, UsageProblem
 from gpubench_plugin.core.format import byte_size, counted
@@ -70,10 +70,7 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
         cutoff = now - timedelta(days=days) if options.runs else None
         for leftover in list(pruning.leftovers(paths.results_dir, unbegun_before=cutoff)):
             report.remove_leftover(leftover)
-    if options.format == "json":
-        echo_json(report.document())
-    else:
-        echo(report.lines())
+    show(options, report.document(), report.lines())
     warn(report.errors)
     return ExitCode.INFRASTRUCTURE if report.errors else ExitCode.OK
 

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import shutil
 import sys
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.cli.ab import comparison
 from gpubench_plugin.cli.ab.git import Repository
-from gpubench_plugin.cli.ab.progress import Progress
 from gpubench_plugin.cli.ab.request import Request, parse_arguments, parse_duration, parse_pairs
-from gpubench_plugin.cli.commands._places import (
-    ALLOW_INCOMPARABLE,
-    add_format,
-    add_results_dir,
-    results_dir_of,
-)
+from gpubench_plugin.cli.ab.runner import Progress
+from gpubench_plugin.cli.commands._places import add_format, add_results_dir, results_dir_of
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.cli.commands.compare import LimitOptions
+from gpubench_plugin.cli.commands.compare import LimitOptions, add_judging, exit_code, with_losses
 from gpubench_plugin.compare.effective_limits import SIDES
-from gpubench_plugin.compare.looks import UNCHANGED_FROM_CHOICES
+from gpubench_plugin.compare.looks import MOST_PAIRS
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment import json_files
+from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.reports import github
 
 if TYPE_CHECKING:
@@ -34,7 +30,7 @@ if TYPE_CHECKING:
 # What may be given with --resume.
 _RESUMABLE: Final = frozenset(("resume", "pairs", "time", "format", "output"))
 # What the parser itself adds.
-_OF_PARSER: Final = frozenset(("command", "parser"))
+_OF_PARSER: Final = frozenset(("command", "parser", "words"))
 
 
 class Ab(Command):
@@ -53,14 +49,13 @@ class Ab(Command):
         add("--head", metavar="REF|DIR", help="git ref or folder to judge (default: working tree)")
         add("--base-python", metavar="PY", help="Python of the base (default: this one)")
         add("--head-python", metavar="PY", help="Python of the head (default: this one)")
-        add("--pairs", metavar="N", type=parse_pairs, help="at most N pairs: 5, 10, 15 (default)")
-        add("--until-decided", action="store_true", help="up to 200 pairs, until all is decided")
+        pairs = parser.add_mutually_exclusive_group().add_argument
+        pairs("--pairs", metavar="N", type=parse_pairs, help="at most N pairs: 5, 10, 15 (default)")
+        text = f"up to {MOST_PAIRS} pairs, until all is decided"
+        pairs("--until-decided", action="store_const", dest="pairs", const=MOST_PAIRS, help=text)
         add("--time", type=parse_duration, help="begin no pair after this time: 90s, 20m, 1h30m")
-        choices = UNCHANGED_FROM_CHOICES
-        add("--unchanged-from", type=int, choices=choices, help="pairs for unchanged (default: 10)")
-        add("--limit", metavar="METRIC=LIMIT", action="append", help="such as step_time_s=3%%")
+        add_judging(parser, metavar="METRIC=LIMIT", help="such as step_time_s=3%%")
         add("--limits-from", choices=SIDES, help="whose limits apply where they differ (base)")
-        add("--allow-incomparable", **ALLOW_INCOMPARABLE)
         add("--launch-timeout", metavar="SECONDS", type=_timeout, help="timeout of a launch")
         add("--resume", metavar="DIR", help="resume an interrupted comparison")
         add_results_dir(parser)
@@ -87,9 +82,12 @@ class Ab(Command):
         except (KeyboardInterrupt, SystemExit):
             progress.message(f"interrupted; resume with gpubench ab --resume={state.folder}")
             raise
-        code = _exit_code(compared)
+        verdicts = with_losses(compared.comparison, compared.measured)
+        code = exit_code([(verdicts, compared.measured)])
+        if code == ExitCode.NOTHING_COMPARABLE:
+            progress.message("nothing could be compared (see --allow-incomparable)")
         try:
-            _report(compared, request, options.format, output)
+            _report(replace(compared, comparison=verdicts), request, options.format, output)
         except BrokenPipeError:  # ``| head``: the verdict stays the exit code
             progress.message("stdout was closed early")
         if compared.advice:
@@ -118,25 +116,24 @@ def _request(options: argparse.Namespace) -> Request:
     """The comparison that is asked for on the command line."""
     if options.base is None:
         raise UsageProblem("--base is required: a git ref or folder to compare against")
-    if options.until_decided and options.pairs is not None:
-        raise UsageProblem(f"--pairs={options.pairs}: cannot be combined with --until-decided")
     here = Path.cwd()
     repository = Repository.containing(here)
     top = None if repository is None else repository.top
     names = {field.name for field in fields(Request)}
-    given = {k: v for k, v in vars(options).items() if k in names and v is not None}
-    given["arguments"] = parse_arguments(options.arguments, cwd=here, repository=top)
-    return Request(
-        here=here,
-        limits=_limits(options),
-        time_s=options.time,
-        launch_timeout_s=options.launch_timeout,
-        **given,
-    )
+    stated = {k: v for k, v in vars(options).items() if k in names and v is not None}
+    stated |= {
+        "here": here,
+        "limits": _limits(options),
+        "time_s": options.time,
+        "launch_timeout_s": options.launch_timeout,
+        "arguments": parse_arguments(options.arguments, cwd=here, repository=top),
+        "command": redacted_command(("gpubench", *options.words)),
+    }
+    return Request(**stated)
 
 
 def _limits(options: argparse.Namespace) -> Mapping[str, str]:
-    limits = LimitOptions.parse(options.limit or ())
+    limits = LimitOptions.parse(options.limit)
     if limits.default_limit:
         raise UsageProblem(
             f"--limit={limits.default_limit}: names no metric; allowed: <metric>=<limit>, for "
@@ -170,8 +167,7 @@ def _report(
     width = shutil.get_terminal_size().columns if terminal else 120  # a log shows whole names
     text = comparison.rendered(verdicts, format_name, width=width, color=terminal)
     # The output comes last: GitHub's page is written even if its disk is full.
-    command = ["gpubench", "ab", *request.options()]
-    annotations, problem = github.publish(verdicts, compared.locations, reproduce=command)
+    annotations, problem = github.publish(verdicts, compared.locations, reproduce=request.command)
     sys.stdout.write("".join(f"{line}\n" for line in annotations))
     sys.stderr.write(f"gpubench ab: {problem}\n" * bool(problem))
     if output is None:
@@ -179,20 +175,3 @@ def _report(
         sys.stdout.flush()
     else:
         json_files.write_text(output, text)
-
-
-def _exit_code(compared: comparison.ComparisonResult) -> ExitCode:
-    """Exit code: a newly failing benchmark is a regression; no verdicts is an error."""
-    has_unchecked = any(verdict.is_unchecked for verdict in compared.comparison.verdicts)
-    if compared.comparison.count("regressed") or compared.broken or has_unchecked:
-        return ExitCode.REGRESSION
-    if compared.comparison.all_incomparable:
-        sys.stderr.write(
-            "gpubench ab: nothing could be compared: everything measured on both sides is "
-            "incomparable (--allow-incomparable compares it anyway)\n"
-        )
-        return ExitCode.NOTHING_COMPARABLE
-    if not compared.judged_series:
-        sys.stderr.write("gpubench ab: no benchmark was measured on both sides\n")
-        return ExitCode.NOTHING_COMPARABLE
-    return ExitCode.OK

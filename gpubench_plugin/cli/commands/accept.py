@@ -8,10 +8,8 @@ from gpubench_plugin.cli.commands._places import (
     BENCHMARK,
     RUN,
     Locations,
-    add_format,
     add_locations,
-    echo,
-    echo_json,
+    show,
     warn,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
@@ -44,7 +42,6 @@ class Accept(Command):
         parser.add_argument(
             "--baseline", metavar="BASELINE", help="baseline name (default: the only one)"
         )
-        add_format(parser, ("text", "json"), default="text")
         add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:
@@ -58,14 +55,9 @@ class Accept(Command):
             for benchmark in benchmarks:
                 baselines.accept(name, run.run_id, benchmark, reason=options.reason)
         notes = [*_warnings(run, baseline)]
-        if options.format == "json":
-            echo_json(
-                {"baseline": name, "run_id": run.run_id, "accepted": benchmarks, "notes": notes}
-            )
-        else:
-            run_id = printable(run.run_id)
-            echo([f"accepted in baseline {printable(name)}, starting with {run_id}:"])
-            echo(f"  {printable(benchmark)}" for benchmark in benchmarks)
+        facts = {"baseline": name, "run_id": run.run_id, "accepted": benchmarks, "notes": notes}
+        lines = [f"accepted in baseline {name}, starting with {run.run_id}:"]
+        show(options, facts, map(printable, [*lines, *(f"  {name}" for name in benchmarks)]))
         warn(notes)
         return ExitCode.OK
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from gpubench_plugin.cli.commands._places import (
     RUN,
     Locations,
-    add_format,
     add_locations,
-    echo,
-    echo_json,
     glyphs,
     output_width,
+    show,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
@@ -76,7 +73,6 @@ class BaselineCommand(Command):
         for name, subparser in actions.choices.items():
             if name in {"set", "rm"}:
                 subparser.add_argument("--reason", default="", help="reason, for the change log")
-            add_format(subparser, ("text", "json"), default="text")
             add_locations(subparser)
 
     def run(self, options: argparse.Namespace) -> int:
@@ -84,10 +80,7 @@ class BaselineCommand(Command):
         paths = Locations.of(options)
         with paths.baselines() as (baselines, resolver):
             document, text = options.action(options, baselines, resolver)
-        if options.format == "json":
-            echo_json(document)
-        else:
-            echo(text)
+        show(options, document, text)
         return ExitCode.OK
 
 
@@ -217,45 +210,34 @@ def _replacement_summary(baseline: Baseline) -> Iterator[str]:
 
 def _list(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> Output:
     rows = [_row(name, baselines) for name in baselines.names()]
-    document = {"location": baselines.location, "baselines": [vars(row) for row in rows]}
+    document = {"location": baselines.location, "baselines": rows}
     if not rows:
         hint = "create one: gpubench baseline set NAME RUN"
         return document, [f"no baseline in {printable(baselines.location)}; {hint}"]
+
+    def texts(key: str) -> list[str]:
+        return ["" if row["problem"] else str(row[key] or glyphs().nothing) for row in rows]
+
+    accepted = ["" if row["problem"] else str(row["accepted"]) for row in rows]
     cells = [
-        column("baseline", [row.name for row in rows]),
-        column("pinned", ["" if row.problem else str(row.pinned) for row in rows], numeric=True),
-        column("branch", [row.branch or glyphs().nothing * (not row.problem) for row in rows]),
-        column(
-            "accepted", ["" if row.problem else str(row.accepted) for row in rows], numeric=True
-        ),
-        column("changed", [row.changed[:16].replace("T", " ") for row in rows]),
-        column("", [row.problem and f"broken: {row.problem}" for row in rows]),
+        column("baseline", [row["name"] for row in rows]),
+        column("pinned", texts("pinned"), numeric=True),
+        column("branch", texts("branch")),
+        column("accepted", accepted, numeric=True),
+        column("changed", [row["changed"][:16].replace("T", " ") for row in rows]),
+        column("", [row["problem"] and f"broken: {row['problem']}" for row in rows]),
     ]
     return document, lines(cells, output_width(), glyphs())
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Row:
-    name: str
-    pinned: int = 0
-    branch: str | None = None
-    accepted: int = 0
-    changed: str = ""
-    problem: str = ""
-
-
-def _row(name: str, baselines: Baselines) -> _Row:
+def _row(name: str, baselines: Baselines) -> dict[str, Any]:
+    row = {"name": name, "pinned": 0, "branch": None, "accepted": 0, "changed": "", "problem": ""}
     try:
         baseline = baselines.require(name)
     except GpubenchError as error:
-        return _Row(name=name, problem=str(error))
-    return _Row(
-        name=name,
-        pinned=len(baseline.runs),
-        branch=baseline.branch,
-        accepted=len(baseline.acceptances),
-        changed=baseline.changed,
-    )
+        return {**row, "problem": str(error)}
+    facts = {"branch": baseline.branch, "changed": baseline.changed}
+    return {**row, **facts, "pinned": len(baseline.runs), "accepted": len(baseline.acceptances)}
 
 
 def _show(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> Output:

@@ -12,9 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, TypeAlias
 
 from gpubench_plugin.cli.commands._places import (
-    ALLOW_INCOMPARABLE,
     Locations,
-    add_format,
     add_locations,
     colored,
     discard_output,
@@ -112,19 +110,13 @@ class Compare(Command):
         launches: Any = {"nargs": "+", "action": "extend", "default": [], "metavar": "RUN"}
         add("--base", **launches, help="launches of the base, with --paired")
         add("--head", **launches, help="launches of the head, with --paired")
-        choices = UNCHANGED_FROM_CHOICES
-        add("--unchanged-from", type=int, choices=choices, help="pairs for unchanged (default: 10)")
-        add_format(parser, catalog.choices("formats"))
         add("--only-changed", action="store_true", help="omit benchmarks known to be unchanged")
-        add(
-            "--limit",
-            action="append",
-            default=[],
+        add_judging(
+            parser,
             metavar="[METRIC=]LIMIT",
             help="5%%, samples_per_s=3%%, or a bound such as 'step_time_s=<=0.25'; repeatable",
         )
-        add("--allow-incomparable", **ALLOW_INCOMPARABLE)
-        add_locations(parser)
+        add_locations(parser, catalog.choices("formats"))
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the comparison; exit code 1 for a regression, 3 if nothing was comparable.
@@ -137,9 +129,18 @@ class Compare(Command):
         limits = LimitOptions.parse(options.limit)
         compare = _compare_paired if options.paired else _compare_with_first
         results = compare(options, limits)
-        comparisons = [_with_losses(comparison, measured) for comparison, measured in results]
+        comparisons = [with_losses(comparison, measured) for comparison, measured in results]
         _print(render, comparisons, only_changed=options.only_changed)
-        return _exit_code(results)
+        return exit_code(results)
+
+
+def add_judging(parser: argparse.ArgumentParser, **limit: Any) -> None:
+    """Add what decides how runs are judged; `limit` are the texts of ``--limit``."""
+    add, choices = parser.add_argument, UNCHANGED_FROM_CHOICES
+    add("--unchanged-from", type=int, choices=choices, help="pairs for unchanged (default: 10)")
+    add("--limit", action="append", default=[], **limit)
+    text = "compare even if machines or settings differ, and report the differences"
+    add("--allow-incomparable", action="store_true", help=text)
 
 
 def _validate(options: argparse.Namespace) -> None:
@@ -151,12 +152,6 @@ def _validate(options: argparse.Namespace) -> None:
             )
         if not options.base or not options.head:
             raise UsageProblem("--paired needs --base and --head with their launches")
-        if len(options.base) != len(options.head):
-            raise UsageProblem(
-                f"--paired: {counted(len(options.base), 'base launch')} but "
-                f"{counted(len(options.head), 'head launch')}; "
-                "give the same number of each, in pair order"
-            )
     elif options.unchanged_from is not None:
         raise UsageProblem(f"--unchanged-from={options.unchanged_from}: only valid with --paired")
     elif options.base or options.head:
@@ -276,7 +271,7 @@ def _is_lost(verdict: Verdict, measured: Collection[str]) -> bool:
     return verdict.is_unchecked or (verdict.kind == "errored" and verdict.id in measured)
 
 
-def _with_losses(comparison: Comparison, measured: Collection[str]) -> Comparison:
+def with_losses(comparison: Comparison, measured: Collection[str]) -> Comparison:
     """Add a note that lost benchmarks count as a regression."""
     losses = [verdict for verdict in comparison.verdicts if _is_lost(verdict, measured)]
     if not losses:
@@ -291,7 +286,7 @@ def _with_losses(comparison: Comparison, measured: Collection[str]) -> Compariso
     return replace(comparison, notes=(*comparison.notes, note))
 
 
-def _exit_code(results: Sequence[Compared]) -> ExitCode:
+def exit_code(results: Sequence[Compared]) -> ExitCode:
     """Exit code: a regression wins; a head with nothing comparable is an error."""
     if any(
         verdict.kind == "regressed" or _is_lost(verdict, measured)

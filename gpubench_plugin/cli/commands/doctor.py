@@ -13,10 +13,9 @@ from typing import Any, ClassVar, Final
 from gpubench_plugin.cli.commands._places import (
     add_format,
     add_results_dir,
-    echo,
-    echo_json,
     output_width,
     results_dir_of,
+    show,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.doctor import machine as machines
@@ -55,13 +54,11 @@ class Doctor(Command):
         with machines.this_machine(results_dir_of(options)) as machine:
             findings = [*examine(machine)]
             support = _support(machine)
-        if options.format == "json":
-            echo_json({**support, "checks": [asdict(finding) for finding in findings]})
-        else:
-            # A line each in a file or pipe, for grep.
-            width = output_width() if sys.stdout.isatty() else sys.maxsize
-            rows = (*_support_rows(support), ("", ""), *_rows(findings))
-            echo(line for start, text in rows for line in _fitted(start, text, width))
+        # A line each in a file or pipe, for grep.
+        width = output_width() if sys.stdout.isatty() else sys.maxsize
+        rows = (*_support_rows(support), ("", ""), *_rows(findings))
+        lines = (line for start, text in rows for line in _fitted(start, text, width))
+        show(options, {**support, "checks": [asdict(finding) for finding in findings]}, lines)
         return ExitCode.OK
 
 

@@ -11,13 +11,11 @@ from gpubench_plugin.cli.ab.state import STATE
 from gpubench_plugin.cli.commands._places import (
     BENCHMARK,
     Locations,
-    add_format,
     add_locations,
     colored,
-    echo,
-    echo_json,
     glyphs,
     output_width,
+    show,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.explain.comparison import explain_comparison
@@ -55,17 +53,14 @@ class Explain(Command):
             help="folder or id of a run or of a gpubench ab comparison; last: the latest",
         )
         parser.add_argument("benchmark", **BENCHMARK)
-        add_format(parser, ("text", "json"), default="text")
         add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the explanation."""
         explanation = _explanation(options.subject, options.benchmark, Locations.of(options))
-        if options.format == "json":
-            echo_json(stored.dump(explanation))
-        else:
-            render = painted if colored() else plain
-            echo(map(render, explanation_lines(explanation, output_width(), glyphs())))
+        render = painted if colored() else plain
+        lines = map(render, explanation_lines(explanation, output_width(), glyphs()))
+        show(options, stored.dump(explanation), lines)
         return ExitCode.OK
 
 

@@ -9,17 +9,9 @@ from itertools import groupby
 from operator import itemgetter
 from typing import ClassVar, Final
 
-from gpubench_plugin.cli.commands._places import (
-    add_format,
-    echo,
-    echo_json,
-    glyphs,
-    offer,
-    output_width,
-)
+from gpubench_plugin.cli.commands._places import add_format, glyphs, output_width, show
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import invalid_choice
 from gpubench_plugin.reports.table import column, lines
 
 _KINDS: Final = ("workloads", "precision", "parallelism", "metrics")
@@ -35,19 +27,14 @@ class List(Command):
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Component kinds and output format."""
         kinds = catalog.kinds()
-        offer(parser.add_argument("kinds", metavar="KIND", nargs="*", help=", ".join(kinds)), kinds)
+        add = parser.add_argument
+        add("kinds", metavar="KIND", nargs="*", choices=kinds, help=", ".join(kinds))
         add_format(parser, ("table", "json"))
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the list."""
-        for kind in options.kinds:
-            if kind not in catalog.kinds():
-                raise invalid_choice("KIND", kind, catalog.kinds())
         components = [row for kind in options.kinds or _KINDS for row in _component_rows(kind)]
-        if options.format == "json":
-            echo_json({"components": components})
-        else:
-            echo(_table(components))
+        show(options, {"components": components}, _table(components))
         return ExitCode.OK
 
 

@@ -11,18 +11,15 @@ from gpubench_plugin.cli.commands import _pruning
 from gpubench_plugin.cli.commands._places import (
     RUN,
     Locations,
-    add_format,
     add_last,
     add_locations,
-    echo,
-    echo_json,
     glyphs,
-    offer,
     output_width,
+    show,
     warn,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError, invalid_choice
+from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError
 from gpubench_plugin.environment.fingerprints import informative_facts, machine_facts
 from gpubench_plugin.reports.markup import plain
 from gpubench_plugin.reports.run_list import (
@@ -66,31 +63,29 @@ class Runs(Command):
         sub.add_argument("--branch", help="only this branch")
         sub.add_argument("--tag", help="only runs with this tag, or with this name in their id")
         status = f"only runs with this status: {', '.join(_STATES)}"
-        offer(sub.add_argument("--status", help=status), _STATES)
+        sub.add_argument("--status", metavar="STATUS", choices=_STATES, help=status)
         add_last(sub, default=20, zero_for_all=True)
-        add_format(sub, ("table", "json"))
+        add_locations(sub, ("table", "json"))
         sub.set_defaults(action=_list)
         sub = actions.add_parser("show", help="show one run in full")
         sub.add_argument("run", **RUN)
-        add_format(sub, ("table", "json"))
+        add_locations(sub, ("table", "json"))
         sub.set_defaults(action=_show)
         sub = actions.add_parser("tag", help="add or remove tags of a run")
         sub.add_argument("run", **RUN)
         sub.add_argument("tags", metavar="TAG", nargs="+", help="tag to add or remove")
         sub.add_argument("--remove", action="store_true", help="remove the tags")
-        add_format(sub, ("text", "json"), default="text")
+        add_locations(sub)
         sub.set_defaults(action=_tag)
         sub = actions.add_parser("prune", help="delete traces or whole runs")
         _add_pruning(sub.add_argument)
-        add_format(sub, ("text", "json"), default="text")
+        add_locations(sub)
         sub.set_defaults(action=_pruning.prune)
         sub = actions.add_parser("artifacts", help="list a run's files with hashes")
         sub.add_argument("run", **RUN)
         sub.add_argument("--hash-all", action="store_true", help="hash files over 1 GiB, too")
-        add_format(sub, ("table", "json"))
+        add_locations(sub, ("table", "json"))
         sub.set_defaults(action=_artifacts)
-        for subparser in actions.choices.values():
-            add_locations(subparser)
 
     def run(self, options: argparse.Namespace) -> int:
         """Run the selected action."""
@@ -98,8 +93,6 @@ class Runs(Command):
 
 
 def _list(options: argparse.Namespace, paths: Locations) -> int:
-    if options.status not in {None, *_STATES}:
-        raise invalid_choice("--status", options.status, _STATES)
     with connect(paths.registry, paths.results_dir) as connection:
         runs, notes = latest_runs(
             paths.results_dir,
@@ -112,12 +105,12 @@ def _list(options: argparse.Namespace, paths: Locations) -> int:
             ),
             limit=min(options.last, sys.maxsize) or None,
         )
-    if options.format == "json":
-        echo_json({"runs": [run_as_json(run) for run in runs]})
-    elif runs:
-        echo(run_table(runs, output_width(), glyphs()))
-    else:
-        echo([f"no matching run in {paths.results_dir}"])
+    lines = (
+        run_table(runs, output_width(), glyphs())
+        if runs
+        else [f"no matching run in {paths.results_dir}"]
+    )
+    show(options, {"runs": [run_as_json(run) for run in runs]}, lines)
     warn([*filter(None, [connection.error]), *connection.notes, *notes])
     return ExitCode.OK
 
@@ -130,8 +123,8 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
             stored = StoredRun(source)
             run, environment = stored.overview(), _readable(stored, _facts) or {}
         else:  # only the registry knows it
-            run, found = source, resolver.single(source.run_id).run
-            environment = {**found.machine, **found.environment}
+            run, stored_run = source, resolver.single(source.run_id).run
+            environment = {**stored_run.machine, **stored_run.environment}
         try:
             names = baselines.pinned().get(run.run_id, ())
         except RegistryError as error:
@@ -140,14 +133,20 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
     verdicts = "" if stored is None else _verdicts(stored.directory)
     current = _readable(stored, _current) or ""
     curves = _readable(stored, _curves) or ()
-    if options.format == "json":
-        details = {"verdicts": verdicts, "baselines": list(names), "environment": environment}
-        more = {"current": current or None, "curves": curves_as_json(curves)}
-        echo_json({**run_as_json(run), **details, **more})
-    else:
-        echo(run_in_full(run, names, verdicts, environment, output_width(), current=current))
-        echo(curve_lines(curves, output_width(), glyphs()))
-        echo(_readable(stored, _results) or [])
+    document = {
+        **run_as_json(run),
+        "verdicts": verdicts,
+        "baselines": list(names),
+        "environment": environment,
+        "current": current or None,
+        "curves": curves_as_json(curves),
+    }
+    lines = (
+        *run_in_full(run, names, verdicts, environment, output_width(), current=current),
+        *curve_lines(curves, output_width(), glyphs()),
+        *(_readable(stored, _results) or ()),
+    )
+    show(options, document, lines)
     return ExitCode.OK
 
 
@@ -167,10 +166,8 @@ def _tag(options: argparse.Namespace, paths: Locations) -> int:
         else:  # found in the registry
             assert resolver.registry is not None
             tags = resolver.registry.tag(place.run_id, add=add, remove=remove)
-    if options.format == "json":
-        echo_json({"run_id": place.run_id, "tags": list(tags), "notes": notes})
-    else:
-        echo([printable(f"{place.run_id}: tags {', '.join(tags) or 'none'}")])
+    text = printable(f"{place.run_id}: tags {', '.join(tags) or 'none'}")
+    show(options, {"run_id": place.run_id, "tags": list(tags), "notes": notes}, [text])
     warn(notes)
     return ExitCode.OK
 
@@ -183,15 +180,13 @@ def _artifacts(options: argparse.Namespace, paths: Locations) -> int:
 
     directory = find_run(paths.results_dir, options.run, cwd=paths.cwd)
     files = list(artifacts(directory, is_hashed))
-    if options.format == "json":
-        echo_json({"run_id": directory.run_id, "artifacts": [asdict(file) for file in files]})
-    else:
-        cells = [
-            column("sha256", [file.sha256 or "not hashed" for file in files]),
-            column("bytes", [file.bytes for file in files], numeric=True),
-            column("file", [file.name for file in files]),
-        ]
-        echo(lines(cells, None, glyphs()))  # uncut: hashes and names are for copying
+    cells = [
+        column("sha256", [file.sha256 or "not hashed" for file in files]),
+        column("bytes", [file.bytes for file in files], numeric=True),
+        column("file", [file.name for file in files]),
+    ]
+    document = {"run_id": directory.run_id, "artifacts": [asdict(file) for file in files]}
+    show(options, document, lines(cells, None, glyphs()))  # uncut: hashes and names are for copying
     if unhashed := sum(file.sha256 is None for file in files):
         warn([f"files larger than 1 GiB, not hashed: {unhashed}; --hash-all hashes them"])
     return ExitCode.OK

@@ -7,9 +7,8 @@ import importlib
 import inspect
 from typing import ClassVar, Final
 
-from gpubench_plugin.cli.commands._places import add_format, echo, offer
+from gpubench_plugin.cli.commands._places import add_format, echo
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.core.errors import invalid_choice
 from gpubench_plugin.environment import json_files, stored
 
 _FILES: Final = {
@@ -29,20 +28,13 @@ class Schema(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """File kind."""
-        file = parser.add_argument(
-            "file",
-            metavar="FILE",
-            nargs="?",
-            default="summary",
-            help=f"{', '.join(_FILES)} (default: summary)",
-        )
-        offer(file, _FILES)
-        add_format(parser, ("json",), default="json")
+        text = f"{', '.join(_FILES)} (default: summary)"
+        add = parser.add_argument
+        add("file", metavar="FILE", nargs="?", default="summary", choices=_FILES, help=text)
+        add_format(parser, ("json",))
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the schema."""
-        if options.file not in _FILES:
-            raise invalid_choice("FILE", options.file, _FILES)
         module, name = _FILES[options.file]
         source = getattr(importlib.import_module(module), name)
         schema = source() if inspect.isfunction(source) else stored.json_schema(source)

@@ -10,13 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from gpubench_plugin.cli.commands._places import (
-    Locations,
-    add_format,
-    add_locations,
-    echo,
-    echo_json,
-)
+from gpubench_plugin.cli.commands._places import Locations, add_locations, show
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import BrokenFile, GpubenchError, UsageProblem
 from gpubench_plugin.environment import files, json_files, stored
@@ -44,18 +38,15 @@ class Validate(Command):
             help="file, a run by its folder or id, or folder of a gpubench ab comparison",
         )
         add_locations(parser)
-        add_format(parser, ("text", "json"), default="text")
 
     def run(self, options: argparse.Namespace) -> int:
         """Print a line for each file: that it is valid, or the first thing that is wrong."""
         places = Locations.of(options)
         reports = [
-            report(file) for name in options.files for file in _files(_path(name, places), name)
+            report(file) for name in options.files for file in _files_in(_path(name, places), name)
         ]
-        if options.format == "json":
-            echo_json({"files": reports})
-        else:
-            echo(printable(r["problem"] or f"{r['path']}: valid ({r['kind']})") for r in reports)
+        lines = (printable(r["problem"] or f"{r['path']}: valid ({r['kind']})") for r in reports)
+        show(options, {"files": reports}, lines)
         is_valid = not any(r["problem"] for r in reports)
         return ExitCode.OK if is_valid else ExitCode.INFRASTRUCTURE
 
@@ -80,13 +71,13 @@ def _path(name: str, places: Locations) -> Path:
         raise UsageProblem(f"{name}: no such file, and {problem}") from None
 
 
-def _files(path: Path, name: str) -> list[Path]:
+def _files_in(path: Path, name: str) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = [path / k.pattern for k in KINDS.values() if os.path.lexists(path / k.pattern)]
-    if not {"metrics.jsonl", "state.json"} & {file.name for file in found}:
+    files = [path / k.pattern for k in KINDS.values() if os.path.lexists(path / k.pattern)]
+    if not {"metrics.jsonl", "state.json"} & {file.name for file in files}:
         raise UsageProblem(f"{name}: neither a run nor a comparison: no metrics.jsonl, state.json")
-    return found
+    return files
 
 
 def report(path: Path) -> dict[str, Any]:

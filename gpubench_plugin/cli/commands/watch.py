@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from gpubench_plugin.cli.commands._places import (
     RUN,
     Locations,
-    add_format,
     add_locations,
     echo,
-    echo_json,
     glyphs,
     output_width,
+    show,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import UsageProblem
@@ -46,7 +45,6 @@ class Watch(Command):
         """The run, and whether to follow it."""
         parser.add_argument("run", nargs="?", metavar="RUN", help=f"{RUN['help']} (default: last)")
         parser.add_argument("--once", action="store_true", help="print the current state and exit")
-        add_format(parser, ("text", "json"), default="text")
         add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:
@@ -59,11 +57,8 @@ class Watch(Command):
             _Watcher(directory, tail, run).follow()
             return ExitCode.OK
         state = _state(directory, tail, run)
-        if options.format == "json":
-            echo_json(live_json(run, state))
-        else:
-            width = output_width() if sys.stdout.isatty() else _LOG_WIDTH
-            echo(live_lines(run, state, width, glyphs()))
+        width = output_width() if sys.stdout.isatty() else _LOG_WIDTH
+        show(options, live_json(run, state), live_lines(run, state, width, glyphs()))
         return ExitCode.OK
 
 

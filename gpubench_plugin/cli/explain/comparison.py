@@ -13,10 +13,10 @@ from pathlib import Path
 
 from gpubench_plugin.baselines.benchmark_names import run_benchmarks, the_benchmark
 from gpubench_plugin.cli.ab.comparison import VERDICTS, load_state, resume_command
-from gpubench_plugin.cli.ab.sides import SIDES, SideName
 from gpubench_plugin.cli.ab.state import WARMUP_PAIR, Look, State
 from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
 from gpubench_plugin.cli.explain.judged import Measured, cures, judged_explanation
+from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.reports.explanation import Explanation, LookVerdicts, Recommendation
@@ -46,7 +46,7 @@ def explain_comparison(folder: Path, benchmark: str) -> Explanation:
     explanation = judged_explanation(
         final,
         launches.measured(name),
-        stated={"given": request.limits, **launches.limits(name)},
+        stated={"options": request.limits, **launches.limits(name)},
         benchmark=name,
         subject=(
             f"comparison {folder.name}: base {base}, head {head}; "

@@ -88,14 +88,14 @@ def judged_explanation(
 
 
 def limit_origin(
-    metric: str, limit: str, *, base: Limits, head: Limits, given: Mapping[str, str] = {}
+    metric: str, limit: str, *, base: Limits, head: Limits, options: Mapping[str, str] = {}
 ) -> str:
     """Describe where the `limit` of `metric` was stated, and what the other side states.
 
-    `given` are from ``--limit``; `base` and `head` from the sides' results: their marks,
+    `options` are from ``--limit``; `base` and `head` from the sides' results: their marks,
     configuration or pytest command line.
     """
-    if _stated(given, metric, limit) == limit:
+    if _stated(options, metric, limit) == limit:
         return "from --limit"
     texts = {name: _stated(side, metric, limit) for name, side in (("base", base), ("head", head))}
     clauses = [] if limit in texts.values() else ["the default"]

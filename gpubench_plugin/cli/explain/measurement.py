@@ -30,13 +30,14 @@ def explain_measurement(
 
     The run's verdicts in `document` say why it was not compared.
     """
-    has_launches = len(measurement.per_launch) > 1
     measured = measurement.outcome == "measured"
+    reason = f": {measurement.reason}" if measurement.reason else ""
+    outcome = measurement.outcome.replace("_", " ")
     return Explanation(
         benchmark=measurement.id,
-        subject=f"run {run_id}: {_outcome(measurement)}",
-        noun="launch" if has_launches else "round",
-        points=tuple(_launch_points(measurement) if has_launches else _round_points(measurement)),
+        subject=f"run {run_id}: {outcome}, not compared{reason}",
+        noun="launch" if len(measurement.per_launch) > 1 else "round",
+        points=tuple(_points(measurement)),
         units={_STEP: "s"} if measured else {},
         verdicts=() if document is None else document.for_benchmark(measurement.id),
         notes=() if document is None else tuple(document.notes),
@@ -45,21 +46,16 @@ def explain_measurement(
     )
 
 
-def _outcome(measurement: Measurement) -> str:
-    reason = f": {measurement.reason}" if measurement.reason else ""
-    return f"{measurement.outcome.replace('_', ' ')}, not compared{reason}"
-
-
-def _launch_points(measurement: Measurement) -> Iterator[PlotPoint]:
-    for position, launch in enumerate(measurement.per_launch, start=1):
-        values = {name: m.value for name, m in launch.metrics.items() if name == _STEP}
-        yield PlotPoint(label=str(position), role="launch", values=values, flags=launch.flags)
-
-
-def _round_points(measurement: Measurement) -> Iterator[PlotPoint]:
-    rounds = measurement.samples.rounds_s if measurement.samples is not None else ()
-    for position, seconds in enumerate(rounds, start=1):
-        yield PlotPoint(label=str(position), role="round", values={_STEP: seconds})
+def _points(measurement: Measurement) -> Iterator[PlotPoint]:
+    """The launches, or the rounds of a single one, in time order."""
+    launches = measurement.per_launch
+    if len(launches) > 1:
+        for position, launch in enumerate(launches, start=1):
+            values = {name: m.value for name, m in launch.metrics.items() if name == _STEP}
+            yield PlotPoint(label=str(position), role="launch", values=values, flags=launch.flags)
+    elif measurement.samples is not None:
+        for position, seconds in enumerate(measurement.samples.rounds_s, start=1):
+            yield PlotPoint(label=str(position), role="round", values={_STEP: seconds})
 
 
 def _facts(measurement: Measurement, glyphs: Glyphs) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.baselines.trend import BenchmarkHistory, HistorySource, Point, trend_segments
-from gpubench_plugin.cli.trend import history_csv, history_json, history_lines
+from gpubench_plugin.cli.commands.history import history_csv, history_json, history_lines
 from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.core.records import LaunchSample, Metric, Work
 from gpubench_plugin.reports.text import UNICODE

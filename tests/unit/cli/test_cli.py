@@ -28,6 +28,7 @@ from gpubench_plugin.core.errors import (
 from tests.support.runs_builder import MLP, write_run
 
 FULL = Path("/dev/full")
+MAIN = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,8 @@ def test_an_error_is_one_line_with_its_exit_code(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (["list", "metrcs"], "KIND: unknown 'metrcs' (did you mean 'metrics'?)"),
+        (["list", "--format=jsn"], "--format: unknown 'jsn' (did you mean 'json'?)"),
         (["copmare"], "unknown 'copmare' (did you mean 'compare'?); allowed: ab, accept, "),
         (["baseline", "lst"], "unknown 'lst' (did you mean 'list'?); allowed: set, list, "),
         (["compare", "--fromat=json"], "--fromat=json; did you mean --format?"),
@@ -67,26 +70,20 @@ def test_an_error_is_one_line_with_its_exit_code(
         (["mak"], "unknown 'mak'; allowed: ab, "),
         (["runs", "list", "--json"], "usage: gpubench runs list"),
         (["ab", "--precision=amp"], "--precision=amp; pytest's arguments go after --"),
+        (["ab", "--base=main", "a", "--k", "b"], "--k b; pytest's arguments go after --"),
+        ([], "the following arguments are required: COMMAND"),
     ],
 )
 def test_what_is_misspelt_is_answered_with_the_nearest(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Commands, actions, and the options of the command that is used."""
-    with pytest.raises(SystemExit, match="2"):
-        main.main(arguments)
-    assert message in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("arguments", [[], ["copmare"], ["schema", "sumary"], ["doctor", "--fast"]])
-def test_bad_usage_exits_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """No command, an unknown one, an unknown argument: usage, exit code 2."""
+    """Commands, actions, kinds, formats, and the options of the command that is used."""
     try:
         code = main.main(arguments)
     except SystemExit as end:  # argparse's own
         code = int(end.code or 0)
     assert code == ExitCode.USAGE
-    assert "gpubench" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", catalog.choices("commands"))
@@ -150,10 +147,9 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.skipif(not FULL.exists(), reason="a device of Linux")
 def test_a_full_disk_behind_the_output_is_one_line() -> None:
     """Exit code 4: no traceback, and no message from the interpreter's exit."""
-    script = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
     with FULL.open("w") as full:
         process = subprocess.run(
-            [sys.executable, "-c", script, "schema"],
+            [sys.executable, "-c", MAIN, "schema"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -173,20 +169,6 @@ def test_a_reader_that_goes_away_keeps_the_exit_code(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(Schema, "run", lambda self, options: ExitCode.REGRESSION)
     monkeypatch.setattr(sys, "stdout", Gone())
     assert main.main(["schema"]) == ExitCode.REGRESSION
-
-
-def test_arguments_of_pytest_before_the_dashes_are_explained(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The error of ``gpubench ab`` says where they belong."""
-    with pytest.raises(SystemExit) as end:
-        main.main(["ab", "--base=main", "benchmarks", "--k", "resnet"])
-    assert end.value.code == ExitCode.USAGE
-    message = "unrecognized arguments: --k resnet; pytest's arguments go after --\n"
-    assert capsys.readouterr().err.endswith(message)
-
-
-MAIN = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
 
 
 @pytest.mark.slow
@@ -211,10 +193,7 @@ def test_a_working_folder_that_is_gone_is_said(
     monkeypatch.chdir(folder)
     folder.rmdir()
     assert main.main(["runs", "list"]) == ExitCode.INFRASTRUCTURE
-    assert capsys.readouterr().err == (
-        "gpubench: the current directory no longer exists (No such file or directory): change to "
-        "an existing one\n"
-    )
+    assert "the current directory no longer exists" in capsys.readouterr().err
 
 
 def test_an_error_nobody_has_foreseen_is_one_line(
@@ -254,7 +233,5 @@ def test_a_traceback_that_cannot_be_kept_is_still_one_line(
     monkeypatch.setattr(Schema, "run", run)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "gone"))
     assert main.main(["schema"]) == ExitCode.INFRASTRUCTURE
-    message = (
-        "unexpected RecursionError; its traceback could not be saved: No such file or directory"
-    )
-    assert capsys.readouterr().err == f"gpubench: {message}\n"
+    message = "unexpected RecursionError; its traceback could not be saved: No such file or dir"
+    assert capsys.readouterr().err.startswith(f"gpubench: {message}")

@@ -99,7 +99,6 @@ def test_every_measured_variant_of_a_name_is_shown(capsys: pytest.CaptureFixture
     assert "no measured benchmark of the runs" in capsys.readouterr().err
     assert main(["history", "resnet50_train", "--metric=speed"]) == 2
     assert "--metric: unknown 'speed'" in capsys.readouterr().err
-
     write_run(Path("results"), 1, [measurement(name) for name in names])
     assert main(["history", "resnet50_train"]) == 2
     assert capsys.readouterr().err.count("\n  'test_r.py::") == 9

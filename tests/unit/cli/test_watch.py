@@ -57,20 +57,17 @@ def log(journal: Journal, *events: dict[str, Any]) -> None:
 def test_state_is_printed_once(running: Journal, capsys: pytest.CaptureFixture[str]) -> None:
     """Of the newest run: as lines, and as JSON for scripts."""
     log(running, *TRAIN)
-
     assert main(("watch", "--once")) == 0
     first, place, *rest = capsys.readouterr().out.splitlines()
     assert first == f"{run_id(1)}: running, 1 of 2 benchmarks done (1 measured)"
     assert place == f"[2/2] {RESNET}"
     assert rest[0] == "  phase    train, step 2 of at most 40, loss 1, 38 s left"
     assert rest[1].startswith("  loss     █▁ 1")
-
     assert main(("watch", run_id(1)[:12], "--once", "--format=json")) == 0
     state = json.loads(capsys.readouterr().out)
     assert (state["run_id"], state["state"], state["benchmarks"]) == (run_id(1), "running", 2)
     assert state["outcomes"] == {MLP: "measured"}
     assert (state["current"]["phase"], state["current"]["steps"]) == ("train", 40)
-
     running.close()
     assert main(("watch", "--once", "--format=json")) == 0
     state = json.loads(capsys.readouterr().out)
@@ -91,10 +88,7 @@ def during(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_run_is_followed_until_nobody_writes_it(
     running: Journal, during: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Plain lines where stdout is no terminal: at each phase, and at the end of each benchmark.
-
-    One that is tried again ends again.
-    """
+    """Plain lines where stdout is no terminal: at each phase and end, also of another try."""
     record = {"event": "benchmark", "id": RESNET, "outcome": "failed", "metrics": {}}
     during(
         lambda: log(running, *TRAIN[:1]),
@@ -105,9 +99,7 @@ def test_run_is_followed_until_nobody_writes_it(
         lambda: running.append(record),
         lambda: (running.append({"event": "run_finished", "status": "failed"}), running.close()),
     )
-
     assert main(("watch",)) == 0
-
     out = capsys.readouterr().out
     assert "\x1b" not in out
     assert out.splitlines() == [
@@ -134,9 +126,7 @@ def test_killed_run_is_told_from_one_that_was_interrupted(
         running.close()
 
     during(end)
-
     assert main(("watch", run_id(1))) == 0
-
     *_, state, where = capsys.readouterr().out.splitlines()
     assert state == f"{run_id(1)}: interrupted, 1 of 2 benchmarks done (1 measured)"
     assert where == f"it was {event} in {RESNET}, phase train"

@@ -28,20 +28,23 @@ def exempting(prefix, base=None, head=None, *, runs=None):
 
 
 def test_facts_of_the_machine_that_differ_are_named_with_both_values():
-    """One that a side lacks differs too, and has no value there."""
+    """One that a side lacks differs, unless its file is foreign; informative facts come last."""
     base = run("a", machine={"cpu.model": "A", "gpu.driver": "1", "torch.version": "2"})
     head = run("b", machine={"cpu.model": "B", "gpu.driver": "1"})
     assert machine_differences(base, head) == (
         FactDifference(key="cpu.model", base="A", head="B"),
         FactDifference(key="torch.version", base="2", head=None),
     )
-
-
-def test_a_fact_that_a_foreign_file_lacks_is_no_difference():
-    """One it knows is."""
     ours = run("a", machine={"cpu.model": "A", "torch.version": "2"})
     theirs = run("b", machine={"cpu.model": "B"}, foreign=True)
     assert [one.key for one in machine_differences(ours, theirs)] == ["cpu.model"]
+    base = run("a", machine={"x": 1}, environment={"git.commit": "1"})
+    head = run("b", machine={"x": 2}, environment={"git.commit": "2"})
+    assert [one.key for one in reported_differences(base, head)] == ["x", "git.commit"]
+    facts = {"packages.pytest-gpubench": "1"}, {"packages.pytest-gpubench": "9.9"}
+    base, head = (run("a", environment=one) for one in facts)
+    assert machine_differences(base, head) == ()
+    assert [one.key for one in reported_differences(base, head)] == ["packages.pytest-gpubench"]
 
 
 def test_another_locked_clock_is_a_difference_where_both_are_known():
@@ -56,40 +59,24 @@ def test_another_locked_clock_is_a_difference_where_both_are_known():
         assert [one.key for one in machine_differences(base, head)] == [key]
 
 
-def test_numbers_of_two_measuring_methods_are_incomparable():
-    """pytest-benchmark has a method of its own."""
+def test_facts_under_comparison_are_exempt():
+    """By the beginning of the dot key, also of settings; another measuring method differs."""
     first, second = (run("a", machine={"gpubench.measuring_method": n}) for n in (1, 2))
     assert differences_text(machine_differences(first, second)) == (
         "gpubench.measuring_method 1 in base, 2 in head"
     )
     assert machine_differences(run("b", foreign=True), second) == ()
     assert exempting("gpubench.", runs=(first, second)) == ""
-
-
-def test_another_version_of_gpubench_is_comparable_while_it_measures_alike():
-    """Its number is worth saying, and no more."""
-    facts = {"packages.pytest-gpubench": "1"}, {"packages.pytest-gpubench": "9.9"}
-    base, head = (run("a", environment=one) for one in facts)
-    assert machine_differences(base, head) == ()
-    assert [one.key for one in reported_differences(base, head)] == ["packages.pytest-gpubench"]
-
-
-def test_what_a_comparison_is_about_is_exempt():
-    """By the beginning of the dot key."""
     base, head = (run(v, machine={"torch.version": v, "torch.cuda": v}) for v in "12")
     assert exempting("torch.", runs=(base, head)) == ""
     assert exempting("torch.version", runs=(base, head)) == "torch.cuda 1 in base, 2 in head"
-
-
-def test_facts_that_are_only_told_are_among_all_differences():
-    """After those that count."""
-    base = run("a", machine={"x": 1}, environment={"git.commit": "1"})
-    head = run("b", machine={"x": 2}, environment={"git.commit": "2"})
-    assert [one.key for one in reported_differences(base, head)] == ["x", "git.commit"]
+    base, head = (result(settings={"precision.name": name}) for name in ("fp32", "tf32"))
+    assert exempting("precision", base, head) == ""
+    assert exempting("training", base, head) == "precision.name fp32 in base, tf32 in head"
 
 
 def test_a_setting_that_only_one_side_states_is_compared_with_the_others_default():
-    """Its whole configuration knows that; where it is unknown, stated and not stated differ."""
+    """A default that both know and that changed differs; a new key with a default does not."""
     stated = result(settings={"model.depth": 4}, configuration={"model.depth": 4})
     same = result(configuration={"model.depth": 4})
     other = result(configuration={"model.depth": 2})
@@ -97,16 +84,8 @@ def test_a_setting_that_only_one_side_states_is_compared_with_the_others_default
     assert of_settings(stated, same) == of_settings(same, stated) == []
     assert of_settings(stated, other) == of_settings(other, stated) == ["model.depth"]
     assert of_settings(stated, unknown) == ["model.depth"]
-
-
-def test_a_changed_default_is_a_difference():
-    """No side states it, but both whole configurations know it and differ."""
     base, head = (result(configuration={"measure.max_time_s": s}) for s in (3, 5))
     assert of_settings(base, head) == ["measure.max_time_s"]
-
-
-def test_a_new_key_with_a_default_is_no_difference():
-    """Otherwise each release would orphan all baselines."""
     base = result(configuration={"a": 1})
     head = result(configuration={"a": 1, "new": 2})
     assert of_settings(base, head) == []
@@ -133,25 +112,14 @@ def test_keys_that_change_no_number_never_differ(key):
     assert of_settings(base, result()) == []
 
 
-def test_exempt_settings_do_not_differ():
-    """By the beginning of the dot key."""
-    base, head = (result(settings={"precision.name": name}) for name in ("fp32", "tf32"))
-    assert exempting("precision", base, head) == ""
-    assert exempting("training", base, head) == "precision.name fp32 in base, tf32 in head"
-
-
 def test_a_foreign_file_has_no_settings_to_differ_in():
-    """What one side lacks is no difference then."""
+    """What one side lacks is no difference then, also of one entry of a file that is ours."""
     assert of_settings(result(settings={"a": 1}), result(), partly=True) == []
     base, head = result(settings={"a": 1}), result(settings={"a": 2})
     assert of_settings(base, head, partly=True) == ["a"]
     default = result(configuration={"a": 1})
     assert of_settings(default, head, partly=True) == ["a"]
     assert of_settings(default, base, partly=True) == []
-
-
-def test_of_an_entry_that_pytest_benchmark_alone_wrote_less_is_known():
-    """Also in a file or a run that is ours otherwise."""
     ours, theirs = result(settings={"a": 1}), replace(result(), foreign=True)
     likeness = Comparability(exempt=(), allow=False)
     runs = run("a", ours), run("b", theirs)
@@ -221,28 +189,16 @@ def of_work(base, head, exempt=(), **metrics):
 
 
 def test_other_work_in_a_call_makes_times_incomparable():
-    """Of twice the samples a longer time is no slowdown, and a throughput no gain."""
+    """Also amounts on one side alone; not unrecorded ones, nor those of a training to a target."""
     base, head = (replace(result(), work={"samples": n, "flops": 1e9}) for n in (64.0, 128.0))
     assert of_work(base, head) == "work.samples 64 in base, 128 in head"
     assert of_work(base, head, ["work."]) == ""
     assert of_work(base, replace(base, work={"samples": 64.0 * (1 + 1e-12), "flops": 1e9})) == ""
-
-
-def test_amounts_on_one_side_alone_make_times_incomparable():
-    """A step that no longer does the work of its subject is no faster step."""
     base, head = replace(result(), work={"samples": 64.0}), replace(result(), work={})
     assert of_work(base, head) == "work.samples 64 in base, absent in head"
     assert of_work(head, base) == "work.samples absent in base, 64 in head"
-
-
-def test_work_that_a_side_has_not_recorded_is_no_difference():
-    """Foreign files have none."""
     known = replace(result(), work={"samples": 64.0})
     assert of_work(known, result()) == of_work(result(), known) == ""
-
-
-def test_the_work_of_a_training_to_a_target_is_what_it_took():
-    """Fewer steps are a gain, not another benchmark."""
     base, head = (replace(result(), work={"samples": n}) for n in (64.0, 128.0))
     steps = Metric(name="steps_to_target", value=8.0, unit="count", better="lower")
     assert of_work(base, head, steps_to_target=steps) == ""

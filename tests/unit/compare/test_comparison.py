@@ -26,20 +26,18 @@ def test_two_runs_are_compared_by_threshold_and_it_is_said():
         ("test_gone", "removed"),
     ]
     assert comparison.count("regressed") == 1
+    comparison = compare_runs(run("a", timed(1000)), run("b", timed(1011)), limits=LIMIT)
+    assert comparison.verdicts[0].kind == "regressed"
 
 
 def test_paired_launches_are_judged_by_pairs():
-    """The label names how many there were."""
+    """The label names how many; one launch that lacks a metric hides nothing of the others."""
     seconds = [1.0, 1.01, 0.99, 1.005, 0.995]
     bases = [run(f"a{n}", timed(s)) for n, s in enumerate(seconds)]
     heads = [run(f"b{n}", timed(1.1 * s)) for n, s in enumerate(seconds)]
     comparison = compare_paired(bases, heads)
     assert comparison.base == "5 runs, a0 to a4"
     assert [(one.kind, one.method) for one in comparison.verdicts] == [("regressed", "paired")]
-
-
-def test_memory_that_the_last_launch_lacks_has_regressed_in_the_others():
-    """One launch that lacks a metric hides nothing of the other fourteen."""
     bases = [run("a", result(step_time_s=1.0, peak_memory_bytes=100.0)) for _ in range(15)]
     heads = [run("b", result(step_time_s=1.0, peak_memory_bytes=150.0)) for _ in range(14)]
     comparison = compare_paired(bases, [*heads, run("b", timed(1.0))])
@@ -48,31 +46,22 @@ def test_memory_that_the_last_launch_lacks_has_regressed_in_the_others():
     assert any("peak_memory_bytes is judged in 14 of 15 pairs" in note for note in comparison.notes)
 
 
-def test_an_effect_of_exactly_the_limit_has_regressed():
-    """Of limits too that floats hold only nearly."""
-    comparison = compare_runs(run("a", timed(1000)), run("b", timed(1011)), limits=LIMIT)
-    assert comparison.verdicts[0].kind == "regressed"
-
-
 def test_a_run_is_compared_with_its_history():
-    """A short one is inconclusive."""
+    """A short one is inconclusive, none is no baseline; doubts of its runs are counted."""
     earlier = [run(f"a{n}", timed(1.0 + n / 1000)) for n in range(12)]
     assert compare_history(earlier, run("b", timed(1.5))).verdicts[0].kind == "regressed"
     assert compare_history(earlier[:9], run("b", timed(1.5))).verdicts[0].kind == "inconclusive"
-
-
-def test_without_history_everything_has_no_baseline():
-    """That is a verdict and no error: a gate decides what to make of it."""
     comparison = compare_history([], run("b", timed(1.0)))
     assert (comparison.base, comparison.verdicts[0].kind) == ("nothing", "no_baseline")
+    earlier = [run(f"a{n}", timed(1.0 + n / 1000)) for n in range(10)]
+    earlier += [run(f"b{n}", _flagged(timed(1.0), "contended")) for n in range(2)]
+    (verdict,) = compare_history(earlier, run("c", timed(1.5))).verdicts
+    assert verdict.reason.endswith("; in doubt: contended (2 of 12 in base)")
 
 
 @pytest.mark.parametrize(
     ("base", "head"),
-    [
-        (run("a", timed(1.0, "test_x")), run("b", timed(1.0, "test_y"))),
-        (run("a"), run("b")),
-    ],
+    [(run("a", timed(1.0, "test_x")), run("b", timed(1.0, "test_y"))), (run("a"), run("b"))],
 )
 def test_runs_with_nothing_in_common_cannot_be_compared(base, head):
     """The message has both and what they hold."""
@@ -82,23 +71,15 @@ def test_runs_with_nothing_in_common_cannot_be_compared(base, head):
         compare_paired([base], [head])
 
 
-def test_runs_without_a_common_metric_cannot_be_compared():
-    """Although they have a benchmark in common."""
-    base, head = run("a", result(rounds=1.0)), run("b", result(step_time_s=1.0))
-    with pytest.raises(NothingComparable, match="no benchmark or metric in common"):
-        compare_runs(base, head)
-
-
 def test_what_is_broken_or_incomparable_is_still_a_comparison():
-    """Its verdicts say more than an error would."""
+    """Its verdicts say more than an error would; options reach the matching."""
     base, head = (run(v, timed(1.0), machine={"x": v}) for v in "ab")
     assert compare_runs(base, head).verdicts[0].kind == "incomparable"
     broken = run("b", result(outcome="crashed"))
     assert compare_runs(base, broken).verdicts[0].kind == "errored"
-
-
-def test_options_reach_the_matching():
-    """Limits, what is allowed, what is exempt."""
+    base, head = run("a", result(rounds=1.0)), run("b", result(step_time_s=1.0))
+    with pytest.raises(NothingComparable, match="no benchmark or metric in common"):
+        compare_runs(base, head)
     base, head = (run(v, timed(t), machine={"x": v}) for v, t in (("a", 1.0), ("b", 1.05)))
     allowed = compare_runs(base, head, allow_incomparable=True)
     assert allowed.verdicts[0].kind == "regressed"
@@ -133,14 +114,6 @@ def test_the_reason_names_the_doubts_of_both_sides():
     assert verdict.reason.endswith("; in doubt: drifting (head), suspended (base, head)")
     (verdict,) = compare_runs(run("a", timed(1.0)), run("b", timed(1.5))).verdicts
     assert "doubt" not in verdict.reason
-
-
-def test_doubts_of_several_runs_are_counted():
-    """Of twelve earlier runs, two were measured beside others."""
-    earlier = [run(f"a{n}", timed(1.0 + n / 1000)) for n in range(10)]
-    earlier += [run(f"b{n}", _flagged(timed(1.0), "contended")) for n in range(2)]
-    (verdict,) = compare_history(earlier, run("c", timed(1.5))).verdicts
-    assert verdict.reason.endswith("; in doubt: contended (2 of 12 in base)")
 
 
 def test_an_alarm_stands_where_further_launches_cannot_be_judged():

@@ -16,12 +16,20 @@ def judged(earlier, head, **options):
 
 
 def test_a_run_far_outside_of_the_earlier_ones_has_regressed():
-    """With the interval of a prediction, the earlier runs, and how weak this way is."""
+    """With a prediction's interval; a faster one has improved; bound and direction count."""
     verdict = judged(20, 1.15)
     assert (verdict.kind, verdict.method, verdict.launches) == ("regressed", "history", 20)
     assert verdict.interval[0] < verdict.effect < verdict.interval[1]
     assert "20 earlier runs, limit 2%; a history detects effects from " in verdict.reason
     assert verdict.reason.endswith("`gpubench ab` gives a definite answer")
+    assert judged(20, 0.85).kind == "improved"
+    verdict = history.judge_history([series([], [0.3], limit="<=0.25")])[0]
+    assert (verdict.kind, verdict.method) == ("regressed", "absolute")
+    down, up = history.judge_history(
+        [series(DRAWN[:20], [value], metric="samples_per_s") for value in (0.85, 1.15)]
+    )
+    assert (down.kind, up.kind) == ("regressed", "improved")
+    assert down.effect == pytest.approx(1 - down.head / down.base)
 
 
 def test_a_prediction_is_wider_than_the_mean_of_the_earlier_runs():
@@ -44,11 +52,6 @@ def test_a_run_like_the_earlier_ones_is_unchanged_only_where_they_hardly_vary():
     assert "`gpubench ab` gives a definite answer" in noisy.reason
 
 
-def test_a_faster_run_has_improved():
-    """The mirror of a regression."""
-    assert judged(20, 0.85).kind == "improved"
-
-
 def test_fewer_than_ten_earlier_runs_say_nothing():
     """The reason has their number and the way to know, also for values that never vary."""
     verdict = judged(9, 2.0)
@@ -63,6 +66,11 @@ def test_fewer_than_ten_earlier_runs_say_nothing():
     zeros = history.judge_history([series([0.0] * 3, [0.0], metric="peak_memory_bytes")])[0]
     assert (zeros.kind, zeros.effect) == ("inconclusive", None)
     assert history.judge_history([series([512.0] * 9, [600.0])])[0].kind == "inconclusive"
+    lacking = [
+        history.judge_history([replace(series(DRAWN[:count], [1.0]), pinned=pinned)])[0]
+        for count, pinned in ((1, 1), (4, 1), (10, 10))
+    ]
+    assert [one.runs_needed for one in lacking] == [9, 6, None]
 
 
 def test_earlier_runs_without_a_proper_value_are_no_samples():
@@ -134,15 +142,6 @@ def test_one_pinned_run_of_several_launches_gives_a_bound_that_is_named_so():
     assert both.interval[0] > verdict.interval[0]
 
 
-def test_a_history_says_how_many_runs_it_lacks():
-    """One pinned run lacks nine, one with three later ones six; ten lack none."""
-    lacking = [
-        history.judge_history([replace(series(DRAWN[:count], [1.0]), pinned=pinned)])[0]
-        for count, pinned in ((1, 1), (4, 1), (10, 10))
-    ]
-    assert [one.runs_needed for one in lacking] == [9, 6, None]
-
-
 def test_slow_creep_adds_up_against_the_anchored_runs():
     """One percent more with each run is caught before it is ten; a sliding window never would."""
     kinds = [judged(10, 1.01**step).kind for step in range(1, 11)]
@@ -155,7 +154,7 @@ def pinned(base, number, head):
 
 
 def test_the_level_is_that_of_the_pinned_runs_alone():
-    """Later ones, all of them slower, tell the noise; the reason says how many of each."""
+    """Later ones tell the noise, few of both nothing; without a pinned run the oldest counts."""
     later = 1.3 * DRAWN[2:20]
     verdict = pinned([*DRAWN[:2], *later], 2, 1.3)
     assert (verdict.kind, verdict.launches) == ("regressed", 20)
@@ -163,6 +162,14 @@ def test_the_level_is_that_of_the_pinned_runs_alone():
     assert "2 pinned and 18 later runs, limit 2%; a history detects effects from " in verdict.reason
     assert ", with ten pinned runs also smaller ones" in verdict.reason
     assert pinned([*DRAWN[:2], *later], 2, 1.0).kind != "regressed"
+    few = pinned(DRAWN[:10], 5, 2.0)
+    assert few.kind == "inconclusive"
+    assert "5 pinned and 5 later runs: 10 pinned runs are needed, or 9 later ones" in few.reason
+    verdict = pinned([0.0, *DRAWN[:15]], 1, 1.0)
+    assert (verdict.kind, verdict.base) == ("errored", 0.0)
+    verdict = pinned([1.0, *1.3 * DRAWN[1:20]], 0, 1.3)
+    assert (verdict.kind, verdict.base) == ("regressed", pytest.approx(1.0))
+    assert "20 earlier runs, none pinned; the oldest is the level" in verdict.reason
 
 
 def test_where_ten_are_pinned_the_larger_noise_counts():
@@ -176,38 +183,3 @@ def test_where_ten_are_pinned_the_larger_noise_counts():
     assert "10 earlier runs" in alone.reason
     assert "10 pinned and 10 later runs" in loud.reason
     assert ", with ten pinned runs also smaller ones" not in loud.reason
-
-
-def test_a_few_of_both_are_too_few():
-    """Five of one sitting and five later ones tell neither noise."""
-    few = pinned(DRAWN[:10], 5, 2.0)
-    assert few.kind == "inconclusive"
-    assert "5 pinned and 5 later runs: 10 pinned runs are needed, or 9 later ones" in few.reason
-
-
-def test_a_pinned_zero_allows_no_ratio():
-    """However many later runs have a value."""
-    verdict = pinned([0.0, *DRAWN[:15]], 1, 1.0)
-    assert (verdict.kind, verdict.base) == ("errored", 0.0)
-
-
-def test_where_none_is_pinned_the_oldest_run_is_the_level():
-    """On a machine that no pinned run knows."""
-    verdict = pinned([1.0, *1.3 * DRAWN[1:20]], 0, 1.3)
-    assert (verdict.kind, verdict.base) == ("regressed", pytest.approx(1.0))
-    assert "20 earlier runs, none pinned; the oldest is the level" in verdict.reason
-
-
-def test_a_fixed_bound_needs_no_history():
-    """Nor does it mention it."""
-    verdict = history.judge_history([series([], [0.3], limit="<=0.25")])[0]
-    assert (verdict.kind, verdict.method) == ("regressed", "absolute")
-
-
-def test_a_lower_throughput_has_regressed():
-    """The direction of the metric turns the prediction."""
-    down, up = history.judge_history(
-        [series(DRAWN[:20], [value], metric="samples_per_s") for value in (0.85, 1.15)]
-    )
-    assert (down.kind, up.kind) == ("regressed", "improved")
-    assert down.effect == pytest.approx(1 - down.head / down.base)

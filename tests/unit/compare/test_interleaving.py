@@ -61,7 +61,7 @@ def test_what_needs_no_pairs_is_judged_in_any_order():
 
 
 def test_where_launches_do_not_say_when_they_began_they_are_judged_and_that_is_said():
-    """Nobody knows."""
+    """Nobody knows; so are launches beside each other."""
     bases = [run(f"a{n}", timed(1.0 + n / 1000)) for n in range(5)]
     heads = [run(f"b{n}", timed(1.3 + n / 1000), started="2026-01-01T00:00:00") for n in range(5)]
     found = compare_paired(bases, heads)
@@ -70,9 +70,5 @@ def test_where_launches_do_not_say_when_they_began_they_are_judged_and_that_is_s
     assert note.startswith(
         "it cannot be verified that launches alternated, since some have no start time"
     )
-
-
-def test_launches_beside_each_other_are_said():
-    """They were in turns, and slowed each other."""
     (note,) = taken("ABABABABAB", minutes=61).notes
     assert "b1 started during a1" in note

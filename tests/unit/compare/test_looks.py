@@ -6,14 +6,10 @@ from gpubench_plugin.compare import looks
 
 
 def test_all_looks_together_cost_one_false_alarm_in_a_hundred():
-    """However many follow: the rates of a hundred thousand looks sum up to it, and to no more."""
+    """However many follow, each stricter: the rates of 100,000 looks sum up to it."""
     spent = sum(looks.false_discovery_rate(number) for number in range(1, 100_000))
     assert spent == pytest.approx(looks.FALSE_ALARMS, rel=1e-4)
     assert spent < looks.FALSE_ALARMS
-
-
-def test_looks_beyond_the_third_are_ever_stricter():
-    """So that who goes on after what was planned pays for it."""
     rates = [looks.false_discovery_rate(number) for number in range(1, 9)]
     assert rates[3:] == sorted(rates[3:], reverse=True)
     assert rates[3] < min(rates[:3])

@@ -37,23 +37,23 @@ def test_a_clear_slowdown_has_regressed_at_every_look(pairs):
     assert f"{pairs} pairs, limit 2%; effects from " in verdict.reason
 
 
-def test_an_effect_is_that_of_the_geometric_means():
-    """Head/base − 1 of the two numbers in the verdict is its effect."""
+def test_kinds_follow_from_effect_limit_and_suite():
+    """An effect is that of the geometric means; each series has its own limit and look."""
     verdict = judged(10, 0.01, 0.05)
     assert verdict.head / verdict.base - 1 == pytest.approx(verdict.effect)
-
-
-def test_the_mirror_of_a_regression_has_improved():
-    """Five percent faster; the effect is negative."""
     verdict = judged(10, 0.005, -0.05)
     assert (verdict.kind, verdict.effect < -0.02) == ("improved", True)
     assert "faster" in verdict.reason
-
-
-def test_no_effect_at_little_noise_is_unchanged():
-    """The upper bound of the effect is below the limit."""
     verdict = judged(10, 0.005, 0.0)
     assert (verdict.kind, verdict.interval[1] < 0.02) == ("unchanged", True)
+    alone = launches(5, 0.01, 0.05)
+    assert judge_pairs([alone])[0].kind == "regressed"
+    assert judge_pairs([alone], m=100_000)[0].kind == "inconclusive"
+    tight, wide = launches(15, 0.005, 0.05), launches(15, 0.005, 0.05, limit="8%")
+    assert [one.kind for one in judge_pairs([tight, wide])] == ["regressed", "unchanged"]
+    mixed = [launches(pairs, 0.005, 0.05, pairs) for pairs in (15, 3, 5)]
+    assert [one.launches for one in judge_pairs(mixed)] == [15, 3, 5]
+    assert judge_pairs([]) == []
 
 
 def test_unchanged_takes_as_many_pairs_as_are_asked_for():
@@ -116,13 +116,6 @@ def test_fewer_than_five_pairs_say_nothing(pairs):
     assert judge_pairs([still])[0].kind == "inconclusive"
 
 
-def test_a_larger_suite_asks_for_more():
-    """The same numbers are called in a suite of one and not in one of a hundred thousand."""
-    alone = launches(5, 0.01, 0.05)
-    assert judge_pairs([alone])[0].kind == "regressed"
-    assert judge_pairs([alone], m=100_000)[0].kind == "inconclusive"
-
-
 def test_series_without_variance_are_compared_exactly_and_count_for_nobody():
     """Peak memory is outside of Benjamini-Hochberg: the verdict beside it stays as it was."""
     timed = launches(5, 0.01, 0.05)
@@ -156,12 +149,6 @@ def test_what_never_varies_is_unchanged_from_as_many_pairs_as_all_else(pairs, ki
     assert verdict.pairs_needed == (10 if kind == "inconclusive" else None)
 
 
-def test_memory_of_nothing_on_both_sides_is_exactly_equal():
-    """Zero has no logarithm and needs none."""
-    verdict = judge_pairs([series([0.0] * 10, [0.0] * 10, metric="peak_memory_bytes")])[0]
-    assert (verdict.kind, verdict.method, verdict.effect) == ("unchanged", "exact", 0.0)
-
-
 @pytest.mark.parametrize(
     ("base", "head", "said"),
     [
@@ -180,32 +167,22 @@ def test_values_without_a_logarithm_are_an_error_with_its_reason(base, head, sai
     assert verdict.reason.startswith(said)
 
 
-def test_a_verdict_holds_only_values_that_were_measured():
-    """Of a zero in a pair of zeros, which no logarithm is made of, nothing is made up beside it."""
-    values = [0.0, 1.0, 1.0, 2.0, 1.0]
-    verdict = judge_pairs([series(values, values)])[0]
-    assert (verdict.kind, verdict.base, verdict.head) == ("errored", 0.0, None)
-
-
-def test_equal_differences_are_sure_although_both_sides_vary():
-    """A spread of nothing around five percent is a regression, around zero no change."""
+def test_values_without_noise_are_judged():
+    """Equal differences are sure, zeros equal; a fixed bound needs no five pairs."""
     base = [1.0, 2.0, 4.0, 8.0, 16.0]
     slower = judge_pairs([series(base, [2 * value for value in base])])[0]
     same = judge_pairs([series(base, base)], unchanged_from=5)[0]
     assert (slower.kind, slower.method, slower.effect) == ("regressed", "paired", 1.0)
     assert (same.kind, same.effect, same.reason[:9]) == ("unchanged", 0.0, "no change")
-
-
-def test_one_side_without_variance_is_judged_by_statistics():
-    """A base that never varies beside a head that does."""
     verdict = judge_pairs([series([1.0] * 5, [1.05, 1.051, 1.049, 1.05, 1.052])])[0]
     assert (verdict.kind, verdict.method) == ("regressed", "paired")
-
-
-def test_a_fixed_bound_is_judged_beside_pairs():
-    """On the head's median, with no need for five pairs."""
     verdict = judge_pairs([series([1.0], [0.3], limit="<=0.25")])[0]
     assert (verdict.kind, verdict.method) == ("regressed", "absolute")
+    verdict = judge_pairs([series([0.0] * 10, [0.0] * 10, metric="peak_memory_bytes")])[0]
+    assert (verdict.kind, verdict.method, verdict.effect) == ("unchanged", "exact", 0.0)
+    values = [0.0, 1.0, 1.0, 2.0, 1.0]
+    verdict = judge_pairs([series(values, values)])[0]
+    assert (verdict.kind, verdict.base, verdict.head) == ("errored", 0.0, None)
 
 
 def test_a_higher_throughput_has_improved():
@@ -217,23 +194,6 @@ def test_a_higher_throughput_has_improved():
     assert (down.effect > 0, up.effect < 0) == (True, True)
     assert down.effect == pytest.approx(1 - down.head / down.base)
     assert ("lower" in down.reason, "higher" in up.reason) == (True, True)
-
-
-def test_limits_are_each_series_own():
-    """Five percent is a regression at two percent and none at eight."""
-    tight, wide = launches(15, 0.005, 0.05), launches(15, 0.005, 0.05, limit="8%")
-    assert [one.kind for one in judge_pairs([tight, wide])] == ["regressed", "unchanged"]
-
-
-def test_series_at_different_looks_are_judged_together():
-    """Each by its own pairs, in the order in which they came."""
-    mixed = [launches(pairs, 0.005, 0.05, pairs) for pairs in (15, 3, 5)]
-    assert [one.launches for one in judge_pairs(mixed)] == [15, 3, 5]
-
-
-def test_nothing_gives_nothing():
-    """No series, no verdict."""
-    assert judge_pairs([]) == []
 
 
 @pytest.mark.parametrize(

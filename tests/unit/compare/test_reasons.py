@@ -4,7 +4,7 @@ from tests.support.made import series
 
 
 def test_an_effect_is_told_in_the_words_of_its_metric():
-    """Times are slower or faster, others higher or lower as the value itself went."""
+    """Slower or faster, higher or lower; an interval has directions where it holds both."""
     time, memory = series([1], [1]), series([1], [1], metric="peak_memory_bytes")
     rate = series([1], [1], metric="samples_per_s")
     assert [effect_text(one, 0.05) for one in (time, memory, rate)] == [
@@ -18,10 +18,6 @@ def test_an_effect_is_told_in_the_words_of_its_metric():
         "5.0% higher",
     ]
     assert effect_text(time, 0) == "no change"
-
-
-def test_an_interval_names_both_directions_only_where_it_holds_both():
-    """Otherwise it is in the direction of the effect."""
     time = series([1], [1])
     assert interval_text(time, (0.037, 0.06)) == "99% interval 3.7% to 6.0%"
     assert interval_text(time, (-0.06, -0.037)) == "99% interval 3.7% to 6.0%"
@@ -39,10 +35,6 @@ def test_launches_that_vary_too_much_have_no_interval():
     assert variation_text(rate, (-0.1, 0.6)) == loud.format("2.0")
     for one, interval in ((time, (-0.4, 0.9)), (time, (0.5, 3.0)), (rate, (-0.9, 0.4))):
         assert variation_text(one, interval) == ""
-
-
-def test_a_reason_says_that_launches_vary():
-    """In the place of the effect and its interval."""
     base, head = (1.0, 1.1, 0.9, 1.0, 1.2), (0.5, 2.0, 0.6, 1.9, 1.0)
     (verdict,) = judge_pairs([series(base, head)])
     assert "launches vary by a factor of 4.0" in verdict.reason

@@ -58,7 +58,7 @@ def test_what_differs_in_more_than_its_name_was_not_renamed(new):
 
 
 def test_where_several_fit_none_is_named():
-    """On either side: nobody knows which is which."""
+    """On either side; nor is what was only not selected."""
     more = "test_it.py::test_more[8-ws1]"
     assert not any(
         "renamed" in why for why in reasons([like(OLD)], [like(NEW), like(more)]).values()
@@ -66,6 +66,8 @@ def test_where_several_fit_none_is_named():
     assert not any(
         "renamed" in why for why in reasons([like(OLD), like(more)], [like(NEW)]).values()
     )
+    found = reasons([like(OLD)], [like(NEW)], is_gone=lambda name: name != OLD)
+    assert found[NEW] == "the base has no such benchmark"
 
 
 def test_hundreds_of_alike_names_are_told_apart_by_nobody_and_at_once():
@@ -74,9 +76,3 @@ def test_hundreds_of_alike_names_are_told_apart_by_nobody_and_at_once():
     began = process_time()
     assert not any("renamed" in why for why in reasons(olds, news).values())
     assert process_time() - began < 1
-
-
-def test_what_was_only_not_selected_was_not_renamed():
-    """Of a session somebody knows what still exists."""
-    found = reasons([like(OLD)], [like(NEW)], is_gone=lambda name: name != OLD)
-    assert found[NEW] == "the base has no such benchmark"

@@ -81,11 +81,7 @@ def test_the_recording_is_small_and_says_what_it_is():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"every": (0, 1, 2), "of": 5, "by": 3.0},
-        {"every": (0,), "of": 8, "by": 10.0},
-    ],
+    "change", [{"every": (0, 1, 2), "of": 5, "by": 3.0}, {"every": (0,), "of": 8, "by": 10.0}]
 )
 @pytest.mark.parametrize("name", Recording.names())
 def test_calls_that_are_slow_under_an_equal_floor_are_never_unchanged(name, change):

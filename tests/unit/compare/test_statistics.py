@@ -20,35 +20,29 @@ def test_the_paired_test_is_that_of_scipy():
 
 
 def test_the_rejected_are_those_of_benjamini_and_hochberg():
-    """The largest k with p(k) ≤ q·k/m and all before it, one above its own bar included."""
+    """The largest k with p(k) ≤ q·k/m and all before it; absent series count as not rejected."""
     p = np.array([0.001, 0.9, 0.014, 0.011, 0.5])
     assert benjamini_hochberg(p, 5, q=0.025).tolist() == [True, False, True, True, False]
-
-
-def test_series_of_the_suite_that_are_not_there_count_as_not_rejected():
-    """Of a larger suite a p value must be smaller."""
     p = np.array([0.01, 0.02])
     assert benjamini_hochberg(p, 2, q=0.02).tolist() == [True, True]
     assert benjamini_hochberg(p, 3, q=0.02).tolist() == [False, False]
+    levels = statistics.rejection_thresholds(np.array([True, False, False]), 10)
+    assert levels == pytest.approx(np.array([1, 2, 2]) * statistics.Q / 10)
 
 
-def test_an_effect_without_any_spread_is_sure_and_none_is_none():
-    """A standard error of zero divides nothing by nothing."""
+def test_sure_effects_are_judged_by_the_limit():
+    """Without any spread, and where one percent at a limit of two is unchanged."""
     exact = Estimates(mean=np.array([0.05, 0.0]), error=np.zeros(2), dof=np.asarray(4.0))
     found = judge_all_series(exact, WORSE, BETTER, m=2)
     assert found.regressed.tolist() == [True, False]
     assert found.unchanged.tolist() == [False, True]
-
-
-def test_a_sure_effect_below_the_limit_is_no_regression():
-    """One percent at a limit of two is unchanged, however sure."""
     small = Estimates(mean=np.array([0.01]), error=np.array([1e-4]), dof=np.asarray(14.0))
     found = judge_all_series(small, WORSE, BETTER, m=1)
     assert (found.rejected[0], found.regressed[0], found.unchanged[0]) == (True, False, True)
 
 
 def test_the_smallest_visible_effect_is_called_four_times_of_five():
-    """Simulated with that very effect, 80% are rejected at the level of one among twenty."""
+    """Simulated with that very effect, 80% are rejected; without noise it is the limit itself."""
     generator = np.random.default_rng(2)
     level = statistics.Q / 20
     noise = 0.02 * math.sqrt(2)
@@ -59,18 +53,8 @@ def test_the_smallest_visible_effect_is_called_four_times_of_five():
     seen = statistics.paired_estimates(least + noise * generator.standard_normal((20_000, 15)))
     called = (stats.t.sf(seen.mean / seen.error, 14) <= level).mean()
     assert called == pytest.approx(0.8, abs=0.06)
-
-
-def test_nothing_below_the_limit_is_visible():
-    """Without noise the limit itself is the smallest effect that can be called."""
     still = Estimates(mean=np.zeros(1), error=np.zeros(1), dof=np.array([4.0]))
     assert statistics.detectable_effect(still, WORSE, np.array([1e-4]))[0] == WORSE
-
-
-def test_the_level_of_a_series_rises_with_the_others_that_are_rejected():
-    """As Benjamini and Hochberg have it: q·(k + 1)/m beside k others."""
-    levels = statistics.rejection_thresholds(np.array([True, False, False]), 10)
-    assert levels == pytest.approx(np.array([1, 2, 2]) * statistics.Q / 10)
 
 
 def test_the_pairs_needed_are_a_look_to_come_that_would_decide():

@@ -42,45 +42,36 @@ def test_the_bases_limit_counts_and_what_the_head_does_with_it_is_said(base, hea
     assert found.notes == (f"the head {note} (test_a); the base's counts",)
 
 
-def test_limits_that_are_written_in_two_ways_are_one():
-    """Nothing is said of them."""
-    assert matched(limited("2.0 %"), limited("2%")).notes == ()
-
-
 def test_a_limit_that_the_head_drops_still_counts():
-    """Of a metric that is not judged by default nothing else would be left."""
+    """Of what the base does not judge the head's counts, but not its defaults."""
     found = matched(result(**{TIME: 1.0}, mfu=0.4, limits={"mfu": ">=0.3"}), limited(mfu=0.2))
     assert judged(found) == {TIME: "2%", "mfu": ">=0.3"}
     assert found.notes == (
         "the head changes the limit of mfu from >=0.3 to none (test_a); the base's counts",
     )
-
-
-def test_a_limit_of_what_the_base_does_not_judge_is_the_heads():
-    """There is none that it could loosen; of a metric that is new nothing is said."""
     head = result(**{TIME: 1.0}, mfu=0.4, new=1.0, limits={"mfu": ">=0.3", "new": "<=2"})
     found = matched(limited(mfu=0.2), head)
     assert judged(found) == {TIME: "2%", "mfu": ">=0.3", "new": "<=2"}
     (note,) = found.notes
     said = "the head changes the limit of mfu from none to >=0.3 (test_a)"
     assert note == f"{said}; the head's counts"
-
-
-def test_the_heads_defaults_replace_no_choice_of_the_bases():
-    """The base has a fixed bound on the median: the minimum is not judged beside it."""
     both = {"step_time_s": 1.0, TIME: 1.0}
     found = matched(result(**both, limits={"step_time_s": "<=2"}), result(**both))
     assert judged(found) == {"step_time_s": "<=2"}
 
 
 def test_one_note_counts_the_benchmarks_of_a_change():
-    """Whatever their number."""
+    """Whatever their number; metrics are enumerated."""
     base = run("a", *(replace(limited("3%"), id=f"test_{n}") for n in range(8)))
     head = run("b", *(replace(limited("9%"), id=f"test_{n}") for n in range(8)))
     found = match([base], [head], paired=False)
     assert found.notes == (
         f"the head changes the limit of {TIME} from 3% to 9% (8 benchmarks); the base's counts",
     )
+    base = result(**{TIME: 1.0, "step_time_s": 1.0, "step_time_mean_s": 1.0})
+    found = matched(replace(base, limits={TIME: "10%"}), replace(base, limits={TIME: "20%"}))
+    said = f"changes the limit of {TIME}, step_time_s and step_time_mean_s from 10% to 20%"
+    assert found.notes == (f"the head {said} (test_a); the base's counts",)
 
 
 def test_the_latest_pinned_run_limits_until_another_is_accepted():
@@ -92,8 +83,13 @@ def test_the_latest_pinned_run_limits_until_another_is_accepted():
     assert found.notes[0].endswith("the base's counts until `gpubench accept`")
 
 
-def test_the_caller_can_let_the_heads_limits_count():
-    """That the head changes one is said all the same."""
+def test_whose_limit_counts_is_the_callers_choice():
+    """The caller's own outrank both; a foreign base has none; equal ones need no note."""
+    found = matched(limited("3%"), limited("60%"), limits={TIME: "7%"})
+    assert (judged(found), found.notes) == ({TIME: "7%"}, ())
+    assert matched(limited("2.0 %"), limited("2%")).notes == ()
+    found = matched(replace(limited(), foreign=True), limited("60%"))
+    assert (judged(found), found.notes) == ({TIME: "60%"}, ())
     found = matched(limited("3%"), limited("60%"), limits_from="head")
     assert judged(found) == {TIME: "60%"}
     assert found.notes == (
@@ -101,27 +97,7 @@ def test_the_caller_can_let_the_heads_limits_count():
     )
 
 
-def test_limits_of_the_caller_outrank_both_sides():
-    """Then there is nothing to say of theirs."""
-    found = matched(limited("3%"), limited("60%"), limits={TIME: "7%"})
-    assert (judged(found), found.notes) == ({TIME: "7%"}, ())
-
-
-def test_where_nobody_recorded_the_bases_limits_the_heads_count():
-    """Of what pytest-benchmark alone wrote nobody knows any."""
-    found = matched(replace(limited(), foreign=True), limited("60%"))
-    assert (judged(found), found.notes) == ({TIME: "60%"}, ())
-
-
 @pytest.mark.parametrize(("head", "limit"), [(["60%"], "60%"), ([], "2%")])
 def test_a_limit_of_the_base_that_is_none_is_the_heads(head, limit):
     """Its author can mend only what the head states; the default is better than none."""
     assert judged(matched(limited("banana"), limited(*head))) == {TIME: limit}
-
-
-def test_three_metrics_of_a_change_are_enumerated():
-    """As one would write it."""
-    base = result(**{TIME: 1.0, "step_time_s": 1.0, "step_time_mean_s": 1.0})
-    found = matched(replace(base, limits={TIME: "10%"}), replace(base, limits={TIME: "20%"}))
-    said = f"changes the limit of {TIME}, step_time_s and step_time_mean_s from 10% to 20%"
-    assert found.notes == (f"the head {said} (test_a); the base's counts",)

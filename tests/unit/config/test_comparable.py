@@ -80,15 +80,8 @@ def test_method_of_timing_is_compared_on_cuda_alone(device: str, expected: int |
     assert bool(settings_differences(base, head, is_partial=False)) is (expected is not None)
 
 
-def test_earlier_numbers_of_a_rewritten_workload_are_incomparable() -> None:
-    """The difference names both revisions; a record without one is of the first."""
-    base, head = result(), result(settings={"model.revision": 3})
-    (difference,) = settings_differences(base, head, is_partial=False)
-    assert differences_text([difference]) == "model.revision absent in base, 3 in head"
-
-
 def test_scope_of_compilation_is_compared_unless_null() -> None:
-    """Results of versions without the key are comparable with null, and with no other scope."""
+    """Results without the key are comparable with null; of a rewritten workload both are named."""
     base = result(settings={"model.compile": "default"}, configuration={"model.compile": "default"})
     configurations = (
         Configuration[ModelSection](model=ModelSection(compile="default", compile_scope=scope))
@@ -101,3 +94,6 @@ def test_scope_of_compilation_is_compared_unless_null() -> None:
     assert settings_differences(base, unset, is_partial=False) == ()
     (difference,) = settings_differences(base, step, is_partial=False)
     assert differences_text([difference]) == "model.compile_scope absent in base, step in head"
+    base, head = result(), result(settings={"model.revision": 3})
+    (difference,) = settings_differences(base, head, is_partial=False)
+    assert differences_text([difference]) == "model.revision absent in base, 3 in head"

@@ -30,13 +30,9 @@ def test_a_batch_to_be_fitted_to_training_is_none_of_inference(keys):
         InferenceSection(**keys).samples(TrainingSection(batch_size="auto"))
 
 
-def test_inference_of_its_own_size_does_not_ask_for_that_of_training():
-    """A stated size holds whatever training has to be fitted to."""
-    assert InferenceSection(batch_size=4).samples(TrainingSection(batch_size="auto")) == 4
-
-
 def test_a_batch_that_nothing_has_fitted_has_no_number():
     """Who asks for the samples of ``auto`` is told for which benchmarks it is fitted."""
     with pytest.raises(Unsupported, match="fitted only for benchmarks with the fixture trainer"):
         assert TrainingSection(batch_size="auto").samples
     assert TrainingSection(batch_size="auto").with_samples(5).samples == 5
+    assert InferenceSection(batch_size=4).samples(TrainingSection(batch_size="auto")) == 4

@@ -23,16 +23,12 @@ class Outer(Section):
 
 
 def test_keys_are_found_at_any_depth() -> None:
-    """A key is found through sections, sections or null, and mappings of sections."""
+    """Through sections, sections or null, and mappings of sections, in the order of declaration."""
     found = [
         schema_errors.annotation_at(Outer, key) is not None
         for key in [("maybe", "depth"), ("table", "any", "depth"), ("inner", "no"), ("name", "x")]
     ]
     assert found == [True, True, False, False]
-
-
-def test_walk_lists_the_leaves_in_order() -> None:
-    """Sections are walked into; their keys come in the order of declaration."""
     assert [key for key, _ in schema_errors.walk(Outer)] == [
         ("inner", "depth"),
         ("maybe", "depth"),

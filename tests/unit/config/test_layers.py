@@ -8,15 +8,23 @@ def layers(*values: dict[str, object]) -> list[Layer]:
 
 
 def test_later_layers_win_key_by_key() -> None:
-    """Mappings are merged at any depth, lists and plain values replaced."""
+    """Mappings are merged at any depth, lists and plain values replaced; layers stay."""
     merged = merge(
         layers({"a": {"b": {"c": 1, "d": [1, 2]}}, "e": 1}, {"a": {"b": {"d": [3], "f": 2}}})
     )
     assert merged.values == {"a": {"b": {"c": 1, "d": [3], "f": 2}}, "e": 1}
+    merged = merge(layers({"a": {"b": 1}}, {"a": {}}))
+    assert (merged.values, merged.source(("a", "b"))) == ({"a": {"b": 1}}, "layer 0")
+    first: dict[str, object] = {"a": {"b": 1}}
+    merge(layers(first, {"a": {"c": 2}}))
+    assert first == {"a": {"b": 1}}
+    merged = merge(layers({"a": {"b": 1}}))
+    assert [merged.get(key) for key in [("a", "b"), ("a", "c"), ("a", "b", "c")]] == [1, None, None]
+    assert nested(("a", "b"), 1) == {"a": {"b": 1}}
 
 
 def test_every_leaf_keeps_its_source() -> None:
-    """The source of a value is the last layer that said it; of a mapping, all that said a part."""
+    """The last layer that said it; of a mapping, all that said a part; none stale."""
     merged = merge(layers({"a": {"b": 1, "c": 1}}, {"a": {"c": 2}}, {"x": 1}))
     assert [merged.source(key) for key in [("a", "b"), ("a", "c"), ("a",), ("a", "no")]] == [
         "layer 0",
@@ -24,42 +32,10 @@ def test_every_leaf_keeps_its_source() -> None:
         "layer 0 and layer 1",
         "",
     ]
-
-
-def test_what_replaces_a_mapping_is_its_source() -> None:
-    """A plain value in place of a mapping, and the reverse, leave no stale source behind."""
     merged = merge(layers({"a": {"b": 1}, "x": 1}, {"a": 2, "x": {"y": 3}}))
     assert (merged.values, merged.sources) == (
         {"a": 2, "x": {"y": 3}},
         {("a",): "layer 1", ("x", "y"): "layer 1"},
     )
-
-
-def test_an_empty_mapping_adds_nothing() -> None:
-    """An empty section neither removes keys nor takes over their source."""
-    merged = merge(layers({"a": {"b": 1}}, {"a": {}}))
-    assert (merged.values, merged.source(("a", "b"))) == ({"a": {"b": 1}}, "layer 0")
-
-
-def test_the_inside_of_a_leaf_has_the_source_of_the_leaf() -> None:
-    """Below a value stands the source of the value, so that an item of a list has one."""
     merged = merge(layers({"a": {"b": [1, 2]}}))
     assert merged.source(("a", "b", "1")) == "layer 0"
-
-
-def test_merging_leaves_its_layers_alone() -> None:
-    """A layer can be merged again: its own values are never changed."""
-    first: dict[str, object] = {"a": {"b": 1}}
-    merge(layers(first, {"a": {"c": 2}}))
-    assert first == {"a": {"b": 1}}
-
-
-def test_get_gives_none_where_there_is_nothing() -> None:
-    """A key that is not there, or that goes on below a plain value, has no value."""
-    merged = merge(layers({"a": {"b": 1}}))
-    assert [merged.get(key) for key in [("a", "b"), ("a", "c"), ("a", "b", "c")]] == [1, None, None]
-
-
-def test_nested_wraps_a_value() -> None:
-    """A dotted key becomes one mapping per part."""
-    assert nested(("a", "b"), 1) == {"a": {"b": 1}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from gpubench_plugin.config.sections import Configuration, ModelSection
 from gpubench_plugin.core.errors import UsageProblem
 
 
-def resolved(folder: Path, *overrides: str, yaml: str = "") -> Configuration[Any]:
+def resolved(
+    folder: Path, *overrides: str, yaml: str = "", limits: Mapping[str, str] = {}
+) -> Configuration[Any]:
     """The configuration of a file with this text."""
     (folder / "configs").mkdir(exist_ok=True)
     (folder / "configs" / "a.yaml").write_text(f"model: {{}}\n{yaml}")
@@ -24,23 +27,29 @@ def resolved(folder: Path, *overrides: str, yaml: str = "") -> Configuration[Any
         fixed_values={},
         rootdir=folder,
         model_section=lambda _: ModelSection,
+        limits=limits,
     )
 
 
-def test_a_file_states_limits_by_metric(tmp_path: Path) -> None:
-    """A percentage needs no quotes in YAML."""
-    yaml = 'gate: {limits: {step_time_s: 3%, peak_memory_bytes: "<=8e9"}}'
-    limits = resolved(tmp_path, yaml=yaml).gate.limits
-    assert limits == {"step_time_s": "3%", "peak_memory_bytes": "<=8e9"}
+def test_a_mark_stands_between_files_and_command_line(tmp_path: Path) -> None:
+    """Metric by metric; a text that is no limit is refused with its source."""
+    yaml, mark = "gate: {limits: {a: 1%, b: 1%, c: 1%}}", {"b": "2%", "c": "2%"}
+    both = resolved(tmp_path, "gate.limits.c=3%", yaml=yaml, limits=mark)
+    assert both.gate.limits == {"a": "1%", "b": "2%", "c": "3%"}
+    with pytest.raises(UsageProblem, match=r"^mark gpubench: gate.limits.a: .*'3' is not a limit"):
+        resolved(tmp_path, limits={"a": "3"})
 
 
 def test_the_command_line_adds_to_them(tmp_path: Path) -> None:
-    """Metric by metric, or several as a mapping; what is not named keeps its limit."""
+    """Metric by metric, or several as a mapping; a percentage needs no quotes in YAML."""
     yaml = "gate: {limits: {step_time_s: 3%, mfu: 1%}}"
     one = resolved(tmp_path, "gate.limits.step_time_s=<=0.25", yaml=yaml)
     assert one.gate.limits == {"step_time_s": "<=0.25", "mfu": "1%"}
     more = resolved(tmp_path, "gate.limits={step_time_s: 5%, loss_last: 4%}", yaml=yaml)
     assert more.gate.limits == {"step_time_s": "5%", "mfu": "1%", "loss_last": "4%"}
+    yaml = 'gate: {limits: {step_time_s: 3%, peak_memory_bytes: "<=8e9"}}'
+    limits = resolved(tmp_path, yaml=yaml).gate.limits
+    assert limits == {"step_time_s": "3%", "peak_memory_bytes": "<=8e9"}
 
 
 @pytest.mark.parametrize(
@@ -50,6 +59,11 @@ def test_the_command_line_adds_to_them(tmp_path: Path) -> None:
         ("limits: {step_time_s: {max: 3%}}", (), 'gate.limits.step_time_s: {"max": "3%"} is not'),
         ("limits: {step_time_s: null}", (), "gate.limits.step_time_s: null is not allowed"),
         ("limits: [3%]", (), 'gate.limits: ["3%"] is not allowed'),
+        (
+            "limits: {a: 3}",
+            ("gate.limits.a=banana",),
+            "--gate.limits.a=banana: limit: 'banana' is not",
+        ),
         ("limit: {a: 3%}", (), "gate.limit: unknown key (did you mean 'gate.limits'?)"),
         ("", ("gate.limits=3%",), '--gate.limits=3%: "3%" is not allowed'),
         ("", ("gate.limt.a=3%",), "unknown key (did you mean 'gate.limits'?)"),

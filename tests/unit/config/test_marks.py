@@ -26,13 +26,19 @@ def _node(*decorators: pytest.MarkDecorator) -> Any:
 
 @pytest.mark.parametrize(
     ("named", "precision", "left_out"),
-    [((), "fp32", True), (("bf16",), "bf16", True), (("bf16",), "fp32", False)],
+    [
+        ([()], "fp32", True),
+        ([("bf16",)], "bf16", True),
+        ([("bf16",)], "fp32", False),
+        ([("amp",), ("bf16",)], "amp", True),
+        ([], "fp32", False),
+    ],
 )
 def test_the_mark_keeps_a_precision_out_of_quick_runs(
-    named: tuple[str, ...], precision: str, left_out: bool
+    named: list[tuple[str, ...]], precision: str, left_out: bool
 ) -> None:
-    """Without names it is meant for every precision, with names for these."""
-    node = _node(pytest.mark.gpubench_full(*named))
+    """Without names it is meant for every precision, with names for these; marks add up."""
+    node = _node(*(pytest.mark.gpubench_full(*names) for names in named))
     assert full_profile_only(node, precision) is left_out
 
 
@@ -47,14 +53,3 @@ def test_the_mark_keeps_a_precision_out_of_quick_runs(
 def test_the_ranks_that_a_benchmark_needs_are_told_in_words(ranks: Any, reason: str) -> None:
     """With the option that gives them."""
     assert BenchmarkMark(ranks=ranks).needed_ranks == reason
-
-
-def test_marks_of_case_and_function_add_up() -> None:
-    """One of them is enough."""
-    node = _node(pytest.mark.gpubench_full("amp"), pytest.mark.gpubench_full("bf16"))
-    assert [full_profile_only(node, name) for name in ("amp", "bf16", "fp32")] == [
-        True,
-        True,
-        False,
-    ]
-    assert not full_profile_only(_node(), "fp32")

@@ -45,22 +45,19 @@ def test_the_schema_types_the_text(text: str, expected: dict[str, object]) -> No
     assert layer.values == expected
 
 
-def test_the_source_is_the_flag() -> None:
-    """Messages call an override what the user typed, whichever of the two forms that was."""
-    assert overrides.parse("training.steps=3").source == "--training.steps=3"
-
-
-def test_the_source_can_be_printed() -> None:
-    """Bytes of a command line that are no UTF-8 do not break the message about them."""
-    assert overrides.parse("experiment.notes=\udcff").source == r"--experiment.notes=\udcff"
-
-
 @pytest.mark.parametrize(
     "text", ["training.steps", "training=3", "=3", "training..steps=3", ".a=1", "a-b.c=1", ""]
 )
 def test_what_is_no_override_is_refused(text: str) -> None:
     """Without a dotted key and ``=`` the message shows the form and an example."""
-    with pytest.raises(UsageProblem) as caught:
+    with pytest.raises(UsageProblem, match=rf"^--set={text}: .*section.key=value, for example"):
         overrides.parse(text)
-    example = "allowed: section.key=value, for example training.batch_size=64"
-    assert str(caught.value) == f"--set={text}: not allowed; {example}"
+
+
+def test_bytes_that_are_no_characters_are_refused() -> None:
+    """The message can be printed, and says what is allowed."""
+    with pytest.raises(UsageProblem) as caught:
+        overrides.parse("experiment.notes=\udcff")
+    assert str(caught.value).startswith(
+        r"--set=experiment.notes=\udcff: not allowed; allowed: text"
+    )

@@ -43,11 +43,23 @@ def test_a_profile_has_keys_of_its_section(name: str) -> None:
 
 
 def test_a_profile_stands_in_for_the_defaults(tmp_path: Path) -> None:
-    """The resolved configuration shows its values; without one nothing changes."""
+    """Stated keys win, the last profile counts, and its keys are compared."""
     assert resolved(tmp_path).measure == MeasureSection()
     quick = resolved(tmp_path, "measure.profile=quick").measure
     assert quick == MeasureSection(profile="quick", **PROFILES["quick"])
     assert (quick.max_time_s, quick.max_rounds) == (0.5, 200)
+    measure = resolved(tmp_path, "measure.max_time_s=3", "measure.profile=quick").measure
+    assert (measure.max_time_s, measure.max_rounds) == (3.0, 200)
+    chosen = resolved(tmp_path, "measure.profile=full", yaml="measure: {profile: quick}")
+    assert chosen.measure.max_rounds == 2000
+    none = resolved(tmp_path, "measure.profile=null", yaml="measure: {profile: quick}")
+    assert none.measure == MeasureSection()
+    with pytest.raises(UsageProblem, match=r"did you mean 'quick'.*input should be 'quick'"):
+        resolved(tmp_path, "measure.profile=quikc")
+    stated = [f"measure.{key}={value}" for key, value in PROFILES["quick"].items()]
+    one_by_one = comparable(resolved(tmp_path, *stated))
+    assert comparable(resolved(tmp_path, "measure.profile=quick")) == one_by_one
+    assert one_by_one["measure.max_rounds"] == 200
 
 
 @pytest.mark.parametrize("where", ["file", "preset", "overlay", "command line"])
@@ -63,38 +75,6 @@ def test_a_stated_key_wins_wherever_the_profile_was_chosen(tmp_path: Path, where
     overrides = ["measure.profile=full"] if where == "command line" else []
     measure = resolved(tmp_path, *overrides, **texts[where]).measure
     assert (measure.profile, measure.max_rounds, measure.max_time_s) == ("full", 77, 20.0)
-
-
-def test_a_stated_default_wins_too(tmp_path: Path) -> None:
-    """Who writes down the usual value means it."""
-    measure = resolved(tmp_path, "measure.max_time_s=3", "measure.profile=quick").measure
-    assert (measure.max_time_s, measure.max_rounds) == (3.0, 200)
-
-
-def test_a_later_choice_of_profile_wins(tmp_path: Path) -> None:
-    """Of two profiles the last one counts, also where it is none."""
-    chosen = resolved(tmp_path, "measure.profile=full", yaml="measure: {profile: quick}")
-    assert chosen.measure.max_rounds == 2000
-    none = resolved(tmp_path, "measure.profile=null", yaml="measure: {profile: quick}")
-    assert none.measure == MeasureSection()
-
-
-def test_an_unknown_profile_is_refused(tmp_path: Path) -> None:
-    """With the flag, the value, what is allowed and the nearest."""
-    with pytest.raises(UsageProblem) as caught:
-        resolved(tmp_path, "measure.profile=quikc")
-    assert str(caught.value) == (
-        "--measure.profile=quikc: \"quikc\" is not allowed (did you mean 'quick'?): "
-        "input should be 'quick' or 'full'"
-    )
-
-
-def test_not_its_name_but_its_keys_are_compared(tmp_path: Path) -> None:
-    """Results under a profile compare with those whose keys were stated one by one."""
-    stated = [f"measure.{key}={value}" for key, value in PROFILES["quick"].items()]
-    one_by_one = comparable(resolved(tmp_path, *stated))
-    assert comparable(resolved(tmp_path, "measure.profile=quick")) == one_by_one
-    assert one_by_one["measure.max_rounds"] == 200
 
 
 @pytest.mark.parametrize(
@@ -127,27 +107,15 @@ def test_a_profile_gives_way_to_what_is_stated(
     assert (measure.min_time_s, measure.max_time_s) == limits
 
 
-def test_fewer_rounds_at_most_than_at_least_are_refused(tmp_path: Path) -> None:
-    """Both were stated; a default gives way to the one that was."""
+def test_only_stated_bounds_contradict_each_other(tmp_path: Path) -> None:
+    """A default gives way, and by time the least time says nothing."""
     with pytest.raises(UsageProblem, match=r"measure\.min_rounds=50 .* measure\.max_rounds=5"):
         resolved(tmp_path, "measure.min_rounds=50", "measure.max_rounds=5")
     assert resolved(tmp_path, "measure.max_rounds=5").measure.required_rounds == 5
-
-
-def test_a_level_that_no_interval_can_have_is_refused(tmp_path: Path) -> None:
-    """Of which the quantile is infinite in the numbers of a computer."""
     with pytest.raises(UsageProblem, match=r"measure\.confidence"):
         resolved(tmp_path, "measure.confidence=0.9999999999999999")
-
-
-def test_a_short_limit_cuts_the_least_time_that_nobody_stated(tmp_path: Path) -> None:
-    """Who asks for 0.1 s at most need not know that 0.2 s are usual at least."""
     measure = resolved(tmp_path, "measure.max_time_s=0.1").measure
     assert (measure.max_time_s, measure.min_time_s) == (0.1, 0.2)
-
-
-def test_by_time_the_least_time_says_nothing(tmp_path: Path) -> None:
-    """The keys contradict each other only where both count."""
     assert resolved(tmp_path, "measure.by=time", "measure.min_time_s=4").measure.min_time_s == 4
 
 

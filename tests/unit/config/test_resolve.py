@@ -90,32 +90,21 @@ def resolver(root: Path) -> Resolver:
     return Resolver(root)
 
 
+SIX = "training: {batch_size: 6, momentum: 0.5}"
+SEVEN = "{training: {batch_size: 7}}"
+
+
 class TestLayers:
     @pytest.mark.parametrize(
         ("overrides", "overlays", "preset", "expected"),
         [
             ([], [], "tiny", {"batch_size": 4, "optimizer": "adamw", "momentum": 0.9}),
             ([], [], "full", {"batch_size": 512}),
-            ([], ["training: {batch_size: 6}"], "tiny", {"batch_size": 6}),
-            (
-                [],
-                ["training: {batch_size: 6}\npresets: {tiny: {training: {batch_size: 7}}}"],
-                "tiny",
-                {"batch_size": 7},
-            ),
-            ([], ["presets: {full: {training: {batch_size: 7}}}"], "tiny", {"batch_size": 4}),
-            (
-                [],
-                ["training: {batch_size: 6, momentum: 0.5}", "training: {batch_size: 7}"],
-                "tiny",
-                {"batch_size": 7, "momentum": 0.5},
-            ),
-            (
-                ["training.batch_size=8", "training.batch_size=9"],
-                ["training: {batch_size: 6}"],
-                "tiny",
-                {"batch_size": 9},
-            ),
+            ([], [SIX], "tiny", {"batch_size": 6}),
+            ([], [f"{SIX}\npresets: {{tiny: {SEVEN}}}"], "tiny", {"batch_size": 7}),
+            ([], [f"presets: {{full: {SEVEN}}}"], "tiny", {"batch_size": 4}),
+            ([], [SIX, SEVEN[1:-1]], "tiny", {"batch_size": 7, "momentum": 0.5}),
+            (["training.batch_size=8", "training.batch_size=9"], [SIX], "tiny", {"batch_size": 9}),
             (
                 ["training.epochs=2", "training.steps=null"],
                 [],
@@ -254,9 +243,7 @@ class TestRulesBetweenKeys:
         world = {"distributed.world_size": ranks}
         bucket = resolver("distributed.bucket_cap_mb=50", chosen=world).distributed.bucket_cap_mb
         sharded = resolver(
-            "distributed.parallelism=fsdp2",
-            "distributed.reshard_after_forward=false",
-            chosen=world,
+            "distributed.parallelism=fsdp2", "distributed.reshard_after_forward=false", chosen=world
         )
         assert (bucket, sharded.distributed.reshard_after_forward) == (50, False)
 
@@ -267,23 +254,10 @@ class TestRefusals:
         [
             (
                 "training.batch_sise=3",
-                "unknown key (did you mean 'training.batch_size'?); allowed: batch_size, optimizer",
+                "did you mean 'training.batch_size'?); allowed: batch_size",
             ),
-            (
-                "data.batch_size=3",
-                (
-                    "unknown key (did you mean 'training.batch_size' or 'inference.batch_size'?); "
-                    "allowed: source, path, workers, pin_memory, prefetch_factor, "
-                    "persistent_workers, global_batch_size"
-                ),
-            ),
-            (
-                "model.steps=3",
-                (
-                    "unknown key (did you mean 'training.steps' or 'measure.steps' or "
-                    "'profiling.steps'?); allowed: name"
-                ),
-            ),
+            ("data.batch_size=3", "did you mean 'training.batch_size' or 'inference.batch_size'?)"),
+            ("model.steps=3", "did you mean 'training.steps' or 'measure.steps' or 'profiling.ste"),
             ("data.warmup_seconds=3", "unknown key (did you mean 'measure.warmup_s'?); allowed: "),
             ("data.zzz=3", "unknown key; allowed: source, path, workers, pin_memory"),
             ("train.steps=3", "unknown section (did you mean 'training'?); allowed: experiment"),
@@ -294,19 +268,19 @@ class TestRefusals:
             ("training.batch_size=null", "null is not allowed: input should be a valid integer"),
             (
                 "training.batch_size=!!int 3 4",
-                '"!!int 3 4" is not allowed: input should be a valid',
+                '"!!int 3 4" is not allowed: input should be',
             ),
             ("training.batch_size.x=1", '{"x": "1"} is not allowed: input should be a valid int'),
             ("training.learning_rate=.inf", "Infinity is not allowed: input should be a finite"),
             ("training.loss_drop=2", "2 is not allowed: input should be less than or equal to 1"),
             (
                 "measure.by=cl",
-                "\"cl\" is not allowed (did you mean 'ci'?): input should be 'ci', 'steps' or",
+                "\"cl\" is not allowed (did you mean 'ci'?): input should be 'ci',",
             ),
             ("model.widths=[1, a]", '[1, "a"] is not allowed: input should be a valid integer'),
             ("model.widths=[]", "at least one width is needed"),
             ("model.name=mpl", "unknown 'mpl' (did you mean 'mlp'?); allowed: mlp, resnet18"),
-            ("experiment.notes=\udcff", "surrogate"),
+            ("experiment.notes=\udcff", "text in UTF-8"),
         ],
     )
     def test_an_override_is_refused_in_plain_words(
@@ -316,36 +290,29 @@ class TestRefusals:
         (line,) = resolver.refusal(override)
         assert message in line
 
-    def test_a_value_in_a_file_is_named_by_file_and_key(self, resolver: Resolver) -> None:
-        """The message has the source with its preset, the dotted key, the value and the type."""
-        resolver.overlay("presets: {tiny: {training: {batch_size: a}}}", "configs/x.yaml")
-        assert resolver.refusal(name="x") == [
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
             (
-                'configs/x.yaml preset tiny: training.batch_size: "a" is not allowed: '
-                "input should be a valid integer, or input should be 'auto'"
-            )
-        ]
-
-    def test_a_key_on_the_wrong_level_is_found(self, resolver: Resolver) -> None:
-        """A key written beside the sections is answered with its full name."""
-        resolver.overlay("batch_size: 3", "configs/x.yaml")
+                "presets: {tiny: {training: {batch_size: a}}}",
+                ' preset tiny: training.batch_size: "a" is',
+            ),
+            (
+                "batch_size: 3",
+                ": batch_size: unknown section (did you mean 'training.batch_size'",
+            ),
+            ("data:", ": data: null is not allowed: input should be an object"),
+            ("model: {name: mlp}", ": model.widths: is missing"),
+            ("model: [mlp]", ': model: ["mlp"] is not allowed: input should be an object'),
+        ],
+    )
+    def test_a_value_in_a_file_is_named_by_file_and_key(
+        self, resolver: Resolver, text: str, message: str
+    ) -> None:
+        """The message has the source with its preset, the dotted key, the value and the type."""
+        resolver.overlay(text, "configs/x.yaml")
         (line,) = resolver.refusal(name="x")
-        assert line.startswith(
-            "configs/x.yaml: batch_size: unknown section "
-            "(did you mean 'training.batch_size' or 'inference.batch_size'?)"
-        )
-
-    def test_a_section_must_be_a_mapping(self, resolver: Resolver) -> None:
-        """A section without keys under it is refused."""
-        resolver.overlay("data:", "configs/x.yaml")
-        assert resolver.refusal(name="x") == [
-            ("configs/x.yaml: data: null is not allowed: input should be an object")
-        ]
-
-    def test_a_missing_key_is_named(self, resolver: Resolver) -> None:
-        """A key that the workload requires and nobody gave is named."""
-        resolver.overlay("model: {name: mlp}", "configs/x.yaml")
-        assert resolver.refusal(name="x") == ["configs/x.yaml: model.widths: is missing"]
+        assert line.startswith(f"configs/x.yaml{message}")
 
     def test_several_errors_come_together(self, resolver: Resolver) -> None:
         """All that is wrong is said at once, one error per line."""
@@ -360,9 +327,3 @@ class TestRefusals:
         """A value too long for a message is shown by its beginning."""
         (line,) = resolver.refusal(f"training.steps={'a' * 500}", name=None)
         assert f'"{"a" * 79}… is not allowed' in line
-
-    def test_a_model_that_is_no_mapping_is_refused(self, resolver: Resolver) -> None:
-        """Without a mapping there is no workload; the message says what the section holds."""
-        overlay = resolver.overlay("model: [mlp]")
-        (line,) = resolver.refusal(name=None, overlays=[overlay])
-        assert line.endswith('model: ["mlp"] is not allowed: input should be an object')

@@ -18,19 +18,16 @@ def folder(path: Path, *names: str) -> Path:
     return path
 
 
-def test_given_directories_come_first_and_ours_last(tmp_path: Path) -> None:
-    """A directory given as ``--config`` precedes the root's; a file given is not searched."""
-    given = folder(tmp_path / "given", "mlp.yaml")
-    order = files.search_path([given, given / "mlp.yaml"], tmp_path)
-    assert order == (given, tmp_path / "configs", files.bundled_configs())
-
-
 def test_the_first_directory_with_the_name_wins(tmp_path: Path) -> None:
-    """A name found in several directories is taken from the first."""
+    """A directory given as ``--config`` precedes the root's, and ours come last."""
     first = folder(tmp_path / "a", "vit.yaml")
     second = folder(tmp_path / "b", "mlp.yaml", "vit.yaml")
     found = [files.find(name, [first, second]) for name in ("vit", "mlp")]
     assert found == [first / "vit.yaml", second / "mlp.yaml"]
+    given = folder(tmp_path / "given", "mlp.yaml")
+    order = files.search_path([given, given / "mlp.yaml"], tmp_path)
+    assert order == (given, tmp_path / "configs", files.bundled_configs())
+    assert sorted(files.bundled_configs().glob("*.yaml")) != []
 
 
 def test_a_missing_name_lists_what_is_there(tmp_path: Path) -> None:
@@ -38,10 +35,11 @@ def test_a_missing_name_lists_what_is_there(tmp_path: Path) -> None:
     among = [folder(tmp_path / "a", "mlp.yaml"), folder(tmp_path / "b", "vit.yaml", "x.txt")]
     with pytest.raises(UsageProblem) as caught:
         files.find("mpl", [*among, tmp_path / "none"])
-    searched = f"{tmp_path}/a, {tmp_path}/b, {tmp_path}/none"
-    assert str(caught.value) == (
-        f"config 'mpl': no file mpl.yaml (did you mean 'mlp'?) in {searched}; available: mlp, vit"
-    )
+    for said in (
+        "'mpl': no file mpl.yaml (did you mean 'mlp'?)",
+        f"{tmp_path}/none; available: mlp",
+    ):
+        assert said in str(caught.value)
 
 
 def test_a_name_cannot_leave_the_directories(tmp_path: Path) -> None:
@@ -54,14 +52,5 @@ def test_a_name_cannot_leave_the_directories(tmp_path: Path) -> None:
 def test_an_overlay_that_is_not_there_names_the_one_like_it(tmp_path: Path) -> None:
     """A mistyped ``--config=FILE`` is answered with the file beside it."""
     folder(tmp_path / "a", "fast.yaml")
-    with pytest.raises(UsageProblem) as caught:
+    with pytest.raises(UsageProblem, match=r"/a/fsat.yaml: no such file .did you mean 'fast.yaml'"):
         files.overlay(tmp_path / "a" / "fsat.yaml")
-    assert str(caught.value) == (
-        f"--config={tmp_path}/a/fsat.yaml: no such file (did you mean 'fast.yaml'?); "
-        "allowed: a YAML file, or a directory of them"
-    )
-
-
-def test_our_configurations_are_there() -> None:
-    """The directory shipped with the package holds configurations."""
-    assert sorted(files.bundled_configs().glob("*.yaml")) != []

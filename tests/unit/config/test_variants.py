@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -98,24 +98,14 @@ def test_every_way_to_train_is_a_case(collected: dict[str, list[Any]]) -> None:
     assert own == {
         "test_own_train[fp32-ws1]": [[], False, "any", "own"],
         "test_own_train[compiled-fp32-ws1]": [["model.compile=default"], True, "any", "own"],
-        "test_own_train[accumulated-fp32-ws1]": [
-            ["training.accumulation_steps=2"],
-            True,
-            "any",
-            "own",
-        ],
-        "test_own_train[checkpointed-fp32-ws1]": [
-            ["model.activation_checkpointing=true"],
-            True,
-            "any",
-            "own",
-        ],
-        "test_own_train[fsdp2-fp32-ws1]": [
-            ["distributed.parallelism=fsdp2"],
-            True,
-            ">=2",
-            "own",
-        ],
+        **{
+            f"test_own_train[{name}-fp32-ws1]": [[key], True, "any", "own"]
+            for name, key in (
+                ("accumulated", "training.accumulation_steps=2"),
+                ("checkpointed", "model.activation_checkpointing=true"),
+            )
+        },
+        "test_own_train[fsdp2-fp32-ws1]": [["distributed.parallelism=fsdp2"], True, ">=2", "own"],
     }
 
 
@@ -159,7 +149,7 @@ def test_what_a_variant_says_stands_above_function_and_class(
 
 
 def test_two_variants_make_one() -> None:
-    """Joined variants set the keys of both, and the later one's ranks; an empty name adds none."""
+    """Keys and names of both, and what the later one states; full in some precisions adds up."""
     assert (
         Variant(
             name="channels_last-compiled",
@@ -169,20 +159,12 @@ def test_two_variants_make_one() -> None:
         == CHANNELS_LAST & COMPILED
     )
     assert (PLAIN & FSDP2, (PLAIN & FULL).full) == (FSDP2, True)
-
-
-def test_full_in_some_precisions_joins() -> None:
-    """Full in some precisions stays so beside a quick variant, adds up, and yields to full."""
     half, double = Variant(name="", full=("amp",)), Variant(name="", full=("bf16",))
     assert [(half & other).full for other in (PLAIN, double, FULL)] == [
         ("amp",),
         ("amp", "bf16"),
         True,
     ]
-
-
-def test_variant_states_preset_and_memory_in_its_mark() -> None:
-    """Both are arguments of the mark gpubench on the parameter, joined like ranks."""
     large = Variant(name="large", preset="full", needs_memory_gib=128)
     (mark,) = (FSDP2 & large & Variant(name="", needs_memory_gib=64)).marks[-1:]
     assert mark.kwargs == {"ranks": ">=2", "preset": "full", "needs_memory_gib": 64}
@@ -195,31 +177,24 @@ def test_variant_states_preset_and_memory_in_its_mark() -> None:
         ({"preset": "large"}, "preset='large'; allowed: tiny, full"),
         ({"needs_memory_gib": 0}, "needs_memory_gib=0; allowed: GiB above 0"),
         ({"timeout_s": True}, "timeout_s=True; allowed: seconds above 0"),
+        ({"rank": 2}, "did you mean 'ranks'"),
+        (
+            {"timing": "kernels"},
+            "test_x.* timing 'kernels' .did you mean 'kernel'.*: step, k",
+        ),
         ({"timeout_s": float("inf")}, "timeout_s=inf; allowed: seconds above 0"),
     ],
 )
 def test_arguments_of_a_mark_are_checked(arguments: dict[str, Any], said: str) -> None:
-    """What is not allowed is named with what is."""
-
-    class Node:
-        nodeid = "test_x.py::test_x"
-
-        def iter_markers(self, name: str) -> list[pytest.Mark]:
-            return [getattr(pytest.mark, name)(**arguments).mark]
-
-    with pytest.raises(UsageProblem, match=said):
-        BenchmarkMark.of(Node())
-
-
-def test_the_mark_of_a_parameter_is_checked_like_any() -> None:
-    """A misspelt argument in the mark of a parameter is refused with the nearest right one."""
+    """On a parameter as on a function: what is not allowed is named with what is."""
 
     class Node:
         nodeid = "test_x.py::test_x[a]"
-        callspec = SimpleNamespace(marks=[pytest.mark.gpubench(rank=2).mark])
+        marks: ClassVar = [pytest.mark.gpubench(**arguments).mark]
+        callspec = SimpleNamespace(marks=marks)
 
         def iter_markers(self, name: str) -> list[pytest.Mark]:
-            return [getattr(pytest.mark, name)(config="mlp").mark]
+            return [pytest.mark.gpubench(config="mlp").mark, *self.marks]
 
-    with pytest.raises(UsageProblem, match="did you mean 'ranks'"):
+    with pytest.raises(UsageProblem, match=said):
         BenchmarkMark.of(Node())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config.settings import AUTO_TABLE, OPTIONS, Given, Settings, TableOptions
+from gpubench_plugin.config.settings import AUTO_TABLE, OPTIONS, OptionValue, Settings, TableOptions
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import OUTCOMES, Measurement, Metric, RankTimes
 from gpubench_plugin.reports.markup import plain
@@ -243,7 +243,7 @@ def test_metrics_of_tests_are_columns_where_there_is_room() -> None:
 
 def options(table: str = "auto", sort: str = "", group_by: str = "file") -> TableOptions:
     texts = {"table_columns": table, "table_sort": sort, "table_group_by": group_by}
-    values = {n: OPTIONS[n].parse(Given(n, text, Path())) for n, text in texts.items()}
+    values = {n: OPTIONS[n].parse(OptionValue(n, text, Path())) for n, text in texts.items()}
     return Settings(**values).table
 
 

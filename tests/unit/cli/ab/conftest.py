@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.core.records import Measurement, Metric, RunRecord, Samples
-from gpubench_plugin.environment import stored
-from gpubench_plugin.results import journal, summary
+from gpubench_plugin.core.records import Measurement, Samples
+from tests.support import runs_builder
 
 
 @dataclass(frozen=True)
@@ -50,18 +48,6 @@ def repo(tmp_path: Path) -> Repo:
     return made
 
 
-def samples(rounds: int) -> Samples:
-    return Samples(
-        timer="perf_counter",
-        durations_s=(1.0,) * rounds,
-        block_s=(1.0,) * rounds,
-        block_calls=(1,) * rounds,
-        first_step_s=1.0,
-        warmup_s=(1.0,),
-        warmup_calls=1,
-    )
-
-
 def write_run(
     folder: Path,
     times: Mapping[str, float | str],
@@ -70,47 +56,30 @@ def write_run(
     flags: tuple[str, ...] = (),
 ) -> Path:
     """A run's folder: by node id a step time in seconds, or why it failed; all have the `flags`."""
-    folder.mkdir(parents=True)
-    measured = tuple(_measurement(name, time, rounds, flags) for name, time in times.items())
-    with journal.Journal(folder / "metrics.jsonl") as lines:
-        lines.append(
-            {"event": "run_started", "run_id": folder.name, "command": [], "params": {}, "code": {}}
-        )
-        for one in measured:
-            lines.append({"event": "benchmark", **stored.dump(one)})
-    record = RunRecord(
-        run_id=folder.name,
-        experiment="default",
-        status="complete",
-        started="2026-01-31T12:00:00.000000Z",
-        finished="2026-01-31T12:01:00.000000Z",
-        command=(),
-        environment={},
-        benchmarks=measured,
+    run = runs_builder.write_run(
+        folder.parents[1],
+        1,
+        [_measurement(name, time, rounds, flags) for name, time in times.items()],
+        experiment=folder.parent.name,
     )
-    (folder / "system.json").write_text(json.dumps({}))
-    summary.write_summary(folder / "summary.json", record)
-    return folder
+    return run.path.rename(folder)
 
 
 def _measurement(name: str, time: float | str, rounds: int, flags: tuple[str, ...]) -> Measurement:
-    failed = isinstance(time, str)
-    names = ("step_time_s", "step_time_min_s")
-    metrics = {
-        n: Metric(name=n, value=float(time), unit="s", better="lower") for n in names if not failed
-    }
-    return Measurement(
-        id=name,
-        name=name.rpartition("::")[2],
-        params={},
-        world_size=1,
-        outcome="failed" if failed else "measured",
-        reason=time if failed else "",
+    if isinstance(time, str):
+        return replace(runs_builder.measurement(name, outcome="failed", flags=flags), reason=time)
+    samples = Samples(
         timer="perf_counter",
-        samples=None if failed else samples(rounds),
-        metrics=metrics,
-        flags=flags,
+        durations_s=(1.0,) * rounds,
+        block_s=(1.0,) * rounds,
+        block_calls=(1,) * rounds,
+        first_step_s=1.0,
+        warmup_s=(1.0,),
+        warmup_calls=1,
     )
+    measured = runs_builder.measurement(name, time, samples=samples, flags=flags)
+    judged = {n: m for n, m in measured.metrics.items() if n.startswith("step_time")}
+    return replace(measured, metrics=judged)
 
 
 @pytest.fixture(name="write_run")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from gpubench_plugin.cli.ab.progress import Progress
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.runner import ComparisonRunner
-from gpubench_plugin.cli.ab.sides import Side, SideName, resolve_side
-from gpubench_plugin.cli.ab.state import LaunchOutcome, State
+from gpubench_plugin.cli.ab.runner import ComparisonRunner, Progress
+from gpubench_plugin.cli.ab.sides import Side, resolve_side
+from gpubench_plugin.cli.ab.state import LaunchRecord, State
+from gpubench_plugin.compare.effective_limits import SideName
 
 Times = Mapping[str, float | str]
 
@@ -38,7 +38,7 @@ class Fake:
 
     write: Callable[..., Path]
     times: Callable[[SideName, int], Times]
-    endings: dict[int, LaunchOutcome] = field(default_factory=dict)
+    endings: dict[int, LaunchRecord] = field(default_factory=dict)
     flags: dict[int, tuple[str, ...]] = field(default_factory=dict)
     orders: list[Order] = field(default_factory=list)
     interrupted_at: int = 0
@@ -52,7 +52,7 @@ class Fake:
         timeout_s: float,
         leave_out: Path | None = None,
         rounds: Path | None = None,
-    ) -> LaunchOutcome:
+    ) -> LaunchRecord:
         order = Order(
             side=side, folder=folder, timeout_s=timeout_s, leave_out=leave_out, rounds=rounds
         )
@@ -63,14 +63,14 @@ class Fake:
             raise KeyboardInterrupt
         if number in self.endings:
             (folder / "output.txt").write_text(self.said)
-            return self.endings[number]
+            return replace(self.endings[number], side=side.name)
         left_out = json.loads(leave_out.read_text()) if leave_out else []
         times = self.times(side.name, number)
         going = {name: time for name, time in times.items() if name not in left_out}
         flags = self.flags.get(number, ())
         run = "results/default/r1"
         self.write(folder / run, going, rounds=7 + number, flags=flags)
-        return LaunchOutcome(seconds=2.0, run=run)
+        return LaunchRecord(side=side.name, seconds=2.0, run=run)
 
     @property
     def sides(self) -> str:

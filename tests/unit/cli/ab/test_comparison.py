@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.cli.ab.comparison import compare, load_state, new_state, resolve_sides
-from gpubench_plugin.cli.ab.progress import Progress
 from gpubench_plugin.cli.ab.request import Request
+from gpubench_plugin.cli.ab.runner import Progress
 from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 
@@ -25,13 +25,16 @@ def compared(state: State, asked: Request) -> None:
     compare(state, asked, resolve_sides(asked), Progress(io.StringIO()))
 
 
-def test_results_are_no_changes_of_the_tree(repo: Any) -> None:
-    """Kept inside the repository, they do not show up in git, nor do they make the head differ."""
+def test_results_are_no_changes_of_the_tree(repo: Any, tmp_path: Path) -> None:
+    """They do not show up in git, nor make the head differ; a file in their place is said."""
     asked = Request(here=repo.path, base="main")
     state = begun(repo.path / "results", asked)
     assert state.folder.parent == repo.path / "results/ab"
     assert repo.git("status", "--porcelain") == ""
     assert begun(repo.path / "results", asked).identity == state.identity
+    (tmp_path / "results").touch()
+    with pytest.raises(ResultsError, match="cannot create"):
+        begun(tmp_path / "results", Request(here=repo.path, base="main"))
 
 
 def test_what_was_asked_is_remembered(repo: Any, tmp_path: Path) -> None:
@@ -55,13 +58,6 @@ def test_other_code_is_not_resumed(repo: Any, tmp_path: Path) -> None:
         compared(state, asked)
     with pytest.raises(UsageProblem, match=r"^the files of the head .*: src/mylib/new\.py \(new\)"):
         compare(state, asked, sources, Progress(io.StringIO()))
-
-
-def test_a_file_in_the_way_is_said(repo: Any, tmp_path: Path) -> None:
-    """The results folder may be a file by mistake."""
-    (tmp_path / "results").touch()
-    with pytest.raises(ResultsError, match="cannot create"):
-        begun(tmp_path / "results", Request(here=repo.path, base="main"))
 
 
 def test_errors_of_the_system_keep_their_kind(

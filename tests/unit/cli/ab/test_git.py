@@ -20,37 +20,10 @@ def repository(repo: Any) -> Repository:
     return found
 
 
-def test_a_repository_is_found_from_below(repo: Any, tmp_path: Path) -> None:
-    """The top of the tree is found from any folder in it; elsewhere there is none."""
+def test_a_repository_tells_its_changes_and_what_a_tree_lacks(repo: Any, tmp_path: Path) -> None:
+    """Found from any folder; ignored files do not count; submodules and LFS are not filled in."""
     assert repository(repo).top == repo.path
     assert Repository.containing(tmp_path) is None
-
-
-def test_an_unknown_ref_names_its_nearest(repo: Any) -> None:
-    """A slip in a branch's or tag's name is answered with the name that was meant."""
-    repo.git("tag", "v1.2.0")
-    error = str(repository(repo).unknown_ref("v1.2.1", "--base"))
-    assert "--base: 'v1.2.1' is neither " in error
-    assert "did you mean 'v1" in error
-
-
-def test_a_ref_is_no_option_of_git(repo: Any) -> None:
-    """What begins with a dash is looked up like any other name."""
-    assert repository(repo).commit("--all") is None
-
-
-def test_a_shallow_clone_is_said(repo: Any, tmp_path: Path) -> None:
-    """In CI the usual reason for a missing commit is a clone without history."""
-    repo.write("a.py", "")
-    repo.commit()
-    repo.git("clone", "-q", "--depth=1", f"file://{repo.path}", str(tmp_path / "clone"))
-    clone = Repository.containing(tmp_path / "clone")
-    assert clone is not None
-    assert "shallow" in str(clone.unknown_ref("HEAD~1", "--base"))
-
-
-def test_changed_files_are_counted(repo: Any) -> None:
-    """Changed, renamed and new files count, ignored ones do not."""
     repo.write(".gitignore", "*.log\n")
     repo.commit()
     repo.write("noise.log", "x")
@@ -58,6 +31,27 @@ def test_changed_files_are_counted(repo: Any) -> None:
     repo.write("new file.txt", "1\n")
     repo.git("mv", "src/mylib/__init__.py", "src/mylib/moved.txt")
     assert repository(repo).changed_files() == 2
+    found = repository(repo)
+    assert found.incomplete_parts(repo.path) == []
+    repo.write(".gitmodules", "")
+    repo.write(".gitattributes", "*.bin filter=lfs\n")
+    repo.git("add", ".gitattributes")
+    assert len(found.incomplete_parts(repo.path)) == 2
+
+
+def test_an_unknown_ref_names_its_nearest(repo: Any, tmp_path: Path) -> None:
+    """A slip is answered with what was meant, a shallow clone is said, a dash is no option."""
+    repo.git("tag", "v1.2.0")
+    error = str(repository(repo).unknown_ref("v1.2.1", "--base"))
+    assert "--base: 'v1.2.1' is neither " in error
+    assert "did you mean 'v1" in error
+    repo.write("a.py", "")
+    repo.commit()
+    repo.git("clone", "-q", "--depth=1", f"file://{repo.path}", str(tmp_path / "clone"))
+    clone = Repository.containing(tmp_path / "clone")
+    assert clone is not None
+    assert "shallow" in str(clone.unknown_ref("HEAD~1", "--base"))
+    assert repository(repo).commit("--all") is None
 
 
 def test_a_tree_is_checked_out_and_removed(repo: Any, tmp_path: Path) -> None:
@@ -115,13 +109,3 @@ def test_a_checkout_that_fails_says_why(repo: Any, tmp_path: Path) -> None:
     (tmp_path / "tree").write_text("in the way")
     with pytest.raises(ResultsError, match="worktree add"):
         repository(repo).check_out("HEAD", tmp_path / "tree")
-
-
-def test_what_a_tree_lacks_is_said(repo: Any) -> None:
-    """Submodules and files in LFS are not filled in."""
-    found = repository(repo)
-    assert found.incomplete_parts(repo.path) == []
-    repo.write(".gitmodules", "")
-    repo.write(".gitattributes", "*.bin filter=lfs\n")
-    repo.git("add", ".gitattributes")
-    assert len(found.incomplete_parts(repo.path)) == 2

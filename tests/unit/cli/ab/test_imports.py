@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.cli.ab.preflight import imports, require_own_code
-from gpubench_plugin.cli.ab.sides import Side, SideName
+from gpubench_plugin.cli.ab.launch import imports, require_own_code
+from gpubench_plugin.cli.ab.sides import Side
+from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.core.errors import UsageProblem
 
 
@@ -27,40 +28,27 @@ def sides(tmp_path: Path) -> tuple[Side, Side]:
     return made[0], made[1]
 
 
-def test_own_code_and_installed_packages_are_fine(sides: tuple[Side, Side]) -> None:
-    """Code of the side's tree, of the environment and of the standard library is no problem."""
+def test_only_own_code_and_installed_packages_are_fine(
+    sides: tuple[Side, Side], tmp_path: Path
+) -> None:
+    """Not code of the other tree or the working tree, nor an installed copy of an own package."""
     base, head = sides
+    site = Path("/usr/lib/python3/site-packages")
     modules = {
         "mylib": base.tree / "src/mylib/__init__.py",
-        "torch": Path("/usr/lib/python3/site-packages/torch/__init__.py"),
+        "torch": site / "torch/__init__.py",
         "installed": head.tree / ".venv/lib/python3.11/site-packages/x.py",
         "json": Path("/usr/lib/python3/json/__init__.py"),
+        "other": tmp_path.resolve() / "repo/other.py",
     }
     require_own_code(base, head, modules, None)
-
-
-def test_code_of_the_other_tree_is_refused(sides: tuple[Side, Side]) -> None:
-    """An editable install that wins leads the base to the head's code."""
-    base, head = sides
-    with pytest.raises(UsageProblem, match=f"both sides import mylib from {head.tree}/src/mylib"):
-        require_own_code(base, head, {"mylib.a": head.tree / "src/mylib/a.py"}, None)
-
-
-def test_code_of_the_users_tree_is_refused(sides: tuple[Side, Side], tmp_path: Path) -> None:
-    """Where both sides are commits, the working tree belongs to neither."""
-    base, head = sides
-    modules = {"other": tmp_path.resolve() / "repo/other.py"}
-    require_own_code(base, head, modules, None)
+    require_own_code(base, base, {"mylib": modules["mylib"]}, base.tree)
     with pytest.raises(UsageProblem, match="both sides import other"):
         require_own_code(base, head, modules, tmp_path / "repo")
-
-
-def test_an_installed_copy_of_the_sides_package_is_refused(sides: tuple[Side, Side]) -> None:
-    """A package that the tree has must come from it, not from an environment."""
-    base, head = sides
-    modules = {"mylib": Path("/usr/lib/python3/site-packages/mylib/__init__.py")}
+    with pytest.raises(UsageProblem, match=f"both sides import mylib from {head.tree}/src/mylib"):
+        require_own_code(base, head, {"mylib.a": head.tree / "src/mylib/a.py"}, None)
     with pytest.raises(UsageProblem, match="--base-python"):
-        require_own_code(base, head, modules, None)
+        require_own_code(base, head, {"mylib": site / "mylib/__init__.py"}, None)
 
 
 def test_a_tree_inside_the_other_is_foreign_to_it(sides: tuple[Side, Side]) -> None:
@@ -74,12 +62,6 @@ def test_a_tree_inside_the_other_is_foreign_to_it(sides: tuple[Side, Side]) -> N
         require_own_code(head, inner, {"a": old / "a.py"}, None)
     with pytest.raises(UsageProblem):
         require_own_code(inner, head, {"a": head.tree / "a.py"}, None)
-
-
-def test_the_same_tree_twice_is_fine(sides: tuple[Side, Side]) -> None:
-    """Two Pythons are compared on one tree."""
-    base, _ = sides
-    require_own_code(base, base, {"mylib": base.tree / "src/mylib/__init__.py"}, base.tree)
 
 
 def test_all_processes_of_a_launch_report(sides: tuple[Side, Side], tmp_path: Path) -> None:

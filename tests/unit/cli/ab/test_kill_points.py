@@ -10,7 +10,7 @@ import pytest
 
 from gpubench_plugin.cli.ab.comparison import new_state, resolve_sides
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.state import STATE, LaunchOutcome, State
+from gpubench_plugin.cli.ab.state import STATE, LaunchRecord, State
 from tests.support.kill_points import Scenario, survive, unwatched
 from tests.unit.cli.ab.stage import Fake, Stage, clear, stage_in
 
@@ -42,7 +42,7 @@ class Comparing(Scenario):
 
     def _run(self, stage: Stage, state: State, ended: Ended) -> None:
         class Launcher(Fake):
-            def launch(self, *order: Any, **more: Any) -> LaunchOutcome:
+            def launch(self, *order: Any, **more: Any) -> LaunchRecord:
                 if self.orders:  # the one before is written down
                     ended("a launch")
                 with unwatched():

@@ -14,11 +14,9 @@ from time import monotonic, sleep
 import pytest
 
 from gpubench_plugin.cli.ab import launch
-from gpubench_plugin.cli.ab.launch import PytestProcess
-from gpubench_plugin.cli.ab.preflight import imports, python_version
+from gpubench_plugin.cli.ab.launch import PytestProcess, imports, python_version
 from gpubench_plugin.cli.ab.sides import Side
-from gpubench_plugin.cli.ab.state import LaunchOutcome
-from gpubench_plugin.cli.ab.workspaces import Workspace
+from gpubench_plugin.cli.ab.state import LaunchRecord
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment.signals import exit_on_signals
 
@@ -49,13 +47,13 @@ def side(tmp_path: Path) -> Side:
 def launcher(tmp_path: Path, *arguments: str, **environ: str) -> PytestProcess:
     return PytestProcess(
         arguments=arguments,
-        workspace=Workspace(path=tmp_path / "space"),
+        workspace=tmp_path / "space",
         repository=tmp_path / "repo",
         environ={"PATH": os.environ["PATH"], **environ},
     )
 
 
-def launched(tmp_path: Path, side: Side, script: str, *, timeout_s: float = 30.0) -> LaunchOutcome:
+def launched(tmp_path: Path, side: Side, script: str, *, timeout_s: float = 30.0) -> LaunchRecord:
     write_python(side, script)
     return launcher(tmp_path).launch(side, tmp_path / "launch", timeout_s=timeout_s)
 
@@ -74,7 +72,7 @@ RUN = "mkdir -p ../launch/results/default/r1; cd ../launch/results/default/r1; t
 
 
 def test_the_sides_code_comes_first(tmp_path: Path, side: Side) -> None:
-    """PYTHONPATH leads to the side's tree; the user's entries move with the repository."""
+    """PYTHONPATH leads to the side's tree; nothing is written into it or for CI."""
     given = os.pathsep.join([str(tmp_path / "repo/python"), "/elsewhere"])
     environment = launcher(tmp_path, PYTHONPATH=given).environment(side)
     assert environment["PYTHONPATH"].split(os.pathsep) == [
@@ -84,10 +82,6 @@ def test_the_sides_code_comes_first(tmp_path: Path, side: Side) -> None:
         str(side.tree / "python"),
         "/elsewhere",
     ]
-
-
-def test_a_launch_neither_writes_into_the_tree_nor_for_ci(tmp_path: Path, side: Side) -> None:
-    """Byte code goes to the workspace; what CI collects is not the launches' to write."""
     environment = launcher(
         tmp_path, PYTHONDONTWRITEBYTECODE="1", GITHUB_STEP_SUMMARY="/x", GPUBENCH_REGISTRY="db"
     ).environment(side)
@@ -172,7 +166,7 @@ def test_each_side_runs_the_plugin_of_its_own_tree(tmp_path: Path) -> None:
     (tree / "pytest.ini").write_text("[pytest]\naddopts = --strict-config\n")
     (tree / "test_it.py").write_text("def test_it(gpubench):\n    gpubench(print)\n")
     before = sorted(tree.rglob("*"))
-    side, space = side_in(tree), Workspace(path=tmp_path / "space")
+    side, space = side_in(tree), tmp_path / "space"
     made = PytestProcess(arguments=["--collect-only"], workspace=space, repository=ROOT)
     ended = made.launch(side, folder, timeout_s=300.0)
     assert ended.problem == "", (folder / "output.txt").read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from gpubench_plugin.cli.ab.progress import Progress
+from gpubench_plugin.cli.ab.runner import Progress
 
 
 class Terminal(io.StringIO):

@@ -54,7 +54,7 @@ def test_the_verdicts_are_written_for_machines_and_people(tmp_path: Path) -> Non
 
 
 def test_github_gets_a_page_and_annotations_where_it_runs(tmp_path: Path) -> None:
-    """The page grows, and a regression is an error beside its benchmark; elsewhere nothing."""
+    """The page grows, a regression is an error beside its benchmark; elsewhere nothing."""
     page = tmp_path / "page.md"
     page.write_text("before\n")
     command = ["gpubench", "ab", "--base=main", "--", "-k", "a b"]
@@ -66,10 +66,6 @@ def test_github_gets_a_page_and_annotations_where_it_runs(tmp_path: Path) -> Non
     assert "gpubench ab --base=main -- -k 'a b'" in page.read_text()
     assert "::error file=bench/test_a.py,line=7," in lines[0]
     assert problem == ""
-
-
-def test_a_page_that_cannot_be_written_changes_no_verdict(tmp_path: Path) -> None:
-    """It is said and nothing else."""
     environ = {"GITHUB_STEP_SUMMARY": str(tmp_path / "no" / "page.md")}
     lines, problem = github.publish(COMPARISON, {}, reproduce=["gpubench"], environ=environ)
     assert lines == []
@@ -91,8 +87,7 @@ def test_github_is_told_before_the_output_is_written(
         folder=tmp_path,
         comparison=COMPARISON,
         locations={},
-        broken=(),
-        judged_series=1,
+        measured=frozenset(),
         advice="gpubench ab --resume=x --pairs=30",
     )
 

@@ -20,11 +20,19 @@ def base(text: str | None, here: Path, *, python: str | None = None) -> Side:
 
 
 def test_a_ref_is_a_commit(repo: Any) -> None:
-    """A branch means the commit it points to, and is shown with it."""
+    """It is shown with it and goes before a folder of its name; a branch that moves is another."""
     found = base("main", repo.path)
     assert found.commit == repo.git("rev-parse", "HEAD")
     assert found.label == f"main ({found.commit[:9]})"
     assert found.identity() == {"commit": found.commit, "python": sys.executable}
+    (repo.path / "main").mkdir()
+    assert base("main", repo.path).commit is not None
+    assert base("./main", repo.path).tree == repo.path / "main"
+    before = base("main", repo.path)
+    repo.write("new.py", "")
+    repo.commit()
+    assert base("main", repo.path).identity() != before.identity()
+    before.require_unchanged()
 
 
 def test_nothing_is_the_working_tree_with_its_changes(repo: Any) -> None:
@@ -51,13 +59,6 @@ def test_a_folder_is_taken_as_it_is(repo: Any, tmp_path: Path) -> None:
     assert base("../copy", repo.path).identity() != before.identity()
     with pytest.raises(UsageProblem, match=r"changed after the comparison started.*: a\.py"):
         before.require_unchanged()
-
-
-def test_a_ref_goes_before_a_folder_of_its_name(repo: Any) -> None:
-    """``./main`` is the folder then."""
-    (repo.path / "main").mkdir()
-    assert base("main", repo.path).commit is not None
-    assert base("./main", repo.path).tree == repo.path / "main"
 
 
 @pytest.mark.parametrize("text", ["", "nothing", "./nothing"])
@@ -108,12 +109,3 @@ def test_files_that_change_meanwhile_are_named(repo: Any) -> None:
     repo.commit()
     with pytest.raises(UsageProblem, match="another commit is checked out"):
         found.require_unchanged()
-
-
-def test_a_branch_that_moves_is_another_side(repo: Any) -> None:
-    """What it pointed to at first is what the comparison was told to compare."""
-    before = base("main", repo.path)
-    repo.write("new.py", "")
-    repo.commit()
-    assert base("main", repo.path).identity() != before.identity()
-    before.require_unchanged()

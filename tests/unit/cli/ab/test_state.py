@@ -107,7 +107,7 @@ def test_other_code_is_refused_by_key(tmp_path: Path) -> None:
     [
         ("{", "is truncated"),
         ('{"schema_version": 99}', "schema_version 99"),
-        ('{"schema_version": 1, "asked": {}, "identity": {}}', "violates the schema at seed"),
+        ('{"schema_version": 2, "asked": {}, "identity": {}}', "violates the schema at seed"),
         (None, r"has no state\.json"),
     ],
 )

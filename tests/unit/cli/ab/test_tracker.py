@@ -33,12 +33,23 @@ def result(name: str, time: float | str) -> Result:
     )
 
 
-def kinds(tracker: Tracker) -> dict[str, str]:
-    return {v.id: v.kind for v in tracker.comparison().verdicts}
-
-
 QUIET = (1.0, 1.001, 0.999, 1.0005, 0.9995)
 NOISY = (1.0, 1.2, 0.8, 1.1, 0.9)
+
+
+def judged_twice() -> Tracker:
+    """A clear slowdown beside noise, after two looks."""
+    tracker = Tracker(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
+    bases = [run(slow=q, noisy=1.0) for q in QUIET]
+    heads = [run(slow=1.3, noisy=n) for n in NOISY]
+    tracker.judge(bases, heads, unchanged_from=5)
+    more = [run(noisy=n) for n in NOISY]
+    tracker.judge([*bases, *[run(noisy=1.0)] * 5], [*heads, *more])
+    return tracker
+
+
+def kinds(tracker: Tracker) -> dict[str, str]:
+    return {v.id: v.kind for v in tracker.comparison().verdicts}
 
 
 def test_only_what_is_undecided_goes_on() -> None:
@@ -82,15 +93,14 @@ def test_the_bases_limits_count_unless_the_heads_are_asked_for() -> None:
 
 def test_a_final_verdict_stays() -> None:
     """Later looks judge what is open, by all pairs, among as many as there were."""
-    tracker = Tracker(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
-    bases = [run(slow=q, noisy=1.0) for q in QUIET]
-    heads = [run(slow=1.3, noisy=n) for n in NOISY]
-    tracker.judge(bases, heads, unchanged_from=5)
-    more = [run(noisy=1.0)] * 5, [run(noisy=n) for n in NOISY]
-    tracker.judge(bases + more[0], heads + more[1], unchanged_from=5)
+    tracker = judged_twice()
     assert kinds(tracker) == {"slow": "regressed", "noisy": "inconclusive"}
     (noisy,) = [v for v in tracker.comparison().verdicts if v.id == "noisy"]
     assert noisy.launches == 10
+    tracker.stop("the time was over")
+    reasons = {v.id: v.reason for v in tracker.comparison().verdicts}
+    assert reasons["noisy"].endswith("; the time was over")
+    assert "the time" not in reasons["slow"]
 
 
 def test_the_judge_knows_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,11 +113,7 @@ def test_the_judge_knows_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> No
         return judge_pairs(series, **options)
 
     monkeypatch.setattr("gpubench_plugin.cli.ab.tracker.judge_pairs", judge)
-    tracker = Tracker(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
-    bases = [run(slow=q, noisy=1.0) for q in QUIET]
-    heads = [run(slow=1.3, noisy=n) for n in NOISY]
-    tracker.judge(bases, heads, unchanged_from=5)
-    tracker.judge(bases + [run(noisy=1.0)] * 5, heads + [run(noisy=n) for n in NOISY])
+    judged_twice()
     assert known == [(set(), 4, 5), ({("slow", 5)}, 4, 10)]
 
 
@@ -121,17 +127,6 @@ def test_the_pairs_that_are_needed_are_those_of_the_reasons() -> None:
     )
     needed = [v.pairs_needed for v in tracker.comparison().verdicts]
     assert tracker.pairs_needed == max(filter(None, needed))
-
-
-def test_what_is_open_says_why_nobody_went_on() -> None:
-    """At the end of its reason; what is decided does not change."""
-    tracker = Tracker(run(slow=1.0, noisy=1.0), run(slow=1.3, noisy=1.0))
-    heads = [run(slow=1.3, noisy=n) for n in NOISY]
-    tracker.judge([run(slow=q, noisy=1.0) for q in QUIET], heads)
-    tracker.stop("the time was over")
-    reasons = {v.id: v.reason for v in tracker.comparison().verdicts}
-    assert reasons["noisy"].endswith("; the time was over")
-    assert "the time" not in reasons["slow"]
 
 
 def test_looking_again_at_the_same_pairs_changes_nothing() -> None:
@@ -162,31 +157,20 @@ def test_what_one_side_lacks_does_not_run_again() -> None:
         "mended": "no_baseline",
         "added": "new",
     }
-    assert tracker.broken == ["breaks"]
+    assert tracker.measured == {"gone", "breaks", "ok"}
     assert "KeyError" in tracker.comparison().verdicts[0].reason
 
 
 def test_what_fails_on_the_way_is_errored() -> None:
-    """A benchmark that fails in a later launch of the head is not merged with what is open."""
+    """In a later launch of the head; a value that allows no judgement is no failure of it."""
     tracker = Tracker(run(a=1.0, b=1.0), run(a=1.0, b=1.0))
     heads = [run(a="boom" if n == 3 else 1.0, b=1.0) for n in range(5)]
     tracker.judge([run(a=q, b=q) for q in QUIET], heads, unchanged_from=5)
     assert kinds(tracker)["a"] == "errored"
-    assert tracker.broken == ["a"]
     assert tracker.open == set()
-
-
-def test_a_value_that_allows_no_judgement_is_no_benchmark_that_fails() -> None:
-    """Its metric is errored, but the benchmark works on both sides."""
     tracker = Tracker(run(a=1.0), run(a=1.0))
     tracker.judge([run(a=0.0)] * 5, [run(a=1.0)] * 5)
-    assert (kinds(tracker), tracker.broken) == ({"a": "errored"}, [])
-
-
-def test_nothing_selected_is_nothing_comparable() -> None:
-    """A comparison without benchmarks is never fine."""
-    with pytest.raises(NothingComparable, match="no benchmark"):
-        Tracker(Run(label="base"), Run(label="head"))
+    assert kinds(tracker) == {"a": "errored"}
 
 
 def test_versions_are_comparable_only_where_they_are_the_variable() -> None:
@@ -226,6 +210,8 @@ def test_the_next_pairs_are_those_that_the_reasons_say(
 
 
 def test_pairs_that_lack_a_value_are_made_up_for() -> None:
-    """A metric that fewer than five of the pairs have waits for five more."""
+    """A metric of fewer than five pairs waits for five more; nothing selected is never fine."""
     one = Verdict(id="a", metric="step_time_s", kind="inconclusive", launches=4)
     assert next_pairs([one], looked=5, unchanged_from=5) == 10
+    with pytest.raises(NothingComparable, match="no benchmark"):
+        Tracker(Run(label="base"), Run(label="head"))

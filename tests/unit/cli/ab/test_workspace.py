@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab.git import Repository
-from gpubench_plugin.cli.ab.workspaces import temporary_workspace
+from gpubench_plugin.cli.ab.git import Repository, temporary_workspace, tree_in
 
 pytestmark = pytest.mark.slow
 
@@ -22,13 +21,12 @@ pytestmark = pytest.mark.slow
 OCCUPY = """
 import os, signal, sys
 from pathlib import Path
-from gpubench_plugin.cli.ab.git import Repository
-from gpubench_plugin.cli.ab.workspaces import temporary_workspace
+from gpubench_plugin.cli.ab.git import Repository, temporary_workspace, tree_in
 repository = Repository.containing(Path(sys.argv[1]))
 with temporary_workspace(repository) as space:
-    repository.check_out("HEAD", space.tree("base"))
-    repository.check_out("HEAD", space.tree("head"))
-    print(space.tree("base"), flush=True)
+    repository.check_out("HEAD", tree_in(space, "base"))
+    repository.check_out("HEAD", tree_in(space, "head"))
+    print(tree_in(space, "base"), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -69,7 +67,7 @@ def started_and_ended(found: Repository | None) -> list[str]:
     lines: list[str] = []
     with temporary_workspace(found, lines.append) as space:
         if found is not None:
-            found.check_out("HEAD", space.tree("base"))
+            found.check_out("HEAD", tree_in(space, "base"))
     return lines
 
 
@@ -80,8 +78,8 @@ def test_an_error_leaves_nothing(repo: Any, temporary: Path) -> None:
     def interrupted() -> None:
         with temporary_workspace(found) as space:
             for side in ("base", "head"):
-                found.check_out("HEAD", space.tree(side))
-            (space.tree("base") / "left behind").write_text("x")
+                found.check_out("HEAD", tree_in(space, side))
+            (tree_in(space, "base") / "left behind").write_text("x")
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -127,13 +125,22 @@ def test_a_workspace_that_git_cannot_forget_yet_is_kept(
     assert repo.worktrees() == 1
 
 
+def test_what_was_killed_on_another_host_is_left_to_it(
+    repo: Any, killed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shared folder for temporary files: the lock of another host may not be seen here."""
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    assert started_and_ended(repository(repo)) == []
+    assert killed.exists()
+
+
 def test_a_living_one_is_left_alone(repo: Any) -> None:
     """Two comparisons of one repository do not disturb each other."""
     found = repository(repo)
     with temporary_workspace(found) as first:
-        found.check_out("HEAD", first.tree("base"))
+        found.check_out("HEAD", tree_in(first, "base"))
         assert started_and_ended(found) == []
-        assert repo.git("-C", str(first.tree("base")), "rev-parse", "HEAD")
+        assert repo.git("-C", str(tree_in(first, "base")), "rev-parse", "HEAD")
         assert repo.worktrees() == 2
 
 
@@ -141,14 +148,14 @@ def test_a_live_tree_survives_pruning_where_its_folder_is_not_there(repo: Any) -
     """As another host or container sees it: its registration is locked."""
     found = repository(repo)
     with temporary_workspace(found) as space:
-        found.check_out("HEAD", space.tree("base"))
-        away = space.path.with_name("away")
-        space.path.rename(away)
+        found.check_out("HEAD", tree_in(space, "base"))
+        away = space.with_name("away")
+        space.rename(away)
         repo.git("worktree", "prune", "--expire=now")
         repo.git("gc", "-q", "--prune=now")
         assert started_and_ended(found) == []
-        away.rename(space.path)
-        assert repo.git("-C", str(space.tree("base")), "rev-parse", "HEAD")
+        away.rename(space)
+        assert repo.git("-C", str(tree_in(space, "base")), "rev-parse", "HEAD")
     assert repo.worktrees() == 1
 
 

@@ -59,40 +59,47 @@ def test_clocks(
     assert ("--lock-gpu-clocks" in found[2]) == (outcome != "ok" and clock is not None)
 
 
-@pytest.mark.parametrize(("mode", "outcome"), [(1, "ok"), (0, "warning"), (None, "unknown")])
-def test_persistence(machine: Machines, mode: int | None, outcome: str) -> None:
-    """A driver that is loaded anew forgets clocks."""
-    assert of_gpu(machine, gpus.persistence, GetPersistenceMode=mode)[0] == outcome
+ON = {"GetEccMode": [1, 1]}
 
 
 @pytest.mark.parametrize(
     ("answers", "outcome", "value"),
     [
-        ({"GetEccMode": [1, 1]}, "ok", "on"),
+        (ON, "ok", "on"),
         ({"GetEccMode": [0, 0]}, "ok", "off"),
         ({"GetEccMode": [1, 0]}, "warning", "on, off after a reset"),
         (
-            {"GetEccMode": [1, 1], "GetTotalEccErrors": lambda *_: 2},
-            *("warning", "on; 2 uncorrected errors since the driver started"),
+            {**ON, "GetTotalEccErrors": lambda *_: 2},
+            "warning",
+            "on; 2 uncorrected errors since",
         ),
-        (
-            {"GetEccMode": [1, 1], "GetRemappedRows": (0, 1, 1, 0)},
-            *("warning", "on; rows of its memory wait to be replaced"),
-        ),
+        ({**ON, "GetRemappedRows": (0, 1, 1, 0)}, "warning", "on; rows of its memory wait to be "),
         ({}, "unknown", "the GPU or its driver does not tell"),
     ],
 )
 def test_ecc(machine: Machines, answers: dict[str, Any], outcome: str, value: str) -> None:
     """Errors and a mode about to change hurt; being on or off does not."""
-    assert of_gpu(machine, gpus.ecc, **answers)[:2] == (outcome, value)
+    found = of_gpu(machine, gpus.ecc, **answers)
+    assert (found[0], found[1].startswith(value)) == (outcome, True)
 
 
 @pytest.mark.parametrize(
-    ("modes", "outcome"), [(None, "ok"), ([0, 0], "ok"), ([1, 1], "warning"), ([0, 1], "warning")]
+    ("check", "answers", "outcome"),
+    [
+        (gpus.persistence, {"GetPersistenceMode": 1}, "ok"),
+        (gpus.persistence, {"GetPersistenceMode": 0}, "warning"),
+        (gpus.persistence, {"GetPersistenceMode": None}, "unknown"),
+        (gpus.mig, {"GetMigMode": None}, "ok"),
+        (gpus.mig, {"GetMigMode": [0, 0]}, "ok"),
+        (gpus.mig, {"GetMigMode": [1, 1]}, "warning"),
+        (gpus.mig, {"GetMigMode": [0, 1]}, "warning"),
+    ],
 )
-def test_mig(machine: Machines, modes: list[int] | None, outcome: str) -> None:
-    """Slices share what a measurement needs."""
-    assert of_gpu(machine, gpus.mig, GetMigMode=modes)[0] == outcome
+def test_modes(
+    machine: Machines, check: Callable[[Any], Fact], answers: dict[str, Any], outcome: str
+) -> None:
+    """A driver that is loaded anew forgets clocks; slices share what a measurement needs."""
+    assert of_gpu(machine, check, **answers)[0] == outcome
 
 
 @pytest.mark.parametrize(
@@ -117,37 +124,32 @@ def test_power_limit(machine: Machines, limit: int | None, outcome: str, value: 
 
 
 UNSEEN = "processes that are not shown here use it"
+SHOWN = {
+    "GetComputeRunningProcesses": [SimpleNamespace(pid=7, usedGpuMemory=2**30)],
+    "GetGraphicsRunningProcesses": [
+        SimpleNamespace(pid=7, usedGpuMemory=2**30),  # it computes and draws
+        SimpleNamespace(pid=8, usedGpuMemory=None),
+    ],
+}
+HELD = {"GetMemoryInfo": SimpleNamespace(total=140 * 2**30, free=137 * 2**30)}
 
 
 @pytest.mark.parametrize(
-    ("answers", "outcome", "value"),
+    ("percent", "answers", "outcome", "value"),
     [
-        ({"GetUtilizationRates": used(0)}, "ok", "0% in use, 139 GiB of 140 GiB of memory free"),
-        ({}, "ok", "139 GiB of 140 GiB of memory free"),
-        (
-            {
-                "GetComputeRunningProcesses": [SimpleNamespace(pid=7, usedGpuMemory=2**30)],
-                "GetGraphicsRunningProcesses": [SimpleNamespace(pid=8, usedGpuMemory=None)],
-            },
-            *("warning", "139 GiB of 140 GiB of memory free: 7 (1.00 GiB), 8"),
-        ),
-        (
-            {"GetUtilizationRates": used(40)},
-            "warning",
-            "40% in use, 139 GiB of 140 GiB of memory free; " + UNSEEN,
-        ),
-        (
-            {
-                "GetUtilizationRates": used(0),
-                "GetMemoryInfo": SimpleNamespace(total=140 * 2**30, free=137 * 2**30),
-            },
-            "warning",
-            "0% in use, 137 GiB of 140 GiB of memory free; " + UNSEEN,
-        ),
+        (0, {}, "ok", "0% in use, 139 GiB of 140 GiB of memory free"),
+        (None, {}, "ok", "139 GiB of 140 GiB of memory free"),
+        (None, SHOWN, "warning", "139 GiB of 140 GiB of memory free: 7 (1.00 GiB), 8"),
+        (40, {}, "warning", f"40% in use, 139 GiB of 140 GiB of memory free; {UNSEEN}"),
+        (0, HELD, "warning", f"0% in use, 137 GiB of 140 GiB of memory free; {UNSEEN}"),
     ],
 )
-def test_processes(machine: Machines, answers: dict[str, Any], outcome: str, value: str) -> None:
+def test_processes(
+    machine: Machines, percent: int | None, answers: dict[str, Any], outcome: str, value: str
+) -> None:
     """Others on the GPU hurt, also those whose ids a container does not see."""
+    if percent is not None:
+        answers = {**answers, "GetUtilizationRates": used(percent)}
     assert of_gpu(machine, gpus.processes, **answers)[:2] == (outcome, value)
 
 
@@ -186,17 +188,13 @@ def test_lost_gpu_is_a_warning_where_it_is_visible(
 
 
 @pytest.mark.slow
-def test_a_machine_without_driver_lacks_nothing(machine: Machines) -> None:
-    """A CPU is measured as it is."""
+def test_a_machine_without_driver_lacks_nothing(machine: Machines, write: Write) -> None:
+    """A CPU is measured as it is; a driver without its library is unknown."""
     found = found_by(software.driver, machine())
     assert (found.outcome, found.value) == ("ok", "no NVIDIA driver")
     assert found_by(software.architectures, machine()).outcome == "ok"
     assert found_by(software.nccl, machine({"nccl": None})).outcome == "ok"
     assert found_by(software.gpu_links, machine()).outcome == "ok"
-
-
-def test_a_driver_without_library_is_unknown(write: Write, machine: Machines) -> None:
-    """The advice is the package."""
     write("proc/driver/nvidia/version", "NVRM version: 580")
     found = found_by(software.driver, machine())
     assert (found.outcome, found.advice) == ("unknown", "pip install 'pytest-gpubench[gpu]'")
@@ -207,18 +205,10 @@ def test_a_driver_without_library_is_unknown(write: Write, machine: Machines) ->
     ("torch", "cuda", "outcome", "value"),
     [
         ({}, 13000, "ok", "580.65.06, CUDA 13.0; torch 2.11.0+cu130 for CUDA 13.0"),
-        ({"cuda": "13.2"}, 13000, "ok", "580.65.06, CUDA 13.0; torch 2.11.0+cu130 for CUDA 13.2"),
+        ({"cuda": "13.2"}, 13000, "ok", "torch 2.11.0+cu130 for CUDA 13.2"),
         ({}, 12090, "warning", "580.65.06, CUDA 12.9; torch 2.11.0+cu130 needs CUDA 13"),
-        (
-            {"cuda": None, "version": "2.13.0+cpu"},
-            *(13000, "warning", "580.65.06, CUDA 13.0; torch 2.13.0+cpu was built without CUDA"),
-        ),
-        (
-            {"devices": 0, "problem": "error 802"},
-            13000,
-            "warning",
-            "580.65.06, CUDA 13.0; torch 2.11.0+cu130 finds no device: error 802",
-        ),
+        ({"cuda": None}, 13000, "warning", "torch 2.11.0+cu130 was built without CUDA"),
+        ({"devices": 0, "problem": "no"}, 13000, "warning", "2.11.0+cu130 finds no device: no"),
     ],
 )
 def test_driver(
@@ -227,7 +217,7 @@ def test_driver(
     """A driver runs what was built for its major version of CUDA."""
     nvml = FakeNvml(FakeGpu(), nvmlSystemGetCudaDriverVersion_v2=cuda)
     found = found_by(software.driver, machine(torch, library=nvml))
-    assert (found.outcome, found.value) == (outcome, value)
+    assert (found.outcome, found.value.endswith(value)) == (outcome, True)
 
 
 @pytest.mark.slow
@@ -238,22 +228,9 @@ def test_a_torch_that_cannot_be_imported_is_one_line(machine: Machines) -> None:
         torch_command=(sys.executable, "-c", "raise OSError('libcudart.so.13: cannot open')"),
     )
     found = found_by(software.driver, broken)
-    assert (found.outcome, found.value) == (
-        "warning",
-        "580.65.06, CUDA 13.0; torch cannot be examined: OSError: libcudart.so.13: cannot open",
-    )
-    by_name = {f.name: f for f in examine(broken)}
-    assert by_name["nccl"].value == (
-        "torch cannot be examined: OSError: libcudart.so.13: cannot open"
-    )
-
-
-def test_process_that_computes_and_draws_is_named_once(machine: Machines) -> None:
-    """NVML lists it among both."""
-    process = SimpleNamespace(pid=7, usedGpuMemory=2**30)
-    answers = {f"Get{kind}RunningProcesses": [process] for kind in ("Compute", "Graphics")}
-    outcome, value, _ = of_gpu(machine, gpus.processes, **answers)
-    assert (outcome, value.partition(": ")[2]) == ("warning", "7 (1.00 GiB)")
+    said = "torch cannot be examined: OSError: libcudart.so.13: cannot open"
+    assert (found.outcome, found.value) == ("warning", f"580.65.06, CUDA 13.0; {said}")
+    assert {f.name: f.value for f in examine(broken)}["nccl"] == said
 
 
 @pytest.mark.parametrize(
@@ -325,11 +302,7 @@ def test_several_gpus_need_nccl(machine: Machines) -> None:
     [
         ({0: 0, 2: 0}, "ok", "1 pair: 1 read each other's memory, 1 by NVLink"),
         ({0: 0, 2: 5}, "ok", "1 pair: 1 read each other's memory, 0 by NVLink"),
-        (
-            {0: 1, 2: 1},
-            "warning",
-            f"1 pair: 0 read each other's memory, 0 by NVLink; {CUT}",
-        ),
+        ({0: 1, 2: 1}, "warning", f"1 pair: 0 read each other's memory, 0 by NVLink; {CUT}"),
         ({}, "unknown", "the driver does not tell"),
     ],
 )

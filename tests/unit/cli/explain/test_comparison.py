@@ -9,14 +9,15 @@ import pytest
 
 from gpubench_plugin.cli.ab.comparison import next_command, write_files
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.sides import SideName
-from gpubench_plugin.cli.ab.state import LaunchOutcome, LaunchRecord, State
+from gpubench_plugin.cli.ab.state import LaunchRecord, State
+from gpubench_plugin.cli.ab.tracker import Tracker
 from gpubench_plugin.cli.explain.comparison import explain_comparison
 from gpubench_plugin.cli.explain.judged import CURES
+from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.core.quality_flags import DEPENDENT
 from tests.unit.cli.ab.conftest import write_run
-from tests.unit.cli.ab.stage import Stage, Times, clear, stage_in
+from tests.unit.cli.ab.stage import Fake, Stage, Times, clear, stage_in
 
 pytestmark = pytest.mark.slow
 
@@ -40,15 +41,21 @@ def begun(stage: Stage, **asked: object) -> State:
     return state
 
 
+def compared(
+    stage: Stage, fake: Fake, state: State | None = None, *notes: str, **asked: object
+) -> Tracker:
+    """A comparison that has ended, with its files."""
+    tracker = stage.runner(fake, state or begun(stage, **asked), **asked).run()
+    write_files(stage.folder, tracker.comparison(*notes))
+    return tracker
+
+
 def test_each_look_is_taken_again_by_the_same_judge(stage: Stage) -> None:
     """Over the whole suite, until the benchmark is decided; the last one is the verdict."""
-    tracker = stage.runner(stage.fake(loud), begun(stage, pairs=10), pairs=10).run()
-    write_files(stage.folder, tracker.comparison("12 launches"))
+    tracker = compared(stage, stage.fake(loud), None, "12 launches", pairs=10)
     verdicts = {(v.id, v.metric): v for v in tracker.comparison().verdicts}
-
     decided = explain_comparison(stage.folder, "slow")
     still_open = explain_comparison(stage.folder, "loud")
-
     assert [look.pairs for look in decided.looks] == [5]
     assert [look.pairs for look in still_open.looks] == [5, 10]
     for about in (decided, still_open):
@@ -62,13 +69,10 @@ def test_each_look_is_taken_again_by_the_same_judge(stage: Stage) -> None:
 
 def test_launches_stand_in_the_order_of_time_and_what_is_not_judged_is_named(stage: Stage) -> None:
     """Neither the warm-up pair nor a pair with a launch that failed is among them."""
-    killed = LaunchOutcome(seconds=1.0, problem="was killed by SIGSEGV")
+    killed = LaunchRecord(side="base", seconds=1.0, problem="was killed by SIGSEGV")
     fake = stage.fake(clear, endings={6: killed})
-    tracker = stage.runner(fake, begun(stage)).run()
-    write_files(stage.folder, tracker.comparison())
-
+    compared(stage, fake)
     about = explain_comparison(stage.folder, "slow")
-
     sides = "".join(point.role[0] for point in about.points)
     assert sides == (fake.sides[2:4] + fake.sides[6:])[: len(sides)]
     assert len(sides) == 10
@@ -85,16 +89,13 @@ def test_launches_stand_in_the_order_of_time_and_what_is_not_judged_is_named(sta
 def test_a_disturbed_pair_that_was_measured_again_is_not_judged(stage: Stage) -> None:
     """What disturbed it is said."""
     state = begun(stage)
-    tracker = stage.runner(stage.fake(clear), state).run()
-    write_files(stage.folder, tracker.comparison())
+    compared(stage, stage.fake(clear), state)
     state.launches[2:2] = [
         replace(launch, attempt=0, folder=f"launches/9{launch.side}", replaced="head: throttled")
         for launch in state.launches[2:4]
     ]
     state.write()
-
     about = explain_comparison(stage.folder, "slow")
-
     assert len(about.points) == 10
     assert about.unused == tuple(
         f"9{side} (pair 1): its pair was remeasured, since it was disturbed (head: throttled)"
@@ -106,9 +107,7 @@ def test_a_comparison_that_has_not_ended_says_what_it_has_and_how_to_go_on(stage
     """Its verdicts so far are those of its pairs."""
     state = begun(stage, pairs=5)
     tracker = stage.runner(stage.fake(loud), state, pairs=5).run()
-
     about = explain_comparison(stage.folder, "loud")
-
     command = next_command(state, tracker, Request(here=stage.folder, base="main").unchanged_from)
     assert [one.command for one in about.advice if one.command] == [*filter(None, [command])]
     assert about.subject.endswith("not finished: verdicts so far")
@@ -125,9 +124,7 @@ def test_a_comparison_without_a_look_says_so_and_how_to_go_on(stage: Stage) -> N
     state.looks.clear()
     del state.launches[6:]
     state.write()
-
     about = explain_comparison(stage.folder, "loud")
-
     assert (about.verdicts, len(about.points)) == ((), 4)
     assert about.subject.endswith("2 pairs of launches, not finished: not judged yet")
     (advice,) = about.advice
@@ -141,9 +138,7 @@ def test_a_doubt_that_most_launches_raise_is_advised_on(stage: Stage) -> None:
     """With what helps against it."""
     flags = dict.fromkeys(range(3, 13), ("dependent",))
     stage.runner(stage.fake(loud, flags=flags), begun(stage, pairs=5), pairs=5).run()
-
     about = explain_comparison(stage.folder, "loud")
-
     assert about.advice[-1].text == f"dependent (10 of 10 launches): {CURES[DEPENDENT]}"
 
 
@@ -155,11 +150,8 @@ def test_looks_and_replaced_pairs_are_those_of_the_comparison(stage: Stage) -> N
     more = {"pairs": 10, "unchanged_from": 15}
     state.request = Request(here=stage.folder, base="main", **more).to_json()
     state.write()
-    tracker = stage.runner(stage.fake(loud), state, **more).run()
-    write_files(stage.folder, tracker.comparison())
-
+    compared(stage, stage.fake(loud), state, **more)
     about, decided = (explain_comparison(stage.folder, name) for name in ("loud", "same"))
-
     assert [look.pairs for look in about.looks] == [5, 10]
     assert [look.pairs for look in decided.looks] == [5]
     assert {v.kind for v in decided.looks[0].verdicts} == {"unchanged"}
@@ -170,13 +162,8 @@ def test_looks_and_replaced_pairs_are_those_of_the_comparison(stage: Stage) -> N
 
 def test_the_limit_is_the_command_lines_where_it_gave_one(stage: Stage) -> None:
     """The judge of the replay is told it as well."""
-    limits = {"step_time_min_s": "40%"}
-    state = begun(stage, limits=limits)
-    tracker = stage.runner(stage.fake(clear), state, limits=limits).run()
-    write_files(stage.folder, tracker.comparison())
-
+    compared(stage, stage.fake(clear), limits={"step_time_min_s": "40%"})
     about = explain_comparison(stage.folder, "slow")
-
     assert about.limits["step_time_min_s"] == "from --limit"
     assert about.looks[-1].verdicts[0].limit == "40%"
 

@@ -23,9 +23,8 @@ def test_the_limit_is_said_to_be_whose_it_is(
 ) -> None:
     """With what the other side states, so that a loosened limit is seen."""
     stated = [{"step_time_s": text} if text else {} for text in (given, base, head)]
-
     assert (
-        limit_origin("step_time_s", "2%", given=stated[0], base=stated[1], head=stated[2])
+        limit_origin("step_time_s", "2%", options=stated[0], base=stated[1], head=stated[2])
         == expected
     )
 
@@ -33,7 +32,6 @@ def test_the_limit_is_said_to_be_whose_it_is(
 def test_a_limit_on_one_step_time_is_the_other_ones_and_may_be_the_rates() -> None:
     """Each is judged by it, though it was stated of one alone; memory has one of its own."""
     stated = {"step_time_s": "10%"}
-
     for metric in ("step_time_s", "step_time_min_s", "samples_per_s"):
         assert (
             limit_origin(metric, "10%", base=stated, head=stated)

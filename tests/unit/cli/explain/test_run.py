@@ -42,10 +42,7 @@ def explained(results: Path, base: str, verdict: Verdict = REGRESSED) -> Explana
     flagged = measurement(MLP, 0.011, flags=("contended",), limits={"step_time_s": "2%"})
     directory = write_run(results, 9, [flagged], commit="feedface00")
     comparison = Comparison(
-        base=base,
-        head=directory.run_id,
-        verdicts=(verdict,),
-        notes=("a note",),
+        base=base, head=directory.run_id, verdicts=(verdict,), notes=("a note",)
     )
     json_files.write_text(directory.verdicts, verdicts.to_text([comparison]))
     return explain_run(
@@ -71,7 +68,6 @@ def pinned(tmp_path: Path) -> Path:
 def test_earlier_runs_stand_before_it_in_the_order_of_time(pinned: Path) -> None:
     """Pinned ones are told from later ones; another machine's are counted alone."""
     about = explained(pinned, "main")
-
     assert [(point.label, point.role) for point in about.points] == [
         (run_id(0), "pinned run"),
         (run_id(1), "pinned run"),
@@ -89,7 +85,6 @@ def test_earlier_runs_stand_before_it_in_the_order_of_time(pinned: Path) -> None
 def test_the_recorded_verdict_is_shown_with_level_and_prediction(pinned: Path) -> None:
     """The interval of the effect, seen from the level; limit, differences and notes beside it."""
     about = explained(pinned, "main")
-
     assert about.verdicts == (REGRESSED,)
     assert about.facts[2] == (
         "step_time_s: level 10.00 ms, this run 11.00 ms; another run of the same code would be "
@@ -105,9 +100,7 @@ def test_the_recorded_verdict_is_shown_with_level_and_prediction(pinned: Path) -
 def test_the_limit_is_that_of_the_level_whatever_later_runs_state(pinned: Path) -> None:
     """The latest pinned run states none, so that the default counts for the head."""
     write_run(pinned, 5, [measurement(MLP, 0.010, limits={"step_time_s": "60%"})])
-
     about = explained(pinned, "main")
-
     assert len(about.points) == 5
     assert about.limits == {"step_time_s": "the base states none; the head states 2%"}
 
@@ -115,7 +108,6 @@ def test_the_limit_is_that_of_the_level_whatever_later_runs_state(pinned: Path) 
 def test_a_broken_fixed_bound_is_not_said_to_need_another_measurement(pinned: Path) -> None:
     """No base tells anything of it."""
     verdict = Verdict(id=MLP, metric="step_time_s", kind="regressed", method="absolute")
-
     assert explained(pinned, "main", verdict).advice == ()
 
 
@@ -134,9 +126,7 @@ def test_a_prediction_of_a_rate_is_around_its_level_too(pinned: Path) -> None:
         interval=(1 - 0.8 * 1.25, 1 - 0.8 / 1.25),
         reason="",
     )
-
     about = explained(pinned, "main", rate)
-
     assert "would be between 80/s and 125/s" in about.facts[2].replace(".00", "").replace(".0", "")
     assert about.advice[0].command == "gpubench baseline set main RUN RUN ..."
 
@@ -144,7 +134,6 @@ def test_a_prediction_of_a_rate_is_around_its_level_too(pinned: Path) -> None:
 def test_a_run_that_was_compared_with_the_last_one_is(pinned: Path) -> None:
     """It is looked up again, as it was then."""
     about = explained(pinned, "last")
-
     assert [point.label for point in about.points] == [run_id(3), run_id(9)]
 
 
