@@ -140,14 +140,9 @@ def bands_of(
     bands = _FP32
     for name in (precision, *(_OF_DTYPE[dtype] for dtype in dtypes if dtype in _OF_DTYPE)):
         bands = bands.union(table.get(name, _FP32))
-    first_band, later_band = (
-        Band(
-            loss=band.loss if loss is None else loss,
-            gradient_norm=band.gradient_norm if gradient_norm is None else gradient_norm,
-        )
-        for band in (bands.first, bands.later)
-    )
-    return Bands(first=first_band, later=later_band)
+    given = {"loss": loss, "gradient_norm": gradient_norm}
+    given = {name: band for name, band in given.items() if band is not None}
+    return Bands(*(band._replace(**given) for band in bands))
 
 
 def has_batch_norm(module: nn.Module) -> bool:

@@ -278,8 +278,7 @@ def refuse_sum(
     Raises:
         CorrectnessError: on all ranks.
     """
-    (share,) = agreement.mean([float(adds_up_samples(loss_of, module, batch))])
-    if share:
+    if not agreement.everywhere(not adds_up_samples(loss_of, module, batch)):
         raise CorrectnessError(
             "the loss of a batch is the sum of those of its samples, but "
             f"{agreement.world_size} ranks average their gradients; let it be a mean over the "

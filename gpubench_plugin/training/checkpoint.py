@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, field
 from hashlib import file_digest
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import torch
 from torch import Tensor
@@ -169,11 +169,8 @@ def _raise_on_all_ranks(
     agreement: RankAgreement, failure: Exception | None, elsewhere: Exception
 ) -> None:
     """Raise this rank's `failure`, or `elsewhere` if another rank has one."""
-    (failed_share,) = agreement.mean([float(failure is not None)])
-    if failure is not None:
-        raise failure
-    if failed_share:
-        raise elsewhere
+    if not agreement.everywhere(failure is None):
+        raise failure or elsewhere
 
 
 @contextmanager
@@ -219,7 +216,6 @@ class ResumeFromCheckpoint:
     path: Path
     trainer: Trainer
     rank: int
-    agreement: RankAgreement
 
     def prepare(self, log: Log) -> Check:
         """Load the checkpoint on all ranks or none.
@@ -235,7 +231,7 @@ class ResumeFromCheckpoint:
             failure = type(error)(f"training.resume: {error}")
         # All ranks or none start training.
         elsewhere = UsageProblem(f"training.resume: another rank could not load {self.path}")
-        _raise_on_all_ranks(self.agreement, failure, elsewhere)
+        _raise_on_all_ranks(self.checkpoints.agreement, failure, elsewhere)
         event = ResumedEvent(step=manifest.step, file=manifest.file, sha256=manifest.sha256)
         log(event.line())
         return Check(correctness={"resumed": asdict(event)})
@@ -319,19 +315,8 @@ def save_tensors(path: Path, tensors: object) -> None:
         raise ResultsError(f"cannot write {path}: {error}") from error
 
 
-class TensorLayout(NamedTuple):
-    """Memory layout of a tensor; `stride` counts elements."""
-
-    dtype: str
-    shape: list[int]
-    stride: list[int]
-
-
-Layouts = Mapping[str, TensorLayout]
-
-
-def layouts_of(tree: object, prefix: str = "") -> dict[str, TensorLayout]:
-    """Layouts of all tensors in nested containers, by dotted path.
+def layouts_of(tree: object, prefix: str = "") -> dict[str, str]:
+    """Dtype, shape and strides of all tensors in nested containers, by dotted path.
 
     Raises:
         Unsupported: a tensor has no strides.
@@ -341,7 +326,7 @@ def layouts_of(tree: object, prefix: str = "") -> dict[str, TensorLayout]:
         if tensor.layout is not torch.strided:
             raise Unsupported(f"checkpoints support only strided tensors, not {tensor.layout}")
         dtype = str(tensor.dtype).removeprefix("torch.")
-        layouts[path] = TensorLayout(dtype, list(tensor.shape), list(tensor.stride()))
+        layouts[path] = f"{dtype} {list(tensor.shape)} of strides {list(tensor.stride())}"
     return layouts
 
 
@@ -355,24 +340,14 @@ def _tensors(tree: object, prefix: str) -> Iterator[tuple[str, Tensor]]:
         yield from _tensors(dict(enumerate(tree)), prefix)
 
 
-def differences(saved: Layouts, current: Layouts) -> list[str]:
-    """Differences, one line each, sorted by name."""
-    lines = []
-    for name in sorted({*saved, *current}):
-        if name not in saved:
-            lines.append(f"{name} is missing from the checkpoint")
-        elif name not in current:
-            lines.append(f"{name} is unexpected: no such tensor here")
-        elif saved[name] != current[name]:
-            lines.append(f"{name} has {_first_difference(saved[name], current[name])}")
-    return lines
-
-
-def _first_difference(saved: TensorLayout, current: TensorLayout) -> str:
-    """The first only: another shape also has other strides."""
-    values = zip(TensorLayout._fields, saved, current, strict=True)
-    attribute, old, new = next(entry for entry in values if entry[1] != entry[2])
-    return f"{attribute} {old} in the checkpoint, but {new} here"
+def differences(saved: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
+    """Differences of layouts, one line each, sorted by name."""
+    return [
+        f"{name} is {saved.get(name, 'missing')} in the checkpoint, but "
+        f"{current.get(name, 'missing')} here"
+        for name in sorted({*saved, *current})
+        if saved.get(name) != current.get(name)
+    ]
 
 
 def refuse_mismatch(path: Path, lines: Sequence[str]) -> None:

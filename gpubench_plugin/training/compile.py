@@ -169,10 +169,11 @@ def model_compiler(
         UsageProblem: a scope or backend without compilation, an unknown backend, or one without
             modes.
     """
+    if reason := compilation_refusal(section):
+        raise UsageProblem(reason)
     compile_whole = make_compiler(mode=section.compile, backend=section.compile_backend)
     scope = section.compile_scope or default_scope
     if section.compile == "none":
-        _refuse_scope_of_nothing(section)
         return compile_whole
     if scope == "blocks":
         return partial(
@@ -195,18 +196,16 @@ def call_compiler(section: ModelSection) -> Callable[[Any], Any] | None:
         UsageProblem: a scope or backend without compilation, an unknown backend, or one without
             modes.
     """
-    compile_call: Callable[[Any], Any] = make_compiler(
-        mode=section.compile, backend=section.compile_backend
-    )
+    if reason := compilation_refusal(section):
+        raise UsageProblem(reason)
     if section.compile == "none":
-        _refuse_scope_of_nothing(section)
         return None
     if section.compile_scope == "blocks":
         raise Unsupported(
             "model.compile_scope=blocks: generation compiles each call as one region, since every "
             "block has a cache of its own; allowed: model, step, null"
         )
-    return compile_call
+    return make_compiler(mode=section.compile, backend=section.compile_backend)
 
 
 def compilation_refusal(section: ModelSection) -> str:
@@ -217,11 +216,6 @@ def compilation_refusal(section: ModelSection) -> str:
             "model.compile=none; add --model.compile=default, or set null"
         )
     return compiler_refusal(section.compile, section.compile_backend)
-
-
-def _refuse_scope_of_nothing(section: ModelSection) -> None:
-    if reason := compilation_refusal(section):
-        raise UsageProblem(reason)
 
 
 def compile_blocks(

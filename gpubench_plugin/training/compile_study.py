@@ -11,7 +11,7 @@ Hence loss and gradients nearest to it are compared by themselves, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from gpubench_plugin.environment.device_errors import is_out_of_memory
 from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.measure.state import release_memory
 from gpubench_plugin.training.bands import well_conditioned_parameters
-from gpubench_plugin.workloads.base import Batch
+from gpubench_plugin.workloads._micro.checks import relative_error
 
 Loss = Callable[[nn.Module], Tensor]
 """Loss of one batch, computed by a module."""
@@ -311,24 +311,3 @@ def exact_results(
     module.zero_grad(set_to_none=True)
     release_memory(device)
     return None
-
-
-def batch_in(batch: Batch, dtype: torch.dtype) -> Batch:
-    """The batch with its floating-point tensors in `dtype`."""
-    inputs, targets, *context = (
-        tensor.to(dtype) if tensor.is_floating_point() else tensor
-        for tensor in (batch.inputs, batch.targets, *batch.context)
-    )
-    return Batch(inputs, targets, tuple(context))
-
-
-def relative_error(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """Norm of the difference over the norm of the expected values, in double precision."""
-    pairs = zip(actual, expected, strict=True)
-    difference = _norm(a.double() - e.double() for a, e in pairs)
-    return difference / _norm(e.double() for e in expected)
-
-
-def _norm(tensors: Iterable[Tensor]) -> float:
-    """Norm over all `tensors`, of which one at a time needs to be in memory."""
-    return float(torch.stack([tensor.norm() for tensor in tensors]).norm())

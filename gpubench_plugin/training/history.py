@@ -178,11 +178,9 @@ class EpochHistory:
 
     def write(self, evaluation: Evaluation | None = None) -> None:
         """Write the completed epochs; the `evaluation` is that after the last of them."""
-        for number, epoch in enumerate(self._ended, start=1):
-            is_last = number == len(self._ended)
-            held_out: dict[str, Any] = (
-                evaluation.metrics if evaluation is not None and is_last else {}
-            )
+        metrics: dict[str, Any] = {} if evaluation is None else evaluation.metrics
+        for epoch in self._ended:
+            held_out = metrics if epoch is self._ended[-1] else {}
             self.log(EpochEvent(**epoch, **held_out).line())
         self._ended.clear()
 

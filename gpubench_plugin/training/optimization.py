@@ -163,7 +163,7 @@ class Optimization:
 
     def skipped_steps(self) -> int:
         """Steps since :meth:`reset` that were skipped; synchronizes."""
-        return 0 if self._updates is None else self._steps - self._updates.applied()
+        return 0 if self._updates is None else int(self._updates.skipped(self._steps))
 
 
 class AppliedUpdateCounter:
@@ -201,7 +201,3 @@ class AppliedUpdateCounter:
     def skipped(self, steps: int) -> Tensor:
         """Number of skipped steps among the last `steps`, as a device tensor."""
         return (self._skipped + (steps - self._calls)).long()
-
-    def applied(self) -> int:
-        """Updates since :meth:`reset`; synchronizes."""
-        return self._calls - int(self._skipped)

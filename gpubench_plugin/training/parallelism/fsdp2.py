@@ -14,14 +14,9 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.training.parallelism.base import Parallelism
-from gpubench_plugin.workloads.base import blocks_of
+from gpubench_plugin.workloads.base import DTYPES, blocks_of
 
-_DTYPES: Final[Mapping[str | None, torch.dtype | None]] = {
-    None: None,
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-}
+_DTYPES: Final[Mapping[str | None, torch.dtype | None]] = {None: None, **DTYPES}
 
 
 class FSDP2(Parallelism):

@@ -131,8 +131,7 @@ class PipelineParallel(Parallelism):
         Raises:
             Unsupported: the workload does not define so many stages.
         """
-        if self._workload is None:
-            raise Unsupported("pipeline: configure() was not called with the model's workload")
+        assert self._workload is not None  # configure() was called
         cut = self._workload.stages(module, self._stage_count)
         if cut is None:
             raise Unsupported(

@@ -89,10 +89,9 @@ class TensorParallel(Parallelism):
         """Shard `module`, with rank zero's parameters.
 
         Raises:
-            Unsupported: :meth:`configure` was not called, or its plan does not fit the model.
+            Unsupported: its plan does not fit the model.
         """
-        if self._plan is None:
-            raise Unsupported("tensor: configure() was not called with the model's workload")
+        assert self._plan is not None  # configure() was called
         mesh = self.mesh
         _require_layers(module, self._plan)
         plan = {pattern: _STYLES[style]() for pattern, style in self._plan.items()}

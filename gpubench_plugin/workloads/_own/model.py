@@ -15,7 +15,7 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-from gpubench_plugin.core.errors import Misuse, error_text
+from gpubench_plugin.core.errors import Misuse, error_text, require_returned
 from gpubench_plugin.workloads._own.batch import empty_like
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class StatedModel:
         """
         if isinstance(self._model, nn.Module):
             return self._in_fp32(copied(self._model))
-        module = self._call()
+        module = self._called()
         _require_plain(module)
         if self._built is not None and self._built() is module:
             raise Misuse(
@@ -84,17 +84,11 @@ class StatedModel:
     def build_fake(self) -> nn.Module:
         """The model without data, in a ``FakeTensorMode``."""
         if not isinstance(self._model, nn.Module):
-            return self._call()
+            return self._called()
         return fake_copy(self._model)
 
-    def _call(self) -> nn.Module:
-        module: object = self._model()
-        if not isinstance(module, nn.Module):
-            raise Misuse(
-                f"model: {self.name}() returned a value of type {type(module).__name__}; "
-                "allowed: a torch.nn.Module"
-            )
-        return module
+    def _called(self) -> nn.Module:
+        return require_returned(self._model(), nn.Module, f"model: {self.name}()")
 
     def _in_fp32(self, module: nn.Module) -> nn.Module:
         """Convert weights in the precision's own type; another one would belie the precision."""

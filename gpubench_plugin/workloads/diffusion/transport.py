@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from math import prod
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import torch
 from torch import Tensor
@@ -23,12 +23,8 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.core.records import Json
 
-LENGTH: Final = 16
-"""Integers of a header: eight fixed ones, and up to eight dimensions."""
-
-_MAGIC: Final = 0x6770_7562_656E_6368  # "gpubench"
-_FIXED: Final = 8
-_DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+LENGTH: Final = 256
+"""Bytes of a header, which is a text that is filled up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,26 +43,8 @@ class Header:
     shape: tuple[int, ...]
 
     def encode(self) -> Tensor:
-        """Encode the header as `LENGTH` integers."""
-        counts = (self.call, self.sample, self.step, self.sender, self.receiver)
-        shape = (len(self.shape), *self.shape, *([0] * (LENGTH - _FIXED - len(self.shape))))
-        return torch.tensor((_MAGIC, *counts, _DTYPES.index(self.dtype), *shape))
-
-    @classmethod
-    def decode(cls, numbers: Tensor) -> Self | None:
-        """Decode a header; None if invalid."""
-        magic_number, call, sample, step, sender, receiver, dtype, ndim, *shape = numbers.tolist()
-        if magic_number != _MAGIC or not (0 <= dtype < len(_DTYPES) and 0 <= ndim <= len(shape)):
-            return None
-        return cls(
-            call=call,
-            sample=sample,
-            step=step,
-            sender=sender,
-            receiver=receiver,
-            dtype=_DTYPES[dtype],
-            shape=tuple(shape[:ndim]),
-        )
+        """The header's text as `LENGTH` bytes."""
+        return torch.frombuffer(bytearray(str(self).ljust(LENGTH), "ascii"), dtype=torch.uint8)
 
     @property
     def facts(self) -> Json:
@@ -146,11 +124,12 @@ class Transport:
             CorrectnessError: another message arrived; nothing more can be received then.
             LostMessage: the timeout expired, or the other rank is gone.
         """
-        numbers = torch.zeros(LENGTH, dtype=torch.int64)
-        self._fill(numbers, expected, self._headers)
-        if (header := Header.decode(numbers)) != expected:
-            description = header or f"data starting with {int(numbers[0])}, which is not a header"
-            raise CorrectnessError(f"{self._wait_text(expected)}, but received {description}")
+        header = torch.zeros(LENGTH, dtype=torch.uint8)
+        self._fill(header, expected, self._headers)
+        if not header.equal(expected.encode()):
+            text = bytes(header.tolist()).decode("ascii", "replace").rstrip()
+            received = text if text.startswith("sample ") else "data that is not a header"
+            raise CorrectnessError(f"{self._wait_text(expected)}, but received {received}")
         payload = torch.empty(expected.shape, dtype=expected.dtype, device=self._transfer_device)
         self._fill(payload, expected, None)
         return payload.to(self._device)

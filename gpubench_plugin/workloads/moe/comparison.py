@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.workloads._micro.checks import relative_error
 from gpubench_plugin.workloads.moe.dispatchers import compute_dtype
 from gpubench_plugin.workloads.moe.experts import Experts, swiglu
 from gpubench_plugin.workloads.moe.layer import backward
@@ -72,7 +73,7 @@ def compare(
     actual = {"output": output}
     if with_gradients:
         actual |= _gradients(layer, tokens)
-    errors = {name: _error(actual[name], expected[name]) for name in actual}
+    errors = {name: relative_error([actual[name]], [expected[name]]) for name in actual}
     tolerance = TOLERANCES[built.precision.compute_dtype]
     for name, error in errors.items():
         if not error <= tolerance:  # also where it is not a number
@@ -129,9 +130,3 @@ def _expected(
         "dW_out": w_out.grad[own_experts][:, columns],
         "dRouter": router.weight.grad,
     }
-
-
-def _error(actual: Tensor, expected: Tensor) -> float:
-    """Norm of the difference over the norm of the expected value."""
-    difference = (actual.double() - expected.double()).norm()
-    return float(difference / expected.double().norm().clamp_min(torch.finfo(torch.double).tiny))

@@ -14,6 +14,7 @@ from torch import nn
 
 from gpubench_plugin.core.errors import ResultsError, Unsupported, UsageProblem
 from gpubench_plugin.environment import files
+from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.checkpoint import BEST, LATEST, Checkpoints, Manifest
 from gpubench_plugin.training.model import load_model_state, model_state
 from tests.support.kill_points import Scenario, survive
@@ -349,9 +350,7 @@ def test_only_rank_zero_writes_and_every_rank_has_its_random_state(started, tmp_
 def test_all_ranks_fail_where_rank_zero_cannot_write(started):
     """A rank that has nothing to write does not go on as if there were a checkpoint."""
 
-    class Failing:
-        world_size = 2
-
+    class Failing(RankAgreement):
         def mean(self, values):
             return [0.5 for _ in values]
 

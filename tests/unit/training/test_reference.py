@@ -280,8 +280,8 @@ class Noise(nn.Module):
 @pytest.mark.parametrize(
     ("layer", "compile", "reason"),
     [
-        (nn.Dropout(0.5), "default", "compiled dropout"),
-        (Noise(), "default", "a compiled model draws different random"),
+        (nn.Dropout(0.5), "default", "a compiled model, as by dropout, draws"),
+        (Noise(), "default", "a compiled model, as by dropout, draws"),
         # Ranks that divide a model draw and normalise in parts, which is no error of theirs.
         (nn.Dropout(0.5), "none", "draw dropout separately"),
         (nn.BatchNorm1d(16), "none", "normalize partial batches"),

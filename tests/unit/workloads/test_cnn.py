@@ -35,7 +35,7 @@ def test_full_preset_has_36_million_parameters(make_workload):
 def test_image_too_small_for_its_stages(make_workload):
     """Every stage halves the image: too many of them are refused with the least size."""
     with pytest.raises(
-        UsageProblem, match=r"model\.image_size=3 is too small; allowed: at least 4"
+        UsageProblem, match=r"model: image_size=3 is too small; allowed: at least 4"
     ):
         make_workload("cnn", "tiny", "model.image_size=3")
 

@@ -93,11 +93,7 @@ def make_pipeline(unet: Any) -> Callable[..., DenoisingPipeline]:
             seed=0,
             precision=catalog.load("precision", "fp32")(),
             device=CPU,
-            rank=group.world.rank,
-            world_size=group.world.size,
-            backend=group.backend,
-            barrier=group.agreement.barrier,
-            hosts=group.agreement.group,
+            group=group,
             remaining_s=lambda: remaining_s,
             on_events=(kept if kept is not None else []).extend,
         )

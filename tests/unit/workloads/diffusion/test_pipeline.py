@@ -7,6 +7,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -290,11 +291,7 @@ def test_workload_without_steps_is_unsupported() -> None:
             seed=0,
             precision=None,
             device=None,
-            rank=0,
-            world_size=1,
-            backend="gloo",
-            barrier=None,
-            hosts=None,
+            group=None,
             remaining_s=lambda: 60.0,
             on_events=None,
         )
@@ -315,13 +312,13 @@ def test_tensors_go_through_the_host_only_where_they_must(
 ) -> None:
     """NCCL sends from device to device, its headers between hosts; gloo stages a device's."""
     hosts = object()
+    group = SimpleNamespace(backend=backend, agreement=SimpleNamespace(group=hosts))
     transport = pipelines._transport(
         torch.device(device),
-        backend,
-        hosts,  # type: ignore[arg-type] # a stand-in
-        section=DiffusionSection(),
-        remaining_s=lambda: 60.0,
-        steps=range(2),
+        group,  # type: ignore[arg-type] # a stand-in
+        DiffusionSection(),
+        lambda: 60.0,
+        range(2),
     )
     assert (transport._transfer_device.type == "cpu") == (staged or device == "cpu")
     assert transport._headers is (hosts if backend == "nccl" else None)

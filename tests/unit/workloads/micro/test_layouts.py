@@ -16,9 +16,3 @@ def test_the_same_matrix_in_another_layout(layout: str, stride: tuple[int, int])
     assert torch.equal(made, matrix)
     assert made.stride() == stride
     assert layout in LAYOUTS
-
-
-def test_an_unknown_layout_is_refused() -> None:
-    """There are only these three."""
-    with pytest.raises(ValueError, match="no layout 'diagonal'"):
-        with_layout(torch.ones(2, 2), "diagonal")

@@ -12,7 +12,7 @@ import torch
 
 from gpubench_plugin.core.errors import CorrectnessError, Unsupported, UsageProblem
 from gpubench_plugin.environment import devices
-from gpubench_plugin.workloads.moe import dispatchers, experts
+from gpubench_plugin.workloads.moe import experts
 from gpubench_plugin.workloads.moe import measured as room
 from gpubench_plugin.workloads.moe.groups import Axis, ParallelGroups
 from gpubench_plugin.workloads.moe.layer import PHASES, ROUTER
@@ -172,7 +172,7 @@ def refusal_of(act):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"dispatcher": "flex"}, "flex requires DeepEP or HybridEP.*install deep_ep from https://"),
+        ({"dispatcher": "flex"}, "flex: the fused kernels of DeepEP and HybridEP are not"),
         ({"dispatcher": "all-to-all"}, "all-to-all: a single rank holds all experts; use local"),
         ({"dispatcher": "all-gather"}, "all-gather: a single rank holds all experts; use local"),
         ({"expert_kind": "te-grouped"}, "Transformer Engine cannot be imported.*pip install"),
@@ -197,15 +197,6 @@ def test_local_is_refused_where_ranks_share_the_experts():
     said = refusal_of(lambda: construction(dispatcher="local", groups=SHARED))
     assert (
         "2 ranks share the experts; use all-gather or all-to-all, or moe.expert_parallel=1" in said
-    )
-
-
-def test_flex_is_refused_with_its_library_too(monkeypatch):
-    """An installed deep_ep is not passed off as measured."""
-    monkeypatch.setattr(dispatchers, "find_spec", lambda name: object())
-    assert (
-        "moe.dispatcher=flex: deep_ep is installed but not supported by this version"
-        in refusal_of(dispatchers.require_flex)
     )
 
 
