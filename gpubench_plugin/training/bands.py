@@ -140,8 +140,8 @@ def bands_of(
     bands = _FP32
     for name in (precision, *(_OF_DTYPE[dtype] for dtype in dtypes if dtype in _OF_DTYPE)):
         bands = bands.union(table.get(name, _FP32))
-    given = {"loss": loss, "gradient_norm": gradient_norm}
-    given = {name: band for name, band in given.items() if band is not None}
+    chosen = (("loss", loss), ("gradient_norm", gradient_norm))
+    given = {name: band for name, band in chosen if band is not None}
     return Bands(*(band._replace(**given) for band in bands))
 
 

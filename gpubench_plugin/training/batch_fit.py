@@ -29,7 +29,8 @@ Bound = Literal["memory", "data", "largest"]
 class BatchFit:
     """The most `samples` that fit, what they are `bound_by`, and all trials in order.
 
-    The `reason` of a trial is the error of the failed allocation. `memory`: one sample more was tried and does not fit. `data`: an epoch has no more samples.
+    The `reason` of a trial is the error of the failed allocation. `memory`: one sample more was
+    tried and does not fit. `data`: an epoch has no more samples.
     `largest`: no more are tried.
     """
 

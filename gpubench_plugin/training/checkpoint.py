@@ -86,7 +86,7 @@ class Checkpoints:
         if states is not None and self.folder is not None:
             state = {**training.state_dict(), "random": states}
             try:
-                manifest = self._write(self.folder, state, training.total_steps, metrics)
+                manifest = self._write(self.folder, state, training.calls, metrics)
                 if is_best is None:
                     is_best = _is_best(self.folder / BEST, metrics, best_metric)
                 path = _publish(self.folder, manifest, is_best=is_best)
@@ -260,7 +260,7 @@ class WriteCheckpoint:
         if path is None:
             return Check()
         event: dict[str, Any] = {
-            "step": self.trainer.total_steps,
+            "step": self.trainer.calls,
             "manifest": path.name,
             **metrics,
         }

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import CorrectnessError, Unsupported
+from gpubench_plugin.core.errors import CorrectnessError, Unsupported, with_causes
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.device_errors import is_out_of_memory
 from gpubench_plugin.environment.devices import timed_s
@@ -202,11 +202,9 @@ def _compiler_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        cause: BaseException | None = error
-        while cause is not None:
+        for cause in with_causes([error]):
             if reason := _MISSING.get(type(cause).__name__):
                 raise Unsupported(reason) from error
-            cause = cause.__cause__ or cause.__context__
         raise
 
 
@@ -239,14 +237,11 @@ class StepResults:
         module.zero_grad(set_to_none=True)
         return cls(tensors=tensors, near_loss=positions)
 
-    def error(self, expected: StepResults) -> float:
-        """Norm of the difference over the norm of the expected values."""
-        return relative_error(self.tensors, expected.tensors)
-
-    def error_near_loss(self, expected: StepResults) -> float:
-        """The same of the well-conditioned values."""
+    def error(self, expected: StepResults, *, near_loss: bool = False) -> float:
+        """Norm of the difference over the norm of the expected values, or the well-conditioned."""
+        positions = self.near_loss if near_loss else range(len(self.tensors))
         return relative_error(
-            *([results.tensors[n] for n in self.near_loss] for results in (self, expected))
+            *([results.tensors[n] for n in positions] for results in (self, expected))
         )
 
 
@@ -277,8 +272,10 @@ def compare(
     if reference is None:
         raise CorrectnessError(message)
     message += f", or {_MOST_TIMES_EAGER:g} times the eager error"
-    for kind, error_of in (("", StepResults.error), ("_near_loss", StepResults.error_near_loss)):
-        compiled_error, eager_error = error_of(actual, reference), error_of(expected, reference)
+    for kind in ("", "_near_loss"):
+        compiled_error, eager_error = (
+            results.error(reference, near_loss=bool(kind)) for results in (actual, expected)
+        )
         errors |= {f"compiled_error{kind}": compiled_error, f"eager_error{kind}": eager_error}
         if not compiled_error <= max(tolerance, _MOST_TIMES_EAGER * eager_error):  # also NaN
             where = ", nearest the loss" if kind else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import torch
 from torch._subclasses import FakeTensorMode
 
-from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
+from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.training.inference import CASTS_WEIGHTS
@@ -41,9 +41,6 @@ class Generation:
 
     The `sequences` prompts of `prompt_tokens` tokens are drawn with `seed`; the cache has room for
     `new_tokens` more per row. `compile` compiles the call.
-
-    Raises:
-        UsageProblem: the model has fewer positions than tokens.
     """
 
     min_new_tokens: ClassVar[int]
@@ -67,8 +64,6 @@ class Generation:
         compile: Compile | None = None,
     ):
         positions = workload.section.sequence_length
-        if reason := self.refusal(prompt_tokens, new_tokens, positions=positions):
-            raise UsageProblem(reason)
         self.sequences = sequences
         self.prompt_tokens, self.new_tokens = _lengths(prompt_tokens, new_tokens, positions)
         self._workload = workload

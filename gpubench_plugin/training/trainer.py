@@ -141,14 +141,9 @@ class Trainer:
         return self._optimization.optimizer
 
     @property
-    def total_steps(self) -> int:
+    def calls(self) -> int:
         """Optimizer steps in total, including those before a checkpoint."""
         return self._optimization.total_steps
-
-    @property
-    def calls(self) -> int:
-        """Equal to the optimizer steps: each call of :meth:`step` is one."""
-        return self.total_steps
 
     def state_dict(self) -> dict[str, Any]:
         """State of model, optimizer, schedule, scaler, steps and data, by reference."""
@@ -217,7 +212,11 @@ class Trainer:
         loss_ratio = check_loss_drop(
             losses,
             limit=None if is_resumed else self.training.loss_drop,
-            advice=self._advice(),
+            advice=(
+                "try another training.learning_rate "
+                f"({self._optimization.learning_rate:g}) or training.optimizer "
+                f"({type(self.optimizer).__name__}), or more training.steps"
+            ),
         )
         ignore_reason = self.training.loss_drop_ignored
         return Check(
@@ -259,7 +258,7 @@ class Trainer:
         """Take the steps of the check; return the duration of the first."""
         batches, loss_of = recorder.batches(batches), recorder.losses(self._loss_of)
         first_step_s = self._first_step(batches, recorder)
-        last_step = self.total_steps - 1 + self._check_steps
+        last_step = self.calls - 1 + self._check_steps
         log(PhaseEvent(phase="train", steps=last_step).line())
         self._record_step(history)
         for _ in range(self._check_steps - 1):
@@ -280,7 +279,7 @@ class Trainer:
                 agreement=self.agreement,
                 samples_per_step=self.samples_per_step * ranks,
                 clock=clock,
-                steps_before=self.total_steps,
+                steps_before=self.calls,
             ),
             EpochHistory(
                 log=log,
@@ -290,7 +289,7 @@ class Trainer:
                 batches_per_epoch=self.data.steps_per_epoch if epochs else None,
                 samples_per_batch=self.data.batch_size * ranks // self.ranks_per_batch,
                 batches_before=self._batches,
-                steps_before=self.total_steps,
+                steps_before=self.calls,
             ),
         )
         loss_of = self._loss_of
@@ -406,14 +405,6 @@ class Trainer:
         if self.agreement.world_size > 1:
             record["differs_from_one_process"] = self.differs_from_one_process
         return record
-
-    def _advice(self) -> str:
-        """What to set where the loss does not fall."""
-        name, rate = type(self.optimizer).__name__, self._optimization.learning_rate
-        return (
-            f"try another training.learning_rate ({rate:g}) or training.optimizer ({name}), or "
-            "more training.steps"
-        )
 
     def _record_step(self, history: TrainingHistory) -> None:
         history.steps.add(self.last_loss)

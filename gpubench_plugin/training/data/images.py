@@ -207,8 +207,8 @@ def _batches_in_archive(path: Path) -> Iterator[tuple[str, bytes]]:
             name = PurePosixPath(member.name).name
             if _BATCH.fullmatch(name) and member.isfile() and (file := archive.extractfile(member)):
                 yield name, file.read()
-        if archive.fileobj is not None:
-            archive.fileobj.read()  # to the end, where gzip's CRC is checked
+        while archive.fileobj is not None and archive.fileobj.read(1 << 20):
+            pass  # to the end, where gzip's CRC is checked
 
 
 def _batches_in_folder(path: Path) -> Iterator[tuple[str, bytes]]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import Final
 
 import torch
 from torch import distributed as dist
@@ -15,8 +14,6 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.training.parallelism.base import Parallelism
 from gpubench_plugin.workloads.base import DTYPES, blocks_of
-
-_DTYPES: Final[Mapping[str | None, torch.dtype | None]] = {None: None, **DTYPES}
 
 
 class FSDP2(Parallelism):
@@ -65,10 +62,8 @@ class FSDP2(Parallelism):
                 for tensor in chain(module.parameters(), module.buffers()):
                     dist.broadcast(tensor, src=0)
         mesh = self.mesh
-        policy = MixedPrecisionPolicy(
-            param_dtype=_DTYPES[self.section.fsdp_param_dtype],
-            reduce_dtype=_DTYPES[self.section.fsdp_reduce_dtype],
-        )
+        names = self.section.fsdp_param_dtype, self.section.fsdp_reduce_dtype
+        policy = MixedPrecisionPolicy(*(name and DTYPES[name] for name in names))
         for part in (*(position.block for position in blocks_of(module)), module):
             fully_shard(
                 part,

@@ -94,15 +94,7 @@ class MoE(ImageClassifier[MoEModelSection]):
 class _Classifier(nn.Module):
     def __init__(self, section: MoEModelSection):
         super().__init__()
-        layer = MoeSection(
-            experts=section.experts,
-            top_k=section.top_k,
-            width=section.width,
-            hidden=section.hidden,
-            balancing=section.balancing,
-            balancing_weight=section.balancing_weight,
-            z_loss_weight=section.z_loss_weight,
-        )
+        layer = MoeSection(**section.model_dump(include=MoeSection.model_fields.keys()))
         self.embedding = nn.Linear(section.image_size, section.width)
         # 0.02: the deviation of GPT-2's and BERT's embeddings.
         self.position = nn.Parameter(torch.randn(section.image_size, section.width) * 0.02)

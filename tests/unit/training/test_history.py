@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -15,9 +15,7 @@ from gpubench_plugin.training.history import EpochHistory, LossHistory, Training
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.workloads.base import Batch
 from tests.support.presets import CPU, preset_of, trainer_of, workload_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from tests.unit.training.conftest import Together
 
 NAN = float("nan")
 
@@ -32,18 +30,6 @@ class Ticking(TrainingClock):
     @property
     def seconds(self) -> float:
         return float(next(self._readings))
-
-
-class Together(RankAgreement):
-    """One of two ranks, of which the other says what it is told."""
-
-    world_size = 2
-
-    def __init__(self, *other: Sequence[float]):
-        self._other = iter(other)
-
-    def mean(self, values: Iterable[float]) -> list[float]:
-        return [(own + other) / 2 for own, other in zip(values, next(self._other), strict=True)]
 
 
 def loss_history(events: list[Any], **changes: Any) -> LossHistory:

@@ -59,7 +59,9 @@ def test_missing_library_is_unsupported_with_the_remedy(name, library, make_work
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vit", "bert", "mixtral", "qwen-moe", "unet2d", "unet-cond"])
+@pytest.mark.parametrize(
+    "name", ["vit", "gpt2", "llama", "bert", "mixtral", "qwen-moe", "unet2d", "unet-cond"]
+)
 def test_activations_computed_again_change_nothing_else(name, make_workload):
     """With model.activation_checkpointing less is kept, and loss and gradients are the same."""
 

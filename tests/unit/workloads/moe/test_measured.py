@@ -154,15 +154,6 @@ def test_weights_are_compared_between_cpu_and_device(monkeypatch):
         layer.prepare(None)
 
 
-def test_equal_seeds_make_equal_layers_and_others_do_not():
-    """Output follows the seed alone."""
-    outputs = []
-    for seed in (0, 0, 1):
-        made = construction(seed=seed)
-        outputs.append(made.layer(made.placement())(made.tokens(0))[0])
-    assert (outputs[0].equal(outputs[1]), outputs[0].equal(outputs[2])) == (True, False)
-
-
 def refusal_of(act):
     with pytest.raises((Unsupported, UsageProblem)) as refused:
         act()
