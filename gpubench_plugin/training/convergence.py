@@ -306,11 +306,11 @@ class TimeToTarget:
                     best = milestone if is_best else best
                     milestones.append(milestone)
                     log(EvaluationEvent(**milestone.point).line())
-                    history.epochs.write(evaluation)
+                    history.write(evaluation)
                     for observer in self.observers:
                         observer(milestone)
                 if self._target.is_reached(evaluation):
-                    return history.steps.close(), training_s
+                    return history.close(), training_s
         assert best is not None  # there is at least one step
         raise CorrectnessError(
             f"{self._target.text} was not reached within training.max_steps={max_steps}: the best "
@@ -326,9 +326,8 @@ class TimeToTarget:
         trainer = self.course.trainer
         for remaining in reversed(range(steps)):
             training_s += timed_s(trainer.step, trainer.device)
-            history.steps.add(trainer.last_loss)
-            if history.epochs.end_step() and remaining:
-                history.epochs.write()
+            if history.end_step(trainer.last_loss) and remaining:
+                history.write()
         return training_s
 
     def _parity(self, actual: Evaluation) -> dict[str, float]:

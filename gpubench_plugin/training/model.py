@@ -55,23 +55,15 @@ def build_model(
     compile_model = model_compiler(workload, section, default_scope=default_scope)
     is_on_device = workload.section.init_device == "auto"
     init_device = device if is_on_device else torch.device("cpu")
-    with seeded(seed, init_device):
-        module = build_on(init_device, workload)
+    # The default device; what a library creates on the CPU all the same stays there.
+    with seeded(seed, init_device), nullcontext() if init_device.type == "cpu" else init_device:
+        module = require_returned(workload.build(), nn.Module, f"{type(workload).__name__}.build")
     module = precision.convert_module(module)
     require_returned(module, nn.Module, f"{type(precision).__name__}.convert_module")
     module = module.to(device=device, memory_format=workload.memory_format)  # type: ignore[call-overload] # a gap in its stub
     if section.compile != "none":
         module = compile_model(module) if compiled is None else compiled(module, compile_model)
     return module if wrap is None else wrap(module)
-
-
-def build_on(device: torch.device, workload: Workload[Any]) -> nn.Module:
-    """Build the workload's model with the default device `device`, where its weights are drawn.
-
-    What a library creates on the CPU all the same stays there.
-    """
-    with nullcontext() if device.type == "cpu" else device:
-        return require_returned(workload.build(), nn.Module, f"{type(workload).__name__}.build")
 
 
 def run_fake_step(workload: Workload[Any], *, samples: int, backward: bool) -> None:

@@ -27,12 +27,7 @@ from gpubench_plugin.training.check import (
     steps_of_check,
 )
 from gpubench_plugin.training.compile import loss_function
-from gpubench_plugin.training.history import (
-    EpochHistory,
-    LossHistory,
-    TrainingClock,
-    TrainingHistory,
-)
+from gpubench_plugin.training.history import TrainingHistory
 from gpubench_plugin.training.model import load_model_state, model_state, run_fake_step
 from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.seeding import RandomState
@@ -199,7 +194,7 @@ class Trainer:
         )
         with self.recording(log, epochs=over_epochs) as history:
             first_step_s = self._train(check_batches, recorder, history, log)
-            losses = history.steps.close()
+            losses = history.close()
         self._batches += self._check_steps * self._accumulation_steps if over_epochs else 0
         skipped = self._optimization.skipped_steps()
         require_updates(self._check_steps, skipped)
@@ -269,31 +264,21 @@ class Trainer:
     @contextmanager
     def recording(self, log: Log, *, epochs: bool) -> Iterator[TrainingHistory]:
         """Context of untimed steps with their history, and that of their `epochs` where asked."""
-        clock, ranks = TrainingClock(), self.agreement.world_size
+        ranks = self.agreement.world_size
         history = TrainingHistory(
-            clock,
-            LossHistory(
-                log=log,
-                interval=self.training.log_every,
-                state=self._optimization.progress,
-                agreement=self.agreement,
-                samples_per_step=self.samples_per_step * ranks,
-                clock=clock,
-                steps_before=self.calls,
-            ),
-            EpochHistory(
-                log=log,
-                workload=self.workload,
-                agreement=self.agreement,
-                clock=clock,
-                batches_per_epoch=self.data.steps_per_epoch if epochs else None,
-                samples_per_batch=self.data.batch_size * ranks // self.ranks_per_batch,
-                batches_before=self._batches,
-                steps_before=self.calls,
-            ),
+            log=log,
+            workload=self.workload,
+            agreement=self.agreement,
+            interval=self.training.log_every,
+            state=self._optimization.progress,
+            samples_per_step=self.samples_per_step * ranks,
+            samples_per_batch=self.data.batch_size * ranks // self.ranks_per_batch,
+            batches_per_epoch=self.data.steps_per_epoch if epochs else None,
+            batches_before=self._batches,
+            steps_before=self.calls,
         )
         loss_of = self._loss_of
-        self._loss_of = history.epochs.losses(loss_of)
+        self._loss_of = history.losses(loss_of)
         try:
             yield history
         finally:
@@ -407,11 +392,10 @@ class Trainer:
         return record
 
     def _record_step(self, history: TrainingHistory) -> None:
-        history.steps.add(self.last_loss)
-        if history.epochs.end_step():
+        if history.end_step(self.last_loss):
             with history.clock.paused():
                 evaluation = None if self.evaluate is None else self.evaluate()
-                history.epochs.write(evaluation)
+                history.write(evaluation)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -80,6 +80,9 @@ class Parallelism:
     shares_batch: ClassVar[bool] = False
     """Whether all ranks process the same batch, rather than one each."""
 
+    compiles_in_wrap: ClassVar[bool] = False
+    """Whether :meth:`wrap` compiles, stages or a model with its collectives: by ``_compile``."""
+
     least_ranks: ClassVar[int] = 1
 
     default_scope: ClassVar[CompileScope] = "model"
@@ -90,6 +93,8 @@ class Parallelism:
 
     where: ClassVar[str] = "any number of ranks"
     """Supported numbers of ranks and models, for the user."""
+
+    _compile: Compile | None = None
 
     def __init__(self, group: ProcessGroup, section: DistributedSection):
         self.group = group
@@ -132,7 +137,8 @@ class Parallelism:
 
     def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:
         """Compile `module` before wrapping; `compile` does so in the configured scope."""
-        return compile(module)
+        self._compile = compile
+        return module if self.compiles_in_wrap else compile(module)
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """Wrap `module`, already on its device, for running on all ranks.

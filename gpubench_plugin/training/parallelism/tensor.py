@@ -14,7 +14,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from gpubench_plugin.core.errors import Unsupported, invalid_choice
-from gpubench_plugin.training.parallelism.base import Compile, Parallelism
+from gpubench_plugin.training.parallelism.base import Parallelism
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -65,9 +65,9 @@ class TensorParallel(Parallelism):
     where = "2 ranks or more; models with a plan: llama"
     least_ranks = 2
     shares_batch = True
+    compiles_in_wrap = True
 
     _plan: Mapping[str, str] | None = None
-    _compile: Compile | None = None
 
     def configure(self, workload: Workload[Any], training: TrainingSection) -> None:
         """Get the workload's plan."""
@@ -79,11 +79,6 @@ class TensorParallel(Parallelism):
                 "distributed.parallelism=ddp or fsdp2"
             )
         self._plan = plan
-
-    def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:
-        """Return `module` unchanged: :meth:`wrap` compiles it with its collectives."""
-        self._compile = compile
-        return module
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """Shard `module`, with rank zero's parameters.

@@ -128,21 +128,17 @@ def _require_plain(module: nn.Module) -> None:
 M = TypeVar("M", bound=nn.Module)
 
 
-def copied(module: M) -> M:
-    """An independent copy of `module`.
+def fake_copy(module: M) -> M:
+    """A copy whose tensors have no data, in a ``FakeTensorMode``."""
+    return copied(module, dict(_fakes(module)))
+
+
+def copied(module: M, memo: dict[int, object] | None = None) -> M:
+    """An independent copy of `module`, in which `memo` gives some copies by identity.
 
     Raises:
         Misuse: it cannot be copied.
     """
-    return _copied(module, {})
-
-
-def fake_copy(module: M) -> M:
-    """A copy whose tensors have no data, in a ``FakeTensorMode``."""
-    return _copied(module, dict(_fakes(module)))
-
-
-def _copied(module: M, memo: dict[int, object]) -> M:
     try:
         return deepcopy(module, memo)
     except (RuntimeError, TypeError) as error:

@@ -6,6 +6,7 @@ garbage, and one that is too long aborts the process. So a header comes first.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from math import prod
@@ -19,7 +20,7 @@ from torch import distributed as dist
 from gpubench_plugin.core.errors import CorrectnessError, LostMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from gpubench_plugin.core.records import Json
 
@@ -97,12 +98,9 @@ class Transport:
         """Start sending `latents`, which must not change before :meth:`flush`."""
         payload = latents.to(self._transfer_device).contiguous()
         numbers = header.encode()
-        try:
+        with _lost(f"rank {header.sender}{self._steps} could not send {header}"):
             header_work = dist.isend(numbers, header.receiver, group=self._headers)
             payload_work = dist.isend(payload, header.receiver)
-        except RuntimeError as error:
-            context = f"rank {header.sender}{self._steps} could not send {header}"
-            raise _lost_error(context, error) from error
         self._pending += [(header, header_work, numbers), (header, payload_work, payload)]
 
     def flush(self) -> None:
@@ -136,33 +134,34 @@ class Transport:
 
     def _fill(self, tensor: Tensor, expected: Header, group: dist.ProcessGroup | None) -> None:
         context = self._wait_text(expected)
-        try:
+        with _lost(context):
             work = dist.irecv(tensor, expected.sender, group=group)
-        except RuntimeError as error:
-            raise _lost_error(context, error) from error
         self._wait(context, work, tensor)
 
     def _wait_text(self, expected: Header) -> str:
         return f"rank {expected.receiver}{self._steps} waited for {expected}"
 
     def _wait(self, context: str, work: dist.Work | None, tensor: Tensor) -> None:
+        if work is None:  # this rank is not in the group
+            return
         started, timeout_s = monotonic(), self._timeout_s()
-        try:
-            if work is None:  # this rank is not in the group
-                return
-            if tensor.device.type == "cpu":
-                work.wait(timedelta(seconds=timeout_s))
-            else:
-                # Makes only the stream wait; with a timeout the host would wait, too. The header
-                # has arrived, and NCCL's watchdog detects a missing payload.
-                work.wait()
-        except RuntimeError as error:
-            if monotonic() - started >= timeout_s:
-                message = f"{context} for {timeout_s:.3g} s ({self._timeout_key})"
-                raise LostMessage(message) from error
-            raise _lost_error(context, error) from error
+        with _lost(context):
+            try:
+                # On a device only the stream waits; with a timeout the host would, too. The header
+                # has arrived then, and NCCL's watchdog detects a missing payload.
+                on_host = tensor.device.type == "cpu"
+                work.wait(timedelta(seconds=timeout_s)) if on_host else work.wait()
+            except RuntimeError as error:
+                if monotonic() - started >= timeout_s:
+                    message = f"{context} for {timeout_s:.3g} s ({self._timeout_key})"
+                    raise LostMessage(message) from error
+                raise
 
 
-def _lost_error(context: str, error: RuntimeError) -> LostMessage:
-    reason = str(error).partition("\n")[0]
-    return LostMessage(f"{context}: {reason}")
+@contextmanager
+def _lost(context: str) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise LostMessage(f"{context}: {reason}") from error

@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 CPU = torch.device("cpu")
 
 
+def silent(event: object) -> None:
+    """A log that nobody reads."""
+
+
 class Together(RankAgreement):
     """One of two ranks, of which the other says what it is told, in the order of the questions."""
 

@@ -156,17 +156,6 @@ def test_every_timed_training_is_the_one_to_the_target(measured):
     assert all(end.equal(reached) for end in ends)
 
 
-def test_facts_of_a_convergence(measured):
-    """Steps, epochs, the final loss and what the trainer counts are there to become metrics."""
-    setting, convergence, check, *_ = measured
-    facts = {**check.facts, **convergence.finish()}
-    per_epoch = setting.data.steps_per_epoch
-    assert facts["epochs_to_target"] == facts["steps_to_target"] / per_epoch
-    assert facts["test_loss"] == check.correctness["evaluations"][-1]["test_loss"] <= 0.6
-    assert facts["skipped_steps"] == 0
-    assert facts["data_wait_s"] > 0
-
-
 def test_the_first_training_is_the_first_step(monkeypatch):
     """It is the untimed one, in which a model is compiled; evaluations are no part of a step."""
     setting, now = Setting("diabetes"), [0.0]
@@ -186,15 +175,6 @@ def test_the_first_training_is_the_first_step(monkeypatch):
     monkeypatch.setattr(Evaluator, "evaluate", evaluate)
     facts = convergence.prepare(lambda event: None).facts
     assert facts["first_step_s"] == 2.0 * facts["steps_to_target"]
-
-
-def test_work_is_that_of_a_whole_training(measured):
-    """Samples of one call are those of all its steps."""
-    setting, convergence, check, *_ = measured
-    work = convergence.work()
-    batch_size = setting.configuration.training.batch_size
-    assert work.samples == check.facts["steps_to_target"] * batch_size
-    assert work.tokens is None
 
 
 def test_evaluations_are_journalled_and_observed(measured):

@@ -19,6 +19,7 @@ from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.reference import Fp32Reference
 from tests.support.shipped import shipped
+from tests.unit.training.conftest import silent
 
 CPU = torch.device("cpu")
 PRECISIONS = [
@@ -26,10 +27,6 @@ PRECISIONS = [
     for name in catalog.choices("precision")
     if catalog.load("precision", name)().unsupported(CPU) is None
 ]
-
-
-def silent(event):
-    """A log that nobody reads."""
 
 
 @pytest.fixture

@@ -15,13 +15,10 @@ from gpubench_plugin.training.data.digits import Digits
 from gpubench_plugin.training.data.synthetic import Synthetic
 from tests.support.exhaustive import shown
 from tests.support.operations import Operations
+from tests.unit.training.conftest import silent
 
 CPU = torch.device("cpu")
 NAN, INF = float("nan"), float("inf")
-
-
-def silent(event):
-    """A log that nobody reads."""
 
 
 def weights(trainer):
