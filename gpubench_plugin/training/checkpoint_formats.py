@@ -179,13 +179,9 @@ class CheckpointIO:
         self._format = FORMATS[name]()
         self._tensors = tensors
         self._path = folder / "checkpoint"
+        self.bytes = sum(tensor.nbytes for tensor in tensors.values())
         self.blocking_s: list[float] = []
         """Seconds that each call of :meth:`save` blocked the training."""
-
-    @property
-    def bytes(self) -> int:
-        """Size of the tensors."""
-        return sum(tensor.nbytes for tensor in self._tensors.values())
 
     def save(self) -> None:
         """Write, waiting for completion."""

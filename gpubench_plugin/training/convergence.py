@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config.sections import TrainingSection
     from gpubench_plugin.measure.protocols import Log
-    from gpubench_plugin.ranks.process_group import RankAgreement
     from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.evaluation import Evaluation, Evaluator
     from gpubench_plugin.training.history import TrainingHistory
@@ -187,7 +186,6 @@ class TimeToTarget:
     workload: Workload[Any]
     data: DataSource
     training: TrainingSection
-    agreement: RankAgreement
     reference: Callable[[], AbstractContextManager[ReproducibleTraining]] | None = None
     observers: list[Callable[[Milestone], object]] = field(default_factory=list, init=False)
     calls: int = field(default=0, init=False)

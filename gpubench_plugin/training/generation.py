@@ -93,16 +93,12 @@ class Generation:
             f"model.sequence_length of at least {prompt + generated}"
         )
 
-    @property
-    def _length(self) -> int:
-        return self.prompt_tokens + self.new_tokens
-
     def _cached(self, module: nn.Module, dtype: torch.dtype, device: torch.device) -> CachedModel:
         return CachedModel(
             self._workload.section.name,
             module.eval(),
             sequences=self.sequences,
-            length=self._length,
+            length=self.prompt_tokens + self.new_tokens,
             dtype=dtype,
             device=device,
         )

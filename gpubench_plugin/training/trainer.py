@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     import torch
     from torch import Tensor, nn
-    from torch.optim import Optimizer
 
     from gpubench_plugin.config.sections import PrecisionSection, TrainingSection
     from gpubench_plugin.measure.protocols import Log
@@ -111,6 +110,8 @@ class Trainer:
             global_norm=self.global_norm,
             own_optimizer=self.workload.optimizer,
         )
+        self.optimizer = self._optimization.optimizer
+        """That of torch, for other loops over the same model."""
         self._loss_of: LossFunction = self.passes or loss_function(self.module, self.workload)
         self._check_steps = steps_of_check(self.training, self.data)
 
@@ -129,11 +130,6 @@ class Trainer:
         """Loss of the last batch on this rank, on the device."""
         assert self._loss is not None
         return self._loss
-
-    @property
-    def optimizer(self) -> Optimizer:
-        """The optimizer of torch, for other loops over the same model."""
-        return self._optimization.optimizer
 
     @property
     def calls(self) -> int:

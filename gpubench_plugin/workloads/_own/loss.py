@@ -53,6 +53,8 @@ class StatedLoss:
         self._weights = weights
         self.is_own = loss is None
         self.takes_model = _first_parameter(loss) in _MODEL_NAMES
+        self.has_targets = not (self.is_own or self.takes_model)
+        """Whether a tuple as batch is inputs and targets; else all of it is the model's."""
 
     @property
     def name(self) -> str:
@@ -74,11 +76,6 @@ class StatedLoss:
         if isinstance(self._function, nn.Module):
             return fake_copy(self._function)
         return self._function
-
-    @property
-    def has_targets(self) -> bool:
-        """Whether a tuple as batch is inputs and targets; else all of it is the model's."""
-        return not (self.is_own or self.takes_model)
 
 
 def loss_in(output: object) -> Tensor:

@@ -69,6 +69,8 @@ class DenoisingPipeline:
     def __post_init__(self) -> None:
         self._steps = self.steps_by_rank[self.rank]
         self._latents: tuple[Tensor, ...] = self.latents.split(1)
+        self._total = self.steps_by_rank[-1].stop
+        self._is_last = self.rank == len(self.steps_by_rank) - 1
 
     def step(self) -> None:
         """Run this rank's steps of all samples (hot path)."""
@@ -153,14 +155,6 @@ class DenoisingPipeline:
             module = workload.build().eval()
             batch = workload.synthetic_batch(size, device=torch.device("cpu"))
             workload.forward(module, batch)
-
-    @property
-    def _total(self) -> int:
-        return self.steps_by_rank[-1].stop
-
-    @property
-    def _is_last(self) -> bool:
-        return self.rank == len(self.steps_by_rank) - 1
 
     def _run(self, log: EventLog | None) -> None:
         self.calls += 1

@@ -92,8 +92,9 @@ class Dispatcher(ABC, Generic[T]):
         return weighted_sum(state.rows, state.order, state.routing.weights).to(state.dtype)
 
     def is_noop(self, phase: str) -> bool:
-        """Whether `phase` is a no-op."""
-        return getattr(type(self), phase) is getattr(Dispatcher, phase)
+        """Whether `phase` is a no-op, as by default all are but the first and the last one."""
+        is_inherited = getattr(type(self), phase) is getattr(Dispatcher, phase)
+        return is_inherited and phase not in (DISPATCH[0], COMBINE[-1])
 
 
 def compute_dtype(tensor: Tensor) -> torch.dtype:

@@ -13,7 +13,6 @@ from gpubench_plugin.config.sections import DistributedSection, TrainingSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
 from gpubench_plugin.environment import devices
-from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.convergence import ReproducibleTraining, Target, TimeToTarget
 from gpubench_plugin.training.evaluation import Evaluation, Evaluator
 from gpubench_plugin.training.trainer import Trainer
@@ -73,7 +72,6 @@ class Setting:
             workload=self.workload,
             data=self.data,
             training=self.configuration.training,
-            agreement=RankAgreement(),
             reference=reference,
         )
 

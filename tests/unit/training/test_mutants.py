@@ -82,7 +82,7 @@ def test_update_that_does_nothing_fails(precision, shipped, monkeypatch):
     """The loss of an optimizer that leaves the weights alone does not fall."""
 
     def nothing(self):
-        self._optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
 
     monkeypatch.setattr(Optimization, "update", nothing)
     with pytest.raises(CorrectnessError, match=r"training\.loss_drop=0\.5: in 20 steps"):

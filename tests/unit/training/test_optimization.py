@@ -76,7 +76,7 @@ def test_clipping_limits_the_norm(optimizer, fused):
     """Gradients are scaled down to the configured norm, after unscaling."""
     seen = []
     made, weight = optimization(optimizer=optimizer, fused=fused, gradient_clipping=0.5)
-    made._optimizer.register_step_pre_hook(lambda *_: seen.append(weight.grad.norm().item()))
+    made.optimizer.register_step_pre_hook(lambda *_: seen.append(weight.grad.norm().item()))
     made.backward((weight * 100).sum())
     made.update()
     assert [pytest.approx(0.5, rel=1e-4)] == seen
