@@ -26,20 +26,15 @@ of the tiny presets are in ``docs/evidence/bands.md``, written by ``tools/eviden
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
 
 import torch
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.core.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from torch import nn
-
-    from gpubench_plugin.config.sections import MeasureSection
-
 
 LOSS_ROUNDINGS: Final = 8
 """Roundings by u that a loss computed in 16 bits may be off by: 3% in bf16, 0.4% in fp16.

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from gpubench_plugin.core.errors import DoesNotFit
 from gpubench_plugin.core.events import BatchTrialEvent
 from gpubench_plugin.core.records import Check
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpubench_plugin.measure.protocols import Log
+from gpubench_plugin.measure.protocols import Log
 
 LARGEST: Final = 2**16
 """Largest batch that is tried. A model of which so many samples fit is bound by other things than

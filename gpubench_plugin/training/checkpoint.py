@@ -8,7 +8,7 @@ always complete.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from hashlib import file_digest
@@ -28,16 +28,13 @@ from gpubench_plugin.core.errors import (
 )
 from gpubench_plugin.core.events import CheckpointEvent, ResumedEvent
 from gpubench_plugin.core.format import listed
-from gpubench_plugin.core.records import Check
+from gpubench_plugin.core.records import Check, Json
 from gpubench_plugin.environment import files, json_files, stored
 from gpubench_plugin.environment.device_errors import is_device_failure
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpubench_plugin.core.records import Json
     from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.training.trainer import Trainer
 

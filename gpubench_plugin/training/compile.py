@@ -17,11 +17,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from gpubench_plugin.core.errors import Unsupported, UsageProblem, invalid_choice
-from gpubench_plugin.workloads.base import Batch, blocks_of
+from gpubench_plugin.workloads.base import Batch, Workload, blocks_of
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.sections import CompileScope, ModelSection
-    from gpubench_plugin.workloads.base import Workload
 
     Compile = Callable[[nn.Module], nn.Module]
     LossFunction = Callable[[nn.Module, Batch], Tensor]

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
 
 import torch
+from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 
-from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
+from gpubench_plugin.measure.protocols import Log
+from gpubench_plugin.precision.base import Precision
 from gpubench_plugin.training.inference import CASTS_WEIGHTS
-from gpubench_plugin.workloads._language import CachedModel
+from gpubench_plugin.workloads._language import CachedModel, CausalLanguageModel
 from gpubench_plugin.workloads.base import DTYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor, nn
-
-    from gpubench_plugin.measure.protocols import Log
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.workloads._language import CausalLanguageModel
 
 Greedy = Callable[["Tensor"], tuple["Tensor", "Tensor"]]
 Compile = Callable[[Greedy], Greedy]
@@ -41,6 +35,9 @@ class Generation:
 
     The `sequences` prompts of `prompt_tokens` tokens are drawn with `seed`; the cache has room for
     `new_tokens` more per row. `compile` compiles the call.
+
+    Raises:
+        UsageProblem: the model has fewer positions than tokens.
     """
 
     min_new_tokens: ClassVar[int]
@@ -64,6 +61,8 @@ class Generation:
         compile: Compile | None = None,
     ):
         positions = workload.section.sequence_length
+        if reason := self.refusal(prompt_tokens, new_tokens, positions=positions):
+            raise UsageProblem(reason)
         self.sequences = sequences
         self.prompt_tokens, self.new_tokens = _lengths(prompt_tokens, new_tokens, positions)
         self._workload = workload

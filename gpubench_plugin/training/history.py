@@ -10,19 +10,16 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gpubench_plugin.core.events import EpochEvent, TrainingStepEvent
-from gpubench_plugin.training.check import require_finite
+from gpubench_plugin.training.check import LossFunction, require_finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from torch import nn
-
     from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.ranks.process_group import RankAgreement
-    from gpubench_plugin.training.check import LossFunction
     from gpubench_plugin.training.evaluation import Evaluation
     from gpubench_plugin.workloads.base import Batch, Workload
 

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
+from gpubench_plugin.config.sections import CompileScope, ModelSection
 from gpubench_plugin.core.errors import require_returned
+from gpubench_plugin.precision.base import Precision
 from gpubench_plugin.training.compile import model_compiler
 from gpubench_plugin.training.seeding import seeded
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from gpubench_plugin.config.sections import CompileScope, ModelSection
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.workloads.base import Workload
-
+from gpubench_plugin.workloads.base import Workload
 
 Wrap = Callable[[nn.Module], nn.Module]
 Compiled = Callable[[nn.Module, Wrap], nn.Module]

@@ -16,8 +16,8 @@ from math import hypot, isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch import Tensor, nn
 from torch import distributed as dist
-from torch import nn
 from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin.core import catalog
@@ -27,8 +27,13 @@ from gpubench_plugin.core.records import Check
 from gpubench_plugin.environment.device_errors import is_out_of_memory
 from gpubench_plugin.measure.state import release_memory
 from gpubench_plugin.precision._nested import cast_floating
-from gpubench_plugin.training.bands import bands_of, has_batch_norm, well_conditioned_parameters
-from gpubench_plugin.training.check import refuse_sum
+from gpubench_plugin.training.bands import (
+    Bands,
+    bands_of,
+    has_batch_norm,
+    well_conditioned_parameters,
+)
+from gpubench_plugin.training.check import RecordedStep, refuse_sum
 from gpubench_plugin.training.compile import EAGER
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.seeding import RandomState
@@ -36,12 +41,8 @@ from gpubench_plugin.training.seeding import RandomState
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from torch import Tensor
-
     from gpubench_plugin.config.sections import MeasureSection, TrainingSection
     from gpubench_plugin.ranks.process_group import RankAgreement
-    from gpubench_plugin.training.bands import Bands
-    from gpubench_plugin.training.check import RecordedStep
     from gpubench_plugin.training.optimization import OptimizerOf
     from gpubench_plugin.workloads.base import Batch, Workload
 

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 import psutil
 import torch
+from torch import Tensor
 
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, Unsupported, invalid_choice
 from gpubench_plugin.core.format import byte_size
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
+from gpubench_plugin.ranks.process_group import ProcessGroup
 from gpubench_plugin.workloads.base import DTYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from gpubench_plugin.ranks.process_group import ProcessGroup
-    from gpubench_plugin.workloads.collectives.base import Collective
+from gpubench_plugin.workloads.collectives.base import Collective
 
 
 def free_bytes(device: torch.device, *, local_ranks: int, shared: bool = False) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
@@ -17,6 +17,7 @@ from gpubench_plugin.environment.devices import synchronize, timed_s
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.bands import well_conditioned_parameters
 from gpubench_plugin.training.check import (
+    LossFunction,
     StepRecorder,
     check_loss_drop,
     refuse_autocast,
@@ -29,12 +30,11 @@ from gpubench_plugin.training.check import (
 from gpubench_plugin.training.compile import loss_function
 from gpubench_plugin.training.history import TrainingHistory
 from gpubench_plugin.training.model import load_model_state, model_state, run_fake_step
-from gpubench_plugin.training.optimization import Optimization
+from gpubench_plugin.training.optimization import GlobalNorm, Optimization
 from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     import torch
     from torch import Tensor, nn
@@ -42,10 +42,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.sections import PrecisionSection, TrainingSection
     from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.training.check import LossFunction
     from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.evaluation import Evaluation
-    from gpubench_plugin.training.optimization import GlobalNorm
     from gpubench_plugin.training.parallelism._stages import PipelinePasses
     from gpubench_plugin.training.reference import Fp32Reference
     from gpubench_plugin.workloads.base import Batch, Workload

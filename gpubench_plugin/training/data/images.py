@@ -186,7 +186,7 @@ def _read(path: Path, *, side: int | None, model: str | None) -> ImageDataset:
 def _reading(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
+    except (OSError, EOFError, MemoryError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
         raise UsageProblem(
             f"data.path: cannot read {path}: {error}; allowed: {_ALLOWED}"
         ) from error

@@ -14,11 +14,10 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from gpubench_plugin.config.sections import CompileScope
+from gpubench_plugin.config.sections import CompileScope, DistributedSection, TrainingSection
 from gpubench_plugin.core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.sections import DistributedSection, TrainingSection
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
     from gpubench_plugin.training.parallelism._stages import PipelinePasses

@@ -63,7 +63,8 @@ class FSDP2(Parallelism):
                     dist.broadcast(tensor, src=0)
         mesh = self.mesh
         names = self.section.fsdp_param_dtype, self.section.fsdp_reduce_dtype
-        policy = MixedPrecisionPolicy(*(name and DTYPES[name] for name in names))
+        param_dtype, reduce_dtype = (None if name is None else DTYPES[name] for name in names)
+        policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=reduce_dtype)
         for part in (*(position.block for position in blocks_of(module)), module):
             fully_shard(
                 part,

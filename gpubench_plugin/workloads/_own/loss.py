@@ -5,16 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import torch
 from torch import Tensor, float32, nn
 
 from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.workloads._own.batch import described
 from gpubench_plugin.workloads._own.model import fake_copy
-
-if TYPE_CHECKING:
-    import torch
 
 _MODEL_NAMES: Final = frozenset({"model", "module"})
 """First parameters of a function that calls the model itself."""

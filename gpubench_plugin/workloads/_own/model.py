@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from weakref import ref
 
 import torch
@@ -17,9 +17,6 @@ from torch.nn.parameter import is_lazy
 
 from gpubench_plugin.core.errors import Misuse, error_text, require_returned
 from gpubench_plugin.workloads._own.batch import empty_like
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _WRAPPERS = (DataParallel, DistributedDataParallel, FSDPModule, FullyShardedDataParallel)
 

@@ -13,13 +13,11 @@ from torch import Tensor, nn
 from gpubench_plugin.config.sections import ModelSection
 from gpubench_plugin.core.errors import Misuse, Unsupported, error_text, require_returned
 from gpubench_plugin.precision._nested import tensors_in
-from gpubench_plugin.workloads._own.batch import described
-from gpubench_plugin.workloads._own.loss import loss_in
+from gpubench_plugin.workloads._own.batch import StatedBatch, described
+from gpubench_plugin.workloads._own.loss import StatedLoss, loss_in
 from gpubench_plugin.workloads.base import Batch, Workload
 
 if TYPE_CHECKING:
-    from gpubench_plugin.workloads._own.batch import StatedBatch
-    from gpubench_plugin.workloads._own.loss import StatedLoss
     from gpubench_plugin.workloads._own.model import StatedModel
 
 OptimizerOf = Callable[[list[nn.Parameter]], torch.optim.Optimizer]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpubench_plugin.environment.devices import synchronize
-from gpubench_plugin.workloads.base import Batch
+from gpubench_plugin.workloads.base import Batch, Workload
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.core.records import Json
     from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.workloads.base import Workload
     from gpubench_plugin.workloads.diffusion.schedulers import NoiseSchedule
 
 

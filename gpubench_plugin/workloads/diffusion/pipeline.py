@@ -13,7 +13,7 @@ import torch
 
 from gpubench_plugin.core.errors import CorrectnessError, Unsupported
 from gpubench_plugin.core.events import PipelineEvent
-from gpubench_plugin.core.records import Check, Work
+from gpubench_plugin.core.records import Check, Json, Work
 from gpubench_plugin.environment.devices import synchronize, timed_s
 from gpubench_plugin.workloads.diffusion.denoising import Denoising, EventLog, logged
 from gpubench_plugin.workloads.diffusion.schedulers import NoiseSchedule, steps_by_rank
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from gpubench_plugin.config.sections import DiffusionSection
-    from gpubench_plugin.core.records import Json
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
     from gpubench_plugin.workloads.base import Workload

@@ -6,23 +6,20 @@ garbage, and one that is too long aborts the process. So a header comes first.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from math import prod
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
 from gpubench_plugin.core.errors import CorrectnessError, LostMessage
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from gpubench_plugin.core.records import Json
+from gpubench_plugin.core.records import Json
 
 LENGTH: Final = 256
 """Bytes of a header, which is a text that is filled up."""

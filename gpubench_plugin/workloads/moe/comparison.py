@@ -11,14 +11,13 @@ from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.workloads._micro.checks import relative_error
 from gpubench_plugin.workloads.moe.dispatchers import compute_dtype
 from gpubench_plugin.workloads.moe.experts import Experts, grad_of, swiglu
-from gpubench_plugin.workloads.moe.layer import backward
+from gpubench_plugin.workloads.moe.layer import MoELayer, backward
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpubench_plugin.workloads.moe.construction import Construction
     from gpubench_plugin.workloads.moe.groups import Placement
-    from gpubench_plugin.workloads.moe.layer import MoELayer
     from gpubench_plugin.workloads.moe.routing import Router
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch import Tensor
 from torch import distributed as dist
 from torch._subclasses import FakeTensorMode
 
@@ -18,17 +19,12 @@ from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.workloads.moe.comparison import compare
 from gpubench_plugin.workloads.moe.construction import Construction
 from gpubench_plugin.workloads.moe.experts import CachedExperts, Grouped
-from gpubench_plugin.workloads.moe.layer import EXPERTS, PHASES, ROUTER, backward
+from gpubench_plugin.workloads.moe.layer import EXPERTS, PHASES, ROUTER, Stage, backward
 from gpubench_plugin.workloads.moe.routing import Router, capacity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from torch import Tensor
-
     from gpubench_plugin.config.sections import MoeSection
     from gpubench_plugin.workloads.moe.dispatchers import DispatchState
-    from gpubench_plugin.workloads.moe.layer import Stage
 
 
 def run_fake_call(

@@ -310,6 +310,13 @@ def other_archive(folder):
     return folder / "other.tar"
 
 
+def huge_archive(folder):
+    """Its member says that it is larger than any memory."""
+    member = tarfile.TarInfo("data_batch_1.bin")
+    member.size = 3073 << 40
+    return written(folder, "huge.tar", member.tobuf() + bytes(1024)) / "huge.tar"
+
+
 def python_archive(folder):
     pickled = written(folder, "x/data_batch_1", b"cos\nsystem\n(S'touch owned'\ntR.") / "x"
     return archive_of(pickled, folder / "cifar-10-python.tar.gz")
@@ -343,6 +350,7 @@ REFUSED = {
     "file": (lambda f: written(f, "x.txt", b"no") / "x.txt", "is not an archive; allowed: cifar"),
     # It is pickled, and never read.
     "python version": (python_archive, r"contains no data_batch_1\.bin .*not the python version"),
+    "huge": (huge_archive, r"cannot read \S*huge\.tar"),
     "other archive": (other_archive, r"contains no data_batch_1\.bin …; allowed:"),
     "part": (
         lambda f: written(f, "data_batch_1.bin", bytes(100)),

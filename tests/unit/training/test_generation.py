@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.core.records import Work
 from gpubench_plugin.measure.probes.operations import count_flops
 from gpubench_plugin.training import generation as generation_module
@@ -181,6 +181,14 @@ def test_captured_graphs_are_told_of_every_call(device, compile, told, monkeypat
     monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: calls.append(1))
     generation_module._next_graph((lambda step: step) if compile else None, torch.device(device))
     assert len(calls) == told
+
+
+@pytest.mark.parametrize(("prompt", "new"), [(20, 5), (24, None)])
+def test_more_tokens_than_positions_are_refused(prompt, new, make):
+    """The message names both lengths and the positions, of a project's own workload, too."""
+    said = rf"prompt_tokens={prompt} and inference\.new_tokens={new or 1} together .*_length=24"
+    with pytest.raises(UsageProblem, match=said):
+        make(Decode, prompt_tokens=prompt, new_tokens=new)
 
 
 def test_a_prompt_may_take_all_positions(make):

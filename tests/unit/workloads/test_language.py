@@ -126,29 +126,6 @@ def test_nothing_is_dropped_in_training(name, small):
 
 
 @pytest.mark.parametrize(
-    ("name", "override", "message"),
-    [
-        *((name, "model.heads=5", "width 32 is not a multiple of heads 5") for name in EVERY),
-        ("llama", "model.key_value_heads=3", "heads 4 is not a multiple of key_value_heads 3"),
-        (
-            "llama",
-            "model.width=36",
-            "width 36 / heads 4 is 9: rotary embeddings need an even head size",
-        ),
-        (
-            "qwen-moe",
-            "model.width=36",
-            "width 36 / heads 4 is 9: rotary embeddings need an even head size",
-        ),
-    ],
-)
-def test_impossible_sizes_are_refused(name, override, message, small):
-    """Sizes that contradict each other are bad input, and the message names both."""
-    with pytest.raises(UsageProblem, match=message):
-        small(name, override)
-
-
-@pytest.mark.parametrize(
     ("name", "overlay", "parameters"),
     [
         ("gpt2", "gpt2-xl", 1_557_611_200 + (50304 - 50257) * 1600),

@@ -8,7 +8,6 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
-from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.measure.probes.operations import count_flops
 from gpubench_plugin.training.model import run_fake_step
 from gpubench_plugin.training.parallelism.base import split_dependent_layers
@@ -124,17 +123,3 @@ def test_experts_in_a_loop_are_counted_like_grouped_ones(name, make_workload):
         )
     )
     assert eager == grouped > 0
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("model.experts_per_token=9", "experts_per_token 9 exceeds experts 4"),
-        ("model.key_value_heads=3", "heads 4 is not a multiple of key_value_heads 3"),
-        ("model.experts_implementation=groped", "did you mean 'grouped'"),
-    ],
-)
-def test_impossible_sizes_are_refused(override, message, make_workload):
-    """Sizes that contradict each other are bad input, and the message names both."""
-    with pytest.raises(UsageProblem, match=message):
-        make_workload("mixtral", "tiny", override)

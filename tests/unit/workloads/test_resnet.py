@@ -10,7 +10,6 @@ from torch._subclasses import FakeTensorMode
 from torch.nn.functional import interpolate
 from torch.utils.flop_counter import FlopCounterMode
 
-from gpubench_plugin.core.errors import UsageProblem
 from tests.support.operations import Operations
 
 CPU = torch.device("cpu")
@@ -184,21 +183,6 @@ def test_overwriting_changes_no_gradient(name, make_workload):
         logits.square().sum().backward()
         found.append((logits.detach(), [p.grad for p in module.parameters()]))
     torch.testing.assert_close(found[0], found[1])
-
-
-@pytest.mark.slow
-def test_compiled_network_is_one_graph(make_workload):
-    """torch.compile takes the whole network, without a break."""
-    workload = make_workload("resnet50", "tiny")
-    batch = workload.synthetic_batch(2, device=CPU)
-    graphs = torch._dynamo.explain(workload.build())(batch.inputs)
-    assert (graphs.graph_count, graphs.graph_break_count) == (1, 0)
-
-
-def test_bottleneck_without_a_middle_is_refused(make_workload):
-    """Stages too narrow for a middle are bad input, and the message names the key and the value."""
-    with pytest.raises(UsageProblem, match=r"model\.hidden_sizes.*3 leaves no channel.*4 or more"):
-        make_workload("resnet50", "tiny", "model.hidden_sizes=[3, 8, 8, 8]")
 
 
 @both

@@ -36,14 +36,6 @@ def test_full_preset_has_the_parameters(name, parameters, make_workload):
     assert sum(p.numel() for p in module.parameters()) == parameters
 
 
-def test_image_too_small_for_its_stages(make_workload):
-    """Every stage halves the image: too many of them are refused with the least size."""
-    with pytest.raises(
-        UsageProblem, match=r"model: image_size=3 is too small; allowed: at least 4"
-    ):
-        make_workload("cnn", "tiny", "model.image_size=3")
-
-
 def test_images_on_a_device_are_not_waited_for(make_workload):
     """Off the CPU no value of a batch is looked at: here there is none."""
     images = torch.zeros(2, 1, 8, 8, device="meta")
