@@ -60,10 +60,10 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
     """Measures the compiled step of the configured model against the eager one."""
     from gpubench_plugin.measure.clocks.select import clock_for
     from gpubench_plugin.measure.paired_turns import time_ratio
+    from gpubench_plugin.precision._nested import cast_floating
     from gpubench_plugin.training.compile import EAGER, INDUCTOR, make_compiler
     from gpubench_plugin.training.compile_study import (
         CompiledStep,
-        batch_in,
         exact_results,
         wider_dtype,
     )
@@ -94,7 +94,7 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
 
     def exact():
         dtype = wider_dtype(precision.compute_dtype)
-        wide_batch = batch_in(batch, dtype)
+        wide_batch = cast_floating(batch, dtype)
         return exact_results(
             lambda module: workload.loss(module, wide_batch),
             eager,

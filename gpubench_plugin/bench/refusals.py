@@ -16,7 +16,7 @@ from gpubench_plugin.config.parametrization import (
     overriding_fixture,
 )
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import UsageProblem, suggest
+from gpubench_plugin.core.errors import UsageProblem, did_you_mean, suggest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,7 +177,8 @@ def checkpoint_refusal(rootdir: Path, training: TrainingSection) -> str:
     try:
         if (path / LATEST if path.is_dir() else path).exists():
             return ""
-        problem = f"this folder has no {LATEST}" if path.exists() else ""
+        folders = sorted(found.parent.name for found in path.glob(f"*/{LATEST}"))
+        problem = f"this folder has no {LATEST}{did_you_mean(folders[:1])}" if path.exists() else ""
     except OSError as error:  # no permission, or a name that is too long
         return f"training.resume={training.resume}: {error.strerror}"
     if not problem:

@@ -158,7 +158,6 @@ def convergence(
         workload=setup.workload,
         data=data,
         training=configuration.training,
-        agreement=setup.group.agreement,
         reference=None if is_fp32 else setup.fp32_course,
     )
     if configuration.training.checkpoint:

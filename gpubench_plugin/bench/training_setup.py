@@ -313,7 +313,6 @@ def _resumption(
         request.config.rootpath / path,
         trainer,
         rank=setup.group.world.rank,
-        agreement=setup.group.agreement,
     )
 
 

@@ -102,11 +102,7 @@ def diffusion(
         seed=gpubench_config.experiment.seed,
         precision=precision,
         device=torch_device,
-        rank=rank,
-        world_size=process_group.world.size,
-        backend=process_group.backend,
-        barrier=process_group.agreement.barrier,
-        hosts=process_group.agreement.group,
+        group=process_group,
         remaining_s=partial(state.remaining_s, context.settings.timeout_s),
         on_events=write_events,
     )

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.precision._nested import cast_floating, map_tensors, tensors_in
+    from gpubench_plugin.precision._nested import cast_floating
     from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.precision.single import operations
 
 __getattr__ = lazy_names(__name__)

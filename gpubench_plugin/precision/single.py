@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -78,51 +77,40 @@ def fp32_computed_in(precision: Literal["ieee", "tf32"]) -> Iterator[None]:
     Source: https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html and
     https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices
     """
-    old_switches = _Switches.read()
+    before = _read_switches()
     tf32 = precision == "tf32"
-    new_switches = _Switches(
-        matmul="high" if tf32 else "highest",
-        cudnn=tf32,
-        by_operation=dict.fromkeys(operations(), precision),
-    )
-    new_switches.write()
+    _write_switches("high" if tf32 else "highest", tf32, dict.fromkeys(operations(), precision))
     try:
         yield
     finally:
-        old_switches.write()
+        _write_switches(*before)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Switches:
-    """State of all switches; old ones are None if unreadable."""
+def _read_switches() -> tuple[str | None, bool | None, dict[str, str]]:
+    """State of all switches: of matrix products and cuDNN, None if unreadable, and by operation."""
+    import torch
 
-    matmul: str | None
-    cudnn: bool | None
-    by_operation: dict[str, str]
+    matmul, cudnn = None, None
+    # An unreadable old switch disagrees with a new one, which takes precedence.
+    with suppress(RuntimeError):
+        matmul = torch.get_float32_matmul_precision()
+    with suppress(RuntimeError):
+        cudnn = torch.backends.cudnn.allow_tf32
+    return matmul, cudnn, {name: one.fp32_precision for name, one in operations().items()}
 
-    @classmethod
-    def read(cls) -> _Switches:
-        import torch
 
-        matmul, cudnn = None, None
-        # An unreadable old switch disagrees with a new one, which takes precedence.
-        with suppress(RuntimeError):
-            matmul = torch.get_float32_matmul_precision()
-        with suppress(RuntimeError):
-            cudnn = torch.backends.cudnn.allow_tf32
-        by_operation = {name: operation.fp32_precision for name, operation in operations().items()}
-        return cls(matmul=matmul, cudnn=cudnn, by_operation=by_operation)
+def _write_switches(
+    matmul: str | None, cudnn: bool | None, by_operation: Mapping[str, str]
+) -> None:
+    import torch
 
-    def write(self) -> None:
-        import torch
-
-        if self.matmul is not None:
-            torch.set_float32_matmul_precision(self.matmul)
-        if self.cudnn is not None:
-            torch.backends.cudnn.allow_tf32 = self.cudnn
-        for name, operation in operations().items():
-            # Reading returns the effective precision. If the general setting gives the same, the
-            # operation keeps following it, as by default.
-            operation.fp32_precision = "none"
-            if operation.fp32_precision != self.by_operation[name]:
-                operation.fp32_precision = self.by_operation[name]
+    if matmul is not None:
+        torch.set_float32_matmul_precision(matmul)
+    if cudnn is not None:
+        torch.backends.cudnn.allow_tf32 = cudnn
+    for name, operation in operations().items():
+        # Reading returns the effective precision. If the general setting gives the same, the
+        # operation keeps following it, as by default.
+        operation.fp32_precision = "none"
+        if operation.fp32_precision != by_operation[name]:
+            operation.fp32_precision = by_operation[name]

@@ -67,6 +67,10 @@ class RankAgreement:
             dist.all_reduce(means, group=self.group)
         return [float(mean) for mean in means / self.world_size]
 
+    def everywhere(self, condition: bool) -> bool:
+        """Whether `condition` holds on all ranks, which must all call it."""
+        return self.mean([float(condition)]) == [1.0]
+
     def barrier(self) -> None:
         """Wait for all ranks."""
         # torch's barrier would have to guess a device, and is not faster.

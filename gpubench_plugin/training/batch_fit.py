@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from gpubench_plugin.core.errors import DoesNotFit
 from gpubench_plugin.core.events import BatchTrialEvent
 from gpubench_plugin.core.records import Check
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpubench_plugin.measure.protocols import Log
+from gpubench_plugin.measure.protocols import Log
 
 LARGEST: Final = 2**16
 """Largest batch that is tried. A model of which so many samples fit is bound by other things than
@@ -26,30 +23,22 @@ Bound = Literal["memory", "data", "largest"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class BatchTrial:
-    """Whether a batch of `samples` fits; the `reason` is the error of the failed allocation."""
-
-    samples: int
-    fits: bool
-    reason: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class BatchFit:
     """The most `samples` that fit, what they are `bound_by`, and all trials in order.
 
-    `memory`: one sample more was tried and does not fit. `data`: an epoch has no more samples.
+    The `reason` of a trial is the error of the failed allocation. `memory`: one sample more was
+    tried and does not fit. `data`: an epoch has no more samples.
     `largest`: no more are tried.
     """
 
     samples: int
     bound_by: Bound
-    trials: tuple[BatchTrial, ...]
+    trials: tuple[BatchTrialEvent, ...]
 
     def prepare(self, log: Log) -> Check:
         """Log every trial, and record the fit under ``batch_fit``."""
         for trial in self.trials:
-            log(BatchTrialEvent(**vars(trial)).line())
+            log(trial.line())
         trials = [{"samples": trial.samples, "fits": trial.fits} for trial in self.trials]
         fit = {"samples": self.samples, "bound_by": self.bound_by, "trials": trials}
         return Check(correctness={"batch_fit": fit})
@@ -66,11 +55,11 @@ def fit_batch(
     Raises:
         DoesNotFit: not even the smallest batch does.
     """
-    trials: list[BatchTrial] = []
+    trials: list[BatchTrialEvent] = []
 
     def fits(samples: int) -> bool:
         reason = attempt(samples)
-        trials.append(BatchTrial(samples=samples, fits=reason is None, reason=reason or ""))
+        trials.append(BatchTrialEvent(samples=samples, fits=reason is None, reason=reason or ""))
         return reason is None
 
     most = LARGEST if epoch is None else min(epoch, LARGEST)

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean
 from typing import TYPE_CHECKING, Final
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
 from gpubench_plugin.core.records import Check
 from gpubench_plugin.precision._nested import map_tensors, tensors_in
-from gpubench_plugin.training.data.base import NO_EPOCHS
+from gpubench_plugin.training.data.base import NO_EPOCHS, DataSource
 from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch import nn
-
     from gpubench_plugin.config.sections import TrainingSection
     from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.ranks.process_group import RankAgreement
-    from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.optimization import Optimization
     from gpubench_plugin.workloads.base import Batch
 
@@ -278,8 +273,7 @@ def refuse_sum(
     Raises:
         CorrectnessError: on all ranks.
     """
-    (share,) = agreement.mean([float(adds_up_samples(loss_of, module, batch))])
-    if share:
+    if not agreement.everywhere(not adds_up_samples(loss_of, module, batch)):
         raise CorrectnessError(
             "the loss of a batch is the sum of those of its samples, but "
             f"{agreement.world_size} ranks average their gradients; let it be a mean over the "

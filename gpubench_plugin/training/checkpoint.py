@@ -8,13 +8,13 @@ always complete.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, asdict, dataclass, field
 from hashlib import file_digest
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import torch
 from torch import Tensor
@@ -28,16 +28,13 @@ from gpubench_plugin.core.errors import (
 )
 from gpubench_plugin.core.events import CheckpointEvent, ResumedEvent
 from gpubench_plugin.core.format import listed
-from gpubench_plugin.core.records import Check
+from gpubench_plugin.core.records import Check, Json
 from gpubench_plugin.environment import files, json_files, stored
 from gpubench_plugin.environment.device_errors import is_device_failure
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpubench_plugin.core.records import Json
     from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.training.trainer import Trainer
 
@@ -86,7 +83,7 @@ class Checkpoints:
         if states is not None and self.folder is not None:
             state = {**training.state_dict(), "random": states}
             try:
-                manifest = self._write(self.folder, state, training.total_steps, metrics)
+                manifest = self._write(self.folder, state, training.calls, metrics)
                 if is_best is None:
                     is_best = _is_best(self.folder / BEST, metrics, best_metric)
                 path = _publish(self.folder, manifest, is_best=is_best)
@@ -169,11 +166,8 @@ def _raise_on_all_ranks(
     agreement: RankAgreement, failure: Exception | None, elsewhere: Exception
 ) -> None:
     """Raise this rank's `failure`, or `elsewhere` if another rank has one."""
-    (failed_share,) = agreement.mean([float(failure is not None)])
-    if failure is not None:
-        raise failure
-    if failed_share:
-        raise elsewhere
+    if not agreement.everywhere(failure is None):
+        raise failure or elsewhere
 
 
 @contextmanager
@@ -219,7 +213,6 @@ class ResumeFromCheckpoint:
     path: Path
     trainer: Trainer
     rank: int
-    agreement: RankAgreement
 
     def prepare(self, log: Log) -> Check:
         """Load the checkpoint on all ranks or none.
@@ -235,7 +228,7 @@ class ResumeFromCheckpoint:
             failure = type(error)(f"training.resume: {error}")
         # All ranks or none start training.
         elsewhere = UsageProblem(f"training.resume: another rank could not load {self.path}")
-        _raise_on_all_ranks(self.agreement, failure, elsewhere)
+        _raise_on_all_ranks(self.checkpoints.agreement, failure, elsewhere)
         event = ResumedEvent(step=manifest.step, file=manifest.file, sha256=manifest.sha256)
         log(event.line())
         return Check(correctness={"resumed": asdict(event)})
@@ -264,7 +257,7 @@ class WriteCheckpoint:
         if path is None:
             return Check()
         event: dict[str, Any] = {
-            "step": self.trainer.total_steps,
+            "step": self.trainer.calls,
             "manifest": path.name,
             **metrics,
         }
@@ -319,19 +312,8 @@ def save_tensors(path: Path, tensors: object) -> None:
         raise ResultsError(f"cannot write {path}: {error}") from error
 
 
-class TensorLayout(NamedTuple):
-    """Memory layout of a tensor; `stride` counts elements."""
-
-    dtype: str
-    shape: list[int]
-    stride: list[int]
-
-
-Layouts = Mapping[str, TensorLayout]
-
-
-def layouts_of(tree: object, prefix: str = "") -> dict[str, TensorLayout]:
-    """Layouts of all tensors in nested containers, by dotted path.
+def layouts_of(tree: object, prefix: str = "") -> dict[str, str]:
+    """Dtype, shape and strides of all tensors in nested containers, by dotted path.
 
     Raises:
         Unsupported: a tensor has no strides.
@@ -341,7 +323,7 @@ def layouts_of(tree: object, prefix: str = "") -> dict[str, TensorLayout]:
         if tensor.layout is not torch.strided:
             raise Unsupported(f"checkpoints support only strided tensors, not {tensor.layout}")
         dtype = str(tensor.dtype).removeprefix("torch.")
-        layouts[path] = TensorLayout(dtype, list(tensor.shape), list(tensor.stride()))
+        layouts[path] = f"{dtype} {list(tensor.shape)} of strides {list(tensor.stride())}"
     return layouts
 
 
@@ -355,24 +337,14 @@ def _tensors(tree: object, prefix: str) -> Iterator[tuple[str, Tensor]]:
         yield from _tensors(dict(enumerate(tree)), prefix)
 
 
-def differences(saved: Layouts, current: Layouts) -> list[str]:
-    """Differences, one line each, sorted by name."""
-    lines = []
-    for name in sorted({*saved, *current}):
-        if name not in saved:
-            lines.append(f"{name} is missing from the checkpoint")
-        elif name not in current:
-            lines.append(f"{name} is unexpected: no such tensor here")
-        elif saved[name] != current[name]:
-            lines.append(f"{name} has {_first_difference(saved[name], current[name])}")
-    return lines
-
-
-def _first_difference(saved: TensorLayout, current: TensorLayout) -> str:
-    """The first only: another shape also has other strides."""
-    values = zip(TensorLayout._fields, saved, current, strict=True)
-    attribute, old, new = next(entry for entry in values if entry[1] != entry[2])
-    return f"{attribute} {old} in the checkpoint, but {new} here"
+def differences(saved: Mapping[str, str], current: Mapping[str, str]) -> list[str]:
+    """Differences of layouts, one line each, sorted by name."""
+    return [
+        f"{name} is {saved.get(name, 'missing')} in the checkpoint, but "
+        f"{current.get(name, 'missing')} here"
+        for name in sorted({*saved, *current})
+        if saved.get(name) != current.get(name)
+    ]
 
 
 def refuse_mismatch(path: Path, lines: Sequence[str]) -> None:

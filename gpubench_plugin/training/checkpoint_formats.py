@@ -21,12 +21,12 @@ from torch import distributed as dist
 
 from gpubench_plugin.core.errors import (
     CorrectnessError,
-    MissingPackage,
     ResultsError,
     Unsupported,
     invalid_choice,
 )
 from gpubench_plugin.training.checkpoint import differences, layouts_of, save_tensors
+from gpubench_plugin.workloads._transformers import from_library
 
 Tensors = Mapping[str, "Tensor"]
 
@@ -70,7 +70,7 @@ class Safetensors(CheckpointFormat):
         Raises:
             Unsupported: a tensor is not contiguous, tensors share memory, or no safetensors.
         """
-        library = _safetensors()
+        (save_file,) = from_library("safetensors", "safetensors.torch", "save_file")
         for name, tensor in tensors.items():
             if not tensor.is_contiguous():
                 raise Unsupported(
@@ -79,7 +79,7 @@ class Safetensors(CheckpointFormat):
                     "that keeps strides"
                 )
         try:
-            library.save_file(dict(tensors), path)
+            save_file(dict(tensors), path)
         except RuntimeError as error:
             raise Unsupported(f"safetensors: {' '.join(str(error).split())}") from error
         with path.open("rb") as file:
@@ -88,7 +88,8 @@ class Safetensors(CheckpointFormat):
 
     def read(self, template: Tensors, path: Path) -> Tensors:
         """Read the file."""
-        tensors: Tensors = _safetensors().load_file(path)
+        (load_file,) = from_library("safetensors", "safetensors.torch", "load_file")
+        tensors: Tensors = load_file(path)
         return tensors
 
 
@@ -129,7 +130,12 @@ class DCPThread(DCP):
         Raises:
             Unsupported: the default process group cannot carry tensors of the CPU.
         """
-        _require_gloo()
+        backend = dist.get_backend() if dist.is_initialized() else "none"
+        if backend != "gloo":
+            raise Unsupported(
+                f"asynchronous DCP requires a gloo process group, not {backend}: set "
+                "distributed.backend=gloo"
+            )
         from torch.distributed.checkpoint.state_dict_saver import AsyncCheckpointerType, async_save
 
         kind = AsyncCheckpointerType.PROCESS if self.in_process else AsyncCheckpointerType.THREAD
@@ -173,18 +179,12 @@ class CheckpointIO:
         self._format = FORMATS[name]()
         self._tensors = tensors
         self._path = folder / "checkpoint"
-        self._is_written = False
+        self.bytes = sum(tensor.nbytes for tensor in tensors.values())
         self.blocking_s: list[float] = []
         """Seconds that each call of :meth:`save` blocked the training."""
 
-    @property
-    def bytes(self) -> int:
-        """Size of the tensors."""
-        return sum(tensor.nbytes for tensor in self._tensors.values())
-
     def save(self) -> None:
         """Write, waiting for completion."""
-        self._is_written = True
         started = perf_counter()
         wait = self._format.start(self._tensors, self._path)
         self.blocking_s.append(perf_counter() - started)
@@ -216,8 +216,6 @@ class CheckpointIO:
 
     def remove(self) -> None:
         """Remove what was written, if anything."""
-        if not self._is_written:
-            return
         if self._path.is_dir():
             shutil.rmtree(self._path)
         else:
@@ -238,24 +236,3 @@ def _dcp_errors() -> Iterator[None]:
     except CheckpointException as error:
         reasons = "; ".join(str(failure[0]) for failure in error.failures.values())
         raise ResultsError(f"torch.distributed.checkpoint: {reasons}") from error
-
-
-def _require_gloo() -> None:
-    backend = dist.get_backend() if dist.is_initialized() else "none"
-    if backend != "gloo":
-        raise Unsupported(
-            f"asynchronous DCP requires a gloo process group, not {backend}: set "
-            "distributed.backend=gloo"
-        )
-
-
-def _safetensors() -> Any:
-    try:
-        from safetensors import torch as library
-    except ImportError as error:
-        raise MissingPackage(
-            "safetensors is not installed",
-            package="safetensors",
-            install="pip install 'pytest-gpubench[suite]'",
-        ) from error
-    return library

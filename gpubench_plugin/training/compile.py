@@ -17,11 +17,10 @@ import torch
 from torch import Tensor, fx, nn
 
 from gpubench_plugin.core.errors import Unsupported, UsageProblem, invalid_choice
-from gpubench_plugin.workloads.base import Batch, blocks_of
+from gpubench_plugin.workloads.base import Batch, Workload, blocks_of
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.sections import CompileScope, ModelSection
-    from gpubench_plugin.workloads.base import Workload
 
     Compile = Callable[[nn.Module], nn.Module]
     LossFunction = Callable[[nn.Module, Batch], Tensor]
@@ -148,13 +147,8 @@ class ModelWithLoss(nn.Module):
 def loss_function(module: nn.Module, workload: Workload[Any]) -> LossFunction:
     """Loss of a batch by `module`, perhaps wrapped by DDP: within the region where there is one."""
     if any(isinstance(part, ModelWithLoss) for part in (module, getattr(module, "module", None))):
-        return _call
+        return lambda module, batch: cast("Tensor", module(batch))
     return workload.loss
-
-
-def _call(module: nn.Module, batch: Batch) -> Tensor:
-    loss: Tensor = module(batch)
-    return loss
 
 
 def model_compiler(
@@ -169,10 +163,11 @@ def model_compiler(
         UsageProblem: a scope or backend without compilation, an unknown backend, or one without
             modes.
     """
+    if reason := compilation_refusal(section):
+        raise UsageProblem(reason)
     compile_whole = make_compiler(mode=section.compile, backend=section.compile_backend)
     scope = section.compile_scope or default_scope
     if section.compile == "none":
-        _refuse_scope_of_nothing(section)
         return compile_whole
     if scope == "blocks":
         return partial(
@@ -195,18 +190,16 @@ def call_compiler(section: ModelSection) -> Callable[[Any], Any] | None:
         UsageProblem: a scope or backend without compilation, an unknown backend, or one without
             modes.
     """
-    compile_call: Callable[[Any], Any] = make_compiler(
-        mode=section.compile, backend=section.compile_backend
-    )
+    if reason := compilation_refusal(section):
+        raise UsageProblem(reason)
     if section.compile == "none":
-        _refuse_scope_of_nothing(section)
         return None
     if section.compile_scope == "blocks":
         raise Unsupported(
             "model.compile_scope=blocks: generation compiles each call as one region, since every "
             "block has a cache of its own; allowed: model, step, null"
         )
-    return compile_call
+    return make_compiler(mode=section.compile, backend=section.compile_backend)
 
 
 def compilation_refusal(section: ModelSection) -> str:
@@ -217,11 +210,6 @@ def compilation_refusal(section: ModelSection) -> str:
             "model.compile=none; add --model.compile=default, or set null"
         )
     return compiler_refusal(section.compile, section.compile_backend)
-
-
-def _refuse_scope_of_nothing(section: ModelSection) -> None:
-    if reason := compilation_refusal(section):
-        raise UsageProblem(reason)
 
 
 def compile_blocks(

@@ -11,7 +11,7 @@ Hence loss and gradients nearest to it are compared by themselves, too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -22,13 +22,13 @@ import torch
 from torch import Tensor, nn
 
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import CorrectnessError, Unsupported
+from gpubench_plugin.core.errors import CorrectnessError, Unsupported, with_causes
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.device_errors import is_out_of_memory
 from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.measure.state import release_memory
 from gpubench_plugin.training.bands import well_conditioned_parameters
-from gpubench_plugin.workloads.base import Batch
+from gpubench_plugin.workloads._micro.checks import relative_error
 
 Loss = Callable[[nn.Module], Tensor]
 """Loss of one batch, computed by a module."""
@@ -202,11 +202,9 @@ def _compiler_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        cause: BaseException | None = error
-        while cause is not None:
+        for cause in with_causes([error]):
             if reason := _MISSING.get(type(cause).__name__):
                 raise Unsupported(reason) from error
-            cause = cause.__cause__ or cause.__context__
         raise
 
 
@@ -239,14 +237,11 @@ class StepResults:
         module.zero_grad(set_to_none=True)
         return cls(tensors=tensors, near_loss=positions)
 
-    def error(self, expected: StepResults) -> float:
-        """Norm of the difference over the norm of the expected values."""
-        return relative_error(self.tensors, expected.tensors)
-
-    def error_near_loss(self, expected: StepResults) -> float:
-        """The same of the well-conditioned values."""
+    def error(self, expected: StepResults, *, near_loss: bool = False) -> float:
+        """Norm of the difference over the norm of the expected values, or the well-conditioned."""
+        positions = self.near_loss if near_loss else range(len(self.tensors))
         return relative_error(
-            *([results.tensors[n] for n in self.near_loss] for results in (self, expected))
+            *([results.tensors[n] for n in positions] for results in (self, expected))
         )
 
 
@@ -277,8 +272,10 @@ def compare(
     if reference is None:
         raise CorrectnessError(message)
     message += f", or {_MOST_TIMES_EAGER:g} times the eager error"
-    for kind, error_of in (("", StepResults.error), ("_near_loss", StepResults.error_near_loss)):
-        compiled_error, eager_error = error_of(actual, reference), error_of(expected, reference)
+    for kind in ("", "_near_loss"):
+        compiled_error, eager_error = (
+            results.error(reference, near_loss=bool(kind)) for results in (actual, expected)
+        )
         errors |= {f"compiled_error{kind}": compiled_error, f"eager_error{kind}": eager_error}
         if not compiled_error <= max(tolerance, _MOST_TIMES_EAGER * eager_error):  # also NaN
             where = ", nearest the loss" if kind else ""
@@ -311,24 +308,3 @@ def exact_results(
     module.zero_grad(set_to_none=True)
     release_memory(device)
     return None
-
-
-def batch_in(batch: Batch, dtype: torch.dtype) -> Batch:
-    """The batch with its floating-point tensors in `dtype`."""
-    inputs, targets, *context = (
-        tensor.to(dtype) if tensor.is_floating_point() else tensor
-        for tensor in (batch.inputs, batch.targets, *batch.context)
-    )
-    return Batch(inputs, targets, tuple(context))
-
-
-def relative_error(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """Norm of the difference over the norm of the expected values, in double precision."""
-    pairs = zip(actual, expected, strict=True)
-    difference = _norm(a.double() - e.double() for a, e in pairs)
-    return difference / _norm(e.double() for e in expected)
-
-
-def _norm(tensors: Iterable[Tensor]) -> float:
-    """Norm over all `tensors`, of which one at a time needs to be in memory."""
-    return float(torch.stack([tensor.norm() for tensor in tensors]).norm())

@@ -6,7 +6,6 @@ from collections import Counter
 from dataclasses import dataclass, field
 from itertools import repeat
 from math import ceil
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,18 +13,17 @@ import torch
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
 from gpubench_plugin.core.events import ConvergenceEvent, EvaluationEvent, PhaseEvent
 from gpubench_plugin.core.records import Check, Work
-from gpubench_plugin.environment.devices import synchronize
+from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.training.model import run_fake_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from torch import Tensor, nn
+    from torch import nn
 
     from gpubench_plugin.config.sections import TrainingSection
     from gpubench_plugin.measure.protocols import Log
-    from gpubench_plugin.ranks.process_group import RankAgreement
     from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.evaluation import Evaluation, Evaluator
     from gpubench_plugin.training.history import TrainingHistory
@@ -55,17 +53,6 @@ class Target:
     accuracy: float | None
     loss: float | None
 
-    @classmethod
-    def of(cls, training: TrainingSection, workload: Workload[Any]) -> Target:
-        """The target in section ``training``.
-
-        Raises:
-            UsageProblem: there is none or two, or the model is no classifier and has no accuracy.
-        """
-        if reason := cls.refusal(training, workload.section.name, type(workload)):
-            raise UsageProblem(reason)
-        return cls(accuracy=training.target_accuracy, loss=training.target_loss)
-
     @staticmethod
     def refusal(
         training: TrainingSection, model: str | None, workload: type[Workload[Any]] | None
@@ -93,7 +80,8 @@ class Target:
 
     def value(self, evaluation: Evaluation) -> float:
         """The value compared with the target."""
-        return evaluation.loss if evaluation.accuracy is None or self.loss else evaluation.accuracy
+        accuracy = None if self.accuracy is None else evaluation.accuracy
+        return evaluation.loss if accuracy is None else accuracy
 
     def is_better(self, first: Evaluation, second: Evaluation) -> bool:
         """Whether `first` is better than `second` with respect to the target."""
@@ -103,7 +91,7 @@ class Target:
     def is_reached(self, evaluation: Evaluation) -> bool:
         """Whether the target is reached."""
         if self.loss is not None:
-            return self.value(evaluation) <= self.loss
+            return evaluation.loss <= self.loss
         return self.accuracy is not None and self.value(evaluation) >= self.accuracy
 
 
@@ -162,12 +150,6 @@ class ReproducibleTraining:
         for _ in repeat(None, steps):
             step()
 
-    def losses(self, steps: int) -> Iterator[Tensor]:
-        """Train for some optimizer steps, yielding each loss on this rank."""
-        for _ in repeat(None, steps):
-            self.trainer.step()
-            yield self.trainer.last_loss
-
     def reset_counts(self) -> None:
         """Reset the counts, without those of the current training."""
         self._trainer = None
@@ -204,7 +186,6 @@ class TimeToTarget:
     workload: Workload[Any]
     data: DataSource
     training: TrainingSection
-    agreement: RankAgreement
     reference: Callable[[], AbstractContextManager[ReproducibleTraining]] | None = None
     observers: list[Callable[[Milestone], object]] = field(default_factory=list, init=False)
     calls: int = field(default=0, init=False)
@@ -212,7 +193,10 @@ class TimeToTarget:
     _untimed_evaluation: Evaluation | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self._target = Target.of(self.training, self.workload)
+        training, name = self.training, self.workload.section.name
+        if reason := Target.refusal(training, name, type(self.workload)):
+            raise UsageProblem(reason)
+        self._target = Target(accuracy=training.target_accuracy, loss=training.target_loss)
         batches, batches_per_step = self.data.steps_per_epoch, self.training.accumulation_steps
         self._steps_per_epoch = (batches or 0) / batches_per_step
         self._evaluate_every = self.training.evaluate_every or ceil(
@@ -320,11 +304,11 @@ class TimeToTarget:
                     best = milestone if is_best else best
                     milestones.append(milestone)
                     log(EvaluationEvent(**milestone.point).line())
-                    history.epochs.write(evaluation)
+                    history.write(evaluation)
                     for observer in self.observers:
                         observer(milestone)
                 if self._target.is_reached(evaluation):
-                    return history.steps.close(), training_s
+                    return history.close(), training_s
         assert best is not None  # there is at least one step
         raise CorrectnessError(
             f"{self._target.text} was not reached within training.max_steps={max_steps}: the best "
@@ -337,15 +321,11 @@ class TimeToTarget:
         An epoch that the last one completes is written with the evaluation that follows.
         """
         training_s = 0.0
-        losses = self.course.losses(steps)
+        trainer = self.course.trainer
         for remaining in reversed(range(steps)):
-            started = perf_counter()
-            loss = next(losses)
-            synchronize(loss.device)
-            training_s += perf_counter() - started
-            history.steps.add(loss)
-            if history.epochs.end_step() and remaining:
-                history.epochs.write()
+            training_s += timed_s(trainer.step, trainer.device)
+            if history.end_step(trainer.last_loss) and remaining:
+                history.write()
         return training_s
 
     def _parity(self, actual: Evaluation) -> dict[str, float]:

@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from math import fsum, isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.core.events import EvaluationEvent
 from gpubench_plugin.core.records import Check
+from gpubench_plugin.measure.protocols import Log
+from gpubench_plugin.precision.base import Precision
 from gpubench_plugin.ranks.process_group import RankAgreement
-from gpubench_plugin.training.data.base import NOTHING_HELD_OUT
-
-if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from gpubench_plugin.measure.protocols import Log
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.training.data.base import DataSource
-    from gpubench_plugin.workloads.base import Batch, Workload
+from gpubench_plugin.training.data.base import NOTHING_HELD_OUT, DataSource
+from gpubench_plugin.workloads.base import Batch, Workload
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final
 
 import torch
+from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
+from gpubench_plugin.measure.protocols import Log
+from gpubench_plugin.precision.base import Precision
 from gpubench_plugin.training.inference import CASTS_WEIGHTS
-from gpubench_plugin.workloads._language import CachedModel
+from gpubench_plugin.workloads._language import CachedModel, CausalLanguageModel
 from gpubench_plugin.workloads.base import DTYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor, nn
-
-    from gpubench_plugin.measure.protocols import Log
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.workloads._language import CausalLanguageModel
 
 Greedy = Callable[["Tensor"], tuple["Tensor", "Tensor"]]
 Compile = Callable[[Greedy], Greedy]
@@ -98,16 +92,12 @@ class Generation:
             f"model.sequence_length of at least {prompt + generated}"
         )
 
-    @property
-    def _length(self) -> int:
-        return self.prompt_tokens + self.new_tokens
-
     def _cached(self, module: nn.Module, dtype: torch.dtype, device: torch.device) -> CachedModel:
         return CachedModel(
             self._workload.section.name,
             module.eval(),
             sequences=self.sequences,
-            length=self._length,
+            length=self.prompt_tokens + self.new_tokens,
             dtype=dtype,
             device=device,
         )

@@ -7,22 +7,19 @@ from copy import copy
 from dataclasses import dataclass, field
 from math import fsum
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gpubench_plugin.core.events import EpochEvent, TrainingStepEvent
-from gpubench_plugin.training.check import require_finite
+from gpubench_plugin.training.check import LossFunction, require_finite
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from torch import nn
-
     from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.ranks.process_group import RankAgreement
-    from gpubench_plugin.training.check import LossFunction
     from gpubench_plugin.training.evaluation import Evaluation
     from gpubench_plugin.workloads.base import Batch, Workload
 
@@ -49,100 +46,79 @@ class TrainingClock:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class LossHistory:
-    """Mean loss of all ranks per step, read from the device only for logging.
+class TrainingHistory:
+    """Steps and epochs of an untimed training, read from the device only for logging.
 
-    Every `interval` steps, and on :meth:`close`, it logs the step, its loss, the `state`, and the
-    samples per second since the line before. Tensors of the state are read with the losses.
+    Every `interval` steps, and on :meth:`close`, it logs the step, its mean loss of all ranks, the
+    `state`, and the samples per second since the line before. Tensors of the state are read with
+    the losses.
+
+    Loss, accuracy and rate of an epoch, a pass over the data, are read at its end. They are means
+    over its batches of all ranks, by the weights that each batch met, as trainers report them. The
+    accuracy is of the logits that the loss is computed from, and missing where the model does not
+    classify, or where the loss does not come from ``Workload.forward``, as in one compiled region
+    of model and loss. Without `batches_per_epoch` there are no epochs.
     """
 
     log: Log
+    workload: Workload[Any]
+    agreement: RankAgreement
     interval: int
     state: Callable[[], Mapping[str, object]]
-    agreement: RankAgreement
     samples_per_step: int
     """Samples of all ranks."""
-    clock: TrainingClock
+    samples_per_batch: int
+    """Likewise."""
+    batches_per_epoch: int | None
+    batches_before: int = 0
+    """Batches of the data that were trained on before, as by the run that is resumed."""
     steps_before: int = 0
-    """Optimizer steps taken before, as by the run that is resumed."""
+    """Optimizer steps taken before, likewise."""
+    clock: TrainingClock = field(default_factory=TrainingClock)
     _pending: list[Tensor] = field(default_factory=list, init=False)
-    _losses: list[float] = field(default_factory=list, init=False)
+    _step_losses: list[float] = field(default_factory=list, init=False)
     _read_s: float = field(default=0.0, init=False)
+    _losses: list[Tensor] = field(default_factory=list, init=False)
+    _correct: list[Tensor] = field(default_factory=list, init=False)
+    _logits: Tensor | None = field(default=None, init=False)
+    _uncounted: tuple[Tensor, Tensor] | None = field(default=None, init=False)
+    _ended_s: float = field(default=0.0, init=False)
+    _ended: list[dict[str, Any]] = field(default_factory=list, init=False)
 
-    def add(self, loss: Tensor) -> None:
-        """Add the loss of the next step.
-
-        Raises:
-            CorrectnessError: a loss read now is not finite.
-        """
-        self._pending.append(loss)
-        if (len(self._losses) + len(self._pending)) % self.interval == 0:
-            self._read()
+    @property
+    def _step(self) -> int:
+        """Number of the last step."""
+        return self.steps_before + len(self._step_losses) + len(self._pending)
 
     def close(self) -> list[float]:
-        """All losses.
+        """Losses of all steps.
 
         Raises:
             CorrectnessError: a loss read now is not finite.
         """
         if self._pending:
             self._read()
-        return self._losses
-
-    @property
-    def _step(self) -> int:
-        """Number of the last step whose loss was read."""
-        return self.steps_before + len(self._losses)
+        return self._step_losses
 
     def _read(self) -> None:
         state: dict[str, Any] = {**self.state()}
-        steps = len(self._pending)
+        steps, first_step = len(self._pending), self._step - len(self._pending) + 1
         tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
         values = torch.stack([*self._pending, *tensors.values()]).tolist()
         self._pending.clear()
-        for loss in self.agreement.mean(values[:steps]):
-            self._losses.append(loss)
-            require_finite(loss, step=self._step)
+        for step, loss in enumerate(self.agreement.mean(values[:steps]), first_step):
+            self._step_losses.append(loss)
+            require_finite(loss, step=step)
         for (name, tensor), value in zip(tensors.items(), values[steps:], strict=True):
             state[name] = value if tensor.is_floating_point() else int(value)
         duration_s, self._read_s = self.clock.seconds - self._read_s, self.clock.seconds
         event = TrainingStepEvent(
             step=self._step,
-            loss=self._losses[-1],
+            loss=self._step_losses[-1],
             samples_per_s=steps * self.samples_per_step / duration_s,
             **state,
         )
         self.log(event.line())
-
-
-@dataclass(eq=False, repr=False, kw_only=True)
-class EpochHistory:
-    """Loss, accuracy and rate of each pass over the data, read from the device at its end.
-
-    They are means over the epoch's batches of all ranks, by the weights that each batch met, as
-    trainers report them. The accuracy is of the logits that the loss is computed from, and missing
-    where the model does not classify, or where the loss does not come from ``Workload.forward``,
-    as in one compiled region of model and loss. Without `batches_per_epoch` there are no epochs.
-    """
-
-    log: Log
-    workload: Workload[Any]
-    agreement: RankAgreement
-    clock: TrainingClock
-    batches_per_epoch: int | None
-    samples_per_batch: int
-    """Samples of all ranks."""
-    batches_before: int = 0
-    """Batches of the data that were trained on before, as by the run that is resumed."""
-    steps_before: int = 0
-    """Optimizer steps taken before, likewise."""
-    _losses: list[Tensor] = field(default_factory=list, init=False)
-    _correct: list[Tensor] = field(default_factory=list, init=False)
-    _logits: Tensor | None = field(default=None, init=False)
-    _uncounted: tuple[Tensor, Tensor] | None = field(default=None, init=False)
-    _steps: int = field(default=0, init=False)
-    _ended_s: float = field(default=0.0, init=False)
-    _ended: list[dict[str, Any]] = field(default_factory=list, init=False)
 
     def losses(self, loss_of: LossFunction) -> LossFunction:
         """Wrap `loss_of` to record the losses, and the logits of a classifier, on the device."""
@@ -161,28 +137,33 @@ class EpochHistory:
 
         return recorded_loss
 
-    def end_step(self) -> bool:
-        """End an optimizer step; return whether it completed an epoch, still to be written."""
-        self._steps += 1
+    def end_step(self, loss: Tensor) -> bool:
+        """End an optimizer step; return whether it completed an epoch, still to be written.
+
+        Raises:
+            CorrectnessError: a loss read now is not finite.
+        """
+        self._pending.append(loss)
+        if (len(self._step_losses) + len(self._pending)) % self.interval == 0:
+            self._read()
         self._count_correct()
         epochs = [self._epoch(batches) for batches in self._completed_epochs()]
+        if not epochs:
+            return False
         now_s = self.clock.seconds  # after the losses were read, which waits for the device
         samples = sum(epoch["samples"] for epoch in epochs)
         for epoch in epochs:  # of several that one step completed each has its part of the time
             duration_s = (now_s - self._ended_s) * epoch["samples"] / samples
             rate = epoch["samples"] / duration_s
             self._ended.append({**epoch, "duration_s": duration_s, "samples_per_s": rate})
-        if epochs:
-            self._ended_s = now_s
-        return bool(epochs)
+        self._ended_s = now_s
+        return True
 
     def write(self, evaluation: Evaluation | None = None) -> None:
         """Write the completed epochs; the `evaluation` is that after the last of them."""
-        for number, epoch in enumerate(self._ended, start=1):
-            is_last = number == len(self._ended)
-            held_out: dict[str, Any] = (
-                evaluation.metrics if evaluation is not None and is_last else {}
-            )
+        metrics: dict[str, Any] = {} if evaluation is None else evaluation.metrics
+        for epoch in self._ended:
+            held_out = metrics if epoch is self._ended[-1] else {}
             self.log(EpochEvent(**epoch, **held_out).line())
         self._ended.clear()
 
@@ -208,7 +189,7 @@ class EpochHistory:
         assert self.batches_per_epoch is not None  # it has ended
         return {
             "epoch": self.batches_before // self.batches_per_epoch,
-            "step": self.steps_before + self._steps,
+            "step": self._step,
             "loss": loss,
             **({"accuracy": share} if len(correct) == batches else {}),
             "samples": batches * self.samples_per_batch,
@@ -235,11 +216,3 @@ class EpochHistory:
             logits, targets = self._uncounted
             self._uncounted = None
             self._correct.append((logits.argmax(-1) == targets).float().mean())
-
-
-class TrainingHistory(NamedTuple):
-    """Both histories of one training, by one clock."""
-
-    clock: TrainingClock
-    steps: LossHistory
-    epochs: EpochHistory

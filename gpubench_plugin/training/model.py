@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
+from gpubench_plugin.config.sections import CompileScope, ModelSection
 from gpubench_plugin.core.errors import require_returned
+from gpubench_plugin.precision.base import Precision
 from gpubench_plugin.training.compile import model_compiler
 from gpubench_plugin.training.seeding import seeded
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from gpubench_plugin.config.sections import CompileScope, ModelSection
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.workloads.base import Workload
-
+from gpubench_plugin.workloads.base import Workload
 
 Wrap = Callable[[nn.Module], nn.Module]
 Compiled = Callable[[nn.Module, Wrap], nn.Module]
@@ -55,23 +48,15 @@ def build_model(
     compile_model = model_compiler(workload, section, default_scope=default_scope)
     is_on_device = workload.section.init_device == "auto"
     init_device = device if is_on_device else torch.device("cpu")
-    with seeded(seed, init_device):
-        module = build_on(init_device, workload)
+    # The default device; what a library creates on the CPU all the same stays there.
+    with seeded(seed, init_device), nullcontext() if init_device.type == "cpu" else init_device:
+        module = require_returned(workload.build(), nn.Module, f"{type(workload).__name__}.build")
     module = precision.convert_module(module)
     require_returned(module, nn.Module, f"{type(precision).__name__}.convert_module")
     module = module.to(device=device, memory_format=workload.memory_format)  # type: ignore[call-overload] # a gap in its stub
     if section.compile != "none":
         module = compile_model(module) if compiled is None else compiled(module, compile_model)
     return module if wrap is None else wrap(module)
-
-
-def build_on(device: torch.device, workload: Workload[Any]) -> nn.Module:
-    """Build the workload's model with the default device `device`, where its weights are drawn.
-
-    What a library creates on the CPU all the same stays there.
-    """
-    with nullcontext() if device.type == "cpu" else device:
-        return require_returned(workload.build(), nn.Module, f"{type(workload).__name__}.build")
 
 
 def run_fake_step(workload: Workload[Any], *, samples: int, backward: bool) -> None:

@@ -49,16 +49,17 @@ class Optimization:
         own = None if own_optimizer is None else own_optimizer(self._parameters)
         if own is not None:
             require_returned(own, torch.optim.Optimizer, "the workload's optimizer")
-        self._optimizer = self._built(training, device) if own is None else own
+        self.optimizer: Optimizer = self._built(training, device) if own is None else own
         schedule = catalog.load("schedulers", training.scheduler, key="training.scheduler")
-        self._scheduler = schedule.build(self._optimizer, training.schedule_length)
+        self._scheduler = schedule.build(self.optimizer, training.schedule_length)
         self._device = device
         self._clipping = training.gradient_clipping
         self.scaler = scaler
         self._global_norm = global_norm or gradient_norm
-        self._updates = None if scaler is None else AppliedUpdateCounter(self._optimizer, device)
+        self._updates = None if scaler is None else AppliedUpdateCounter(self.optimizer, device)
         self._norm: Tensor | None = None
-        self._steps = 0
+        self.steps = 0
+        """Calls of :meth:`update` since the last :meth:`reset`."""
         self._steps_at_load = 0
 
     def _built(self, training: TrainingSection, device: torch.device) -> Optimizer:
@@ -68,24 +69,14 @@ class Optimization:
         return optimizer
 
     @property
-    def optimizer(self) -> Optimizer:
-        """The optimizer of torch."""
-        return self._optimizer
-
-    @property
     def learning_rate(self) -> float:
         """Learning rate of the next update."""
-        return float(self._optimizer.param_groups[0]["lr"])
-
-    @property
-    def steps(self) -> int:
-        """Calls of :meth:`update` since the last :meth:`reset`."""
-        return self._steps
+        return float(self.optimizer.param_groups[0]["lr"])
 
     @property
     def total_steps(self) -> int:
         """Calls of :meth:`update` in total, including those before a checkpoint."""
-        return self._steps_at_load + self._steps
+        return self._steps_at_load + self.steps
 
     def backward(self, loss: Tensor) -> None:
         """Accumulate the gradients of `loss`, scaled if the precision requires it."""
@@ -95,7 +86,7 @@ class Optimization:
 
     def update(self) -> None:
         """Apply and clear the gradients."""
-        optimizer, scaler = self._optimizer, self.scaler
+        optimizer, scaler = self.optimizer, self.scaler
         if self._clipping is not None:
             if scaler is not None:
                 scaler.unscale_(optimizer)
@@ -108,7 +99,7 @@ class Optimization:
         optimizer.zero_grad(set_to_none=True)
         if self._scheduler is not None and (self._updates is None or self._updates.was_called()):
             self._scheduler.step()
-        self._steps += 1
+        self.steps += 1
 
     def gradient_norm(self, parameters: Iterable[nn.Parameter] | None = None) -> float:
         """2-norm of the gradients of `parameters` (None: all) without the loss scale.
@@ -127,7 +118,7 @@ class Optimization:
         norm, scaler, updates = self._norm, self.scaler, self._updates
         progress: dict[str, float | Tensor] = {
             "learning_rate": self.learning_rate,
-            "skipped_steps": 0 if updates is None else updates.skipped(self._steps),
+            "skipped_steps": 0 if updates is None else updates.skipped(self.steps),
         }
         if norm is not None:
             progress["gradient_norm"] = norm.full_tensor() if isinstance(norm, DTensor) else norm
@@ -139,7 +130,7 @@ class Optimization:
         """State of optimizer, schedule and scaler; None for missing ones."""
         scheduler, scaler = self._scheduler, self.scaler
         return {
-            "optimizer": self._optimizer.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
             "scheduler": None if scheduler is None else scheduler.state_dict(),
             "scaler": None if scaler is None else scaler.state_dict(),
             "steps": self.total_steps,
@@ -147,23 +138,23 @@ class Optimization:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a state of :meth:`state_dict`."""
-        self._optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(state["optimizer"])
         if self._scheduler is not None:
             self._scheduler.load_state_dict(state["scheduler"])
         if self.scaler is not None:
             self.scaler.load_state_dict(state["scaler"])
-        self._steps_at_load = state["steps"] - self._steps
+        self._steps_at_load = state["steps"] - self.steps
 
     def reset(self) -> None:
         """Reset the counts of steps and skipped steps."""
-        self._steps_at_load += self._steps
-        self._steps = 0
+        self._steps_at_load += self.steps
+        self.steps = 0
         if self._updates is not None:
             self._updates.reset()
 
     def skipped_steps(self) -> int:
         """Steps since :meth:`reset` that were skipped; synchronizes."""
-        return 0 if self._updates is None else self._steps - self._updates.applied()
+        return 0 if self._updates is None else int(self._updates.skipped(self.steps))
 
 
 class AppliedUpdateCounter:
@@ -201,7 +192,3 @@ class AppliedUpdateCounter:
     def skipped(self, steps: int) -> Tensor:
         """Number of skipped steps among the last `steps`, as a device tensor."""
         return (self._skipped + (steps - self._calls)).long()
-
-    def applied(self) -> int:
-        """Updates since :meth:`reset`; synchronizes."""
-        return self._calls - int(self._skipped)

@@ -8,15 +8,16 @@ own batches and average them by all_reduce, which also holds where they share on
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import accumulate, chain, islice, zip_longest
+from itertools import chain, islice, repeat, zip_longest
 from math import hypot, isfinite
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch import Tensor, nn
 from torch import distributed as dist
-from torch import nn
 from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin.core import catalog
@@ -26,38 +27,32 @@ from gpubench_plugin.core.records import Check
 from gpubench_plugin.environment.device_errors import is_out_of_memory
 from gpubench_plugin.measure.state import release_memory
 from gpubench_plugin.precision._nested import cast_floating
-from gpubench_plugin.training.bands import bands_of, has_batch_norm, well_conditioned_parameters
-from gpubench_plugin.training.check import refuse_sum
+from gpubench_plugin.training.bands import (
+    Bands,
+    bands_of,
+    has_batch_norm,
+    well_conditioned_parameters,
+)
+from gpubench_plugin.training.check import RecordedStep, refuse_sum
 from gpubench_plugin.training.compile import EAGER
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from torch import Tensor
-    from torch.optim import Optimizer
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpubench_plugin.config.sections import MeasureSection, TrainingSection
     from gpubench_plugin.ranks.process_group import RankAgreement
-    from gpubench_plugin.training.bands import Bands
-    from gpubench_plugin.training.check import RecordedStep
     from gpubench_plugin.training.optimization import OptimizerOf
-    from gpubench_plugin.training.schedulers.base import LearningRateSchedule
     from gpubench_plugin.workloads.base import Batch, Workload
 
     StepInput = tuple[Sequence[Batch], bool]  # batches of a step, and whether it was skipped
 
 _DROPOUT: Final = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 
-_COMPILED_DRAWS: Final = "a compiled model draws different random numbers than this one in eager"
-"""Of a model that draws some by a function, such as dropout without a module."""
-
 _FP32_BYTES: Final = 4
 _OPTIMIZER_STATES: Final = 2
 """Adam's states per weight, an upper bound for the other optimizers."""
-
-_T = TypeVar("_T")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -108,51 +103,59 @@ class Fp32Reference:
         Raises:
             CorrectnessError: an error is beyond the band, or the reference is not finite.
         """
-        losses, norms, near_loss_norms, skipped = self._mean(
-            [s.loss for s in recorded_steps],
-            [s.gradient_norm for s in recorded_steps],
-            [s.near_loss_norm for s in recorded_steps],
-            [float(s.skipped) for s in recorded_steps],
-        )
+        rows = [
+            (s.loss, s.gradient_norm, s.near_loss_norm, float(s.skipped)) for s in recorded_steps
+        ]
+        losses, norms, near_loss_norms, skipped = self._mean(*zip(*rows, strict=True))
         reference = self._reference_of(recorded_steps, start)
         if isinstance(reference, Check):
             return reference
         is_absent = [share > 0 for share in skipped]
-        first_update = next(
-            (n for n, skips in enumerate(is_absent, 1) if not skips), len(is_absent)
-        )
+        first_update = next((n for n, skips in enumerate(is_absent, 1) if not skips), len(rows))
         bands = reference.bands
         if self.measure.check_loss_band is None:
             bands = bands.for_loss_in(recorded_steps[0].loss_dtype)
-        first_bands, later_bands = bands
-        norm_values = partial(StepValues, first=first_update, key="measure.check_gradient_band")
-        return compare_steps(
-            losses=StepValues(
-                name="loss",
-                measured=losses,
-                reference=reference.losses,
-                is_absent=[False] * len(losses),
-                bands=(first_bands.loss, later_bands.loss),
-                first=first_update,
-                key="measure.check_loss_band",
-            ),
-            norms=norm_values(
-                name="gradient norm",
-                measured=norms,
-                reference=reference.gradient_norms,
-                is_absent=is_absent,
-                bands=(
-                    (later_bands if reference.has_batch_norm else first_bands).gradient_norm,
-                    later_bands.gradient_norm,
+        first, later = bands
+        loss_bands = first.loss, later.loss
+        first_norm = later.gradient_norm if reference.has_batch_norm else first.gradient_norm
+        gradient_bands = first_norm, later.gradient_norm
+        errors = partial(_errors, first_update)
+        near_loss = zip(near_loss_norms, reference.near_loss_norms, is_absent, strict=True)
+        of_losses, of_norms, of_near_loss = zip(
+            *zip_longest(  # step by step, so that the first one that is wrong is named
+                errors("loss", loss_bands, zip(losses, reference.losses, repeat(False))),
+                errors(
+                    "gradient norm",
+                    gradient_bands,
+                    zip(norms, reference.gradient_norms, is_absent, strict=True),
+                ),
+                errors(
+                    "gradient norm nearest the loss",
+                    (first.gradient_norm, first.gradient_norm),
+                    islice(near_loss, first_update),
                 ),
             ),
-            near_loss_norms=norm_values(
-                name="gradient norm nearest the loss",
-                measured=near_loss_norms[:first_update],
-                reference=reference.near_loss_norms[:first_update],
-                is_absent=is_absent[:first_update],
-                bands=(first_bands.gradient_norm, first_bands.gradient_norm),
-            ),
+            strict=True,
+        )
+        loss_error, norm_error = _largest(of_losses), _largest(of_norms)
+        record = {
+            "steps": len(rows),
+            "loss_error": loss_error,
+            "loss_bands": loss_bands,
+            "gradient_norm_error": norm_error,
+            "gradient_bands": gradient_bands,
+            "nearest_error": _largest(of_near_loss),
+            "nearest_band": first.gradient_norm,
+            "losses": reference.losses,
+            "gradient_norms": reference.gradient_norms,
+            "loss_errors": of_losses,
+            "gradient_norm_errors": of_norms,
+        }
+        facts = {"loss_error": loss_error, "gradient_norm_error": norm_error}
+        return Check(
+            correctness={"reference": record},
+            facts={name: error for name, error in facts.items() if error is not None},
+            flags=(UNCHECKED,) if norm_error is None else (),
         )
 
     def fits(self, recorded_steps: Sequence[RecordedStep], *, start: RandomState) -> bool:
@@ -190,9 +193,8 @@ class Fp32Reference:
         needed_bytes = free_bytes = None
         if self.free_bytes is not None:
             needed_bytes, free_bytes = self._needed_bytes(), self.free_bytes()
-        if not self._on_all_ranks(
-            needed_bytes is None or free_bytes is None or needed_bytes <= free_bytes
-        ):
+        fits = needed_bytes is None or free_bytes is None or needed_bytes <= free_bytes
+        if not self.agreement.everywhere(fits):
             return _not_compared(needed_bytes, free_bytes)
         try:
             return self._run(steps)
@@ -204,7 +206,8 @@ class Fp32Reference:
         )
 
     def _run(self, steps: Sequence[StepInput]) -> _ReferenceSteps | Check:
-        module = self._call_protected(self._build)
+        with self._within_memory():
+            module = self._build()
         if reason := self._incomparable_reason(module):
             return Check(correctness={"reference": {"not_compared": reason}})
         if self.averaging and self.agreement.world_size > 1:
@@ -217,17 +220,20 @@ class Fp32Reference:
         losses, norms, near_loss_norms = [], [], []
         start = RandomState.capture(self.device)
         for number, (batches, skipped) in enumerate(steps, 1):
-            losses.append(self._call_protected(partial(self._backward, module, batches)))
-            if number == 1 and self._is_compiled:
+            with self._within_memory():
+                losses.append(self._backward(module, batches))
+            if number == 1 and self.workload.section.compile != "none":
                 drawn = RandomState.capture(self.device) != start
-                if not self._on_all_ranks(not drawn):
-                    return Check(correctness={"reference": {"not_compared": _COMPILED_DRAWS}})
+                if not self.agreement.everywhere(not drawn):
+                    reason = "a compiled model, as by dropout, draws different random numbers"
+                    return Check(correctness={"reference": {"not_compared": reason}})
             if self.averaging and self.agreement.world_size > 1:
                 _average_gradients(module, self.agreement.world_size)
             norms.append(updates.gradient_norm())
             near_loss_norms.append(_norm(near_loss_parameters))
             if number < len(steps):
-                self._call_protected(partial(updates.update, skipped=skipped))
+                with self._within_memory():
+                    updates.update(skipped=skipped)
         losses, norms, near_loss_norms = self._mean(losses, norms, near_loss_norms)
         return _ReferenceSteps(
             losses=losses,
@@ -242,25 +248,22 @@ class Fp32Reference:
             has_batch_norm=has_batch_norm(module),
         )
 
-    def _call_protected(self, work: Callable[[], _T]) -> _T:
-        """Run `work`, returning its result.
+    @contextmanager
+    def _within_memory(self) -> Iterator[None]:
+        """Context of an allocation.
 
         Raises:
             _DoesNotFitError: a rank, perhaps another one, ran out of memory.
         """
-        results: list[_T] = []
+        fits = False
         try:
-            results.append(work())
+            yield
+            fits = True
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-        if not self._on_all_ranks(bool(results)):
+        if not self.agreement.everywhere(fits):
             raise _DoesNotFitError
-        return results[0]
-
-    def _on_all_ranks(self, condition: bool) -> bool:
-        """Whether the condition holds on all ranks."""
-        return self.agreement.mean([float(condition)]) == [1.0]
 
     def _needed_bytes(self) -> int | None:
         """Memory it takes; None if the model cannot run without data."""
@@ -281,18 +284,13 @@ class Fp32Reference:
 
     def _incomparable_reason(self, module: nn.Module) -> str | None:
         """Reason the measured model differs from the reference by design, or None."""
-        has_dropout = any(isinstance(m, _DROPOUT) and m.p > 0 for m in module.modules())
-        if has_dropout and self._is_compiled:
-            return "compiled dropout draws different random numbers; set its rate to 0 to compare"
-        if has_dropout and self.shares_batch:
+        if not self.shares_batch:
+            return None
+        if any(isinstance(m, _DROPOUT) and m.p > 0 for m in module.modules()):
             return "ranks that share a model draw dropout separately; set its rate to 0 to compare"
-        if self.shares_batch and has_batch_norm(module):
+        if has_batch_norm(module):
             return "ranks that share a model may normalize partial batches"
         return None
-
-    @property
-    def _is_compiled(self) -> bool:
-        return bool(self.workload.section.compile != "none")
 
     def _backward(self, module: nn.Module, batches: Sequence[Batch]) -> float:
         """Accumulate gradients of the mean loss of `batches`, and return the loss."""
@@ -323,17 +321,14 @@ class _TorchUpdates:
     ):
         self._parameters = [p for p in module.parameters() if p.requires_grad]
         # A fused optimizer is called for skipped steps, too, and the schedule moves with its calls.
-        self._moves_when_skipped: bool
-        self._optimizer: Optimizer
-        own = own_optimizer(self._parameters)
-        if own is not None:
+        if (own := own_optimizer(self._parameters)) is not None:
             self._optimizer, self._moves_when_skipped = own, bool(own.defaults.get("fused"))
         else:
             builder = catalog.load("optimizers", training.optimizer)
             self._moves_when_skipped = builder(training, device).fused
             unfused = training.model_copy(update={"fused": False})
             self._optimizer = builder(unfused, device).build(self._parameters)
-        schedule: LearningRateSchedule = catalog.load("schedulers", training.scheduler)
+        schedule = catalog.load("schedulers", training.scheduler)
         self._scheduler = schedule.build(self._optimizer, training.schedule_length)
         self._clipping = training.gradient_clipping
 
@@ -430,80 +425,40 @@ def _storage(tensor: Tensor) -> int:
     return address
 
 
-@dataclass(frozen=True, kw_only=True)
-class StepValues:
-    """Values of successive steps and of the reference, with bands and config key.
+def _errors(
+    first_update: int,
+    name: str,
+    bands: tuple[float, float],
+    values: Iterable[tuple[float, float, bool]],
+) -> Iterator[float | None]:
+    """Error of each step, relative to the largest reference value so far; None if absent.
 
-    `bands` are the bands of the `first` steps, up to and including the first update, and of later
-    ones. An `is_absent` value, the norm of a skipped step, is not compared.
-    """
-
-    name: str
-    measured: Sequence[float]
-    reference: Sequence[float]
-    is_absent: Sequence[bool]
-    bands: tuple[float, float]
-    first: int
-    key: str
-
-    def errors(self) -> Iterator[float | None]:
-        """Error of each step, relative to the largest reference value so far; None if absent.
-
-        Relative to its own step, the error of a loss that falls to zero would be unbounded.
-
-        Raises:
-            CorrectnessError: an error is beyond its band, or the reference is not finite.
-        """
-        scales = accumulate(map(abs, self.reference), max)
-        values = zip(self.measured, self.reference, scales, self.is_absent, strict=True)
-        for step, (value, expected, scale, is_absent) in enumerate(values, 1):
-            if not isfinite(expected):
-                raise CorrectnessError(f"step {step}: the {self.name} of plain fp32 is {expected}")
-            if is_absent:
-                yield None
-                continue
-            difference = abs(value - expected)
-            error = difference / scale if scale else float(difference > 0)
-            band = self.bands[step > self.first]
-            if not error <= band:
-                raise CorrectnessError(
-                    f"step {step}: the {self.name} is {value:.6g}, but {expected:.6g} in "
-                    f"plain fp32: the error of {error:.2g} relative to {scale:.6g} exceeds "
-                    f"{band:g} ({self.key})"
-                )
-            yield error
-
-
-def compare_steps(losses: StepValues, norms: StepValues, near_loss_norms: StepValues) -> Check:
-    """Record all errors, with the largest ones as facts.
-
-    Only the first steps have `near_loss_norms`. Where a GradScaler skipped every step, gradients
-    are ``unchecked``.
+    `values` are those measured, the reference's, and whether there is none to compare, as of the
+    norm of a skipped step. `bands` are those of the steps up to and including the first update, and
+    of later ones. Relative to its own step, the error of a loss that falls to zero would be
+    unbounded.
 
     Raises:
-        CorrectnessError: about the first step that is wrong in any of the three.
+        CorrectnessError: an error is beyond its band, or the reference is not finite.
     """
-    values = (losses, norms, near_loss_norms)
-    rows = zip_longest(*(series.errors() for series in values))  # step by step
-    loss_errors, norm_errors, near_loss_errors = zip(*rows, strict=True)
-    loss_error, norm_error = _largest(loss_errors), _largest(norm_errors)
-    record = {
-        "steps": len(loss_errors),
-        "loss_error": loss_error,
-        "loss_bands": losses.bands,
-        "gradient_norm_error": norm_error,
-        "gradient_bands": norms.bands,
-        "nearest_error": _largest(near_loss_errors),
-        "nearest_band": near_loss_norms.bands[0],
-        "losses": losses.reference,
-        "gradient_norms": norms.reference,
-        "loss_errors": loss_errors,
-        "gradient_norm_errors": norm_errors,
-    }
-    errors = {"loss_error": loss_error, "gradient_norm_error": norm_error}
-    facts = {name: error for name, error in errors.items() if error is not None}
-    flags = (UNCHECKED,) if norm_error is None else ()
-    return Check(correctness={"reference": record}, facts=facts, flags=flags)
+    scale = 0.0
+    key = f"measure.check_{'loss' if name == 'loss' else 'gradient'}_band"
+    for step, (value, expected, is_absent) in enumerate(values, 1):
+        if not isfinite(expected):
+            raise CorrectnessError(f"step {step}: the {name} of plain fp32 is {expected}")
+        scale = max(scale, abs(expected))
+        if is_absent:
+            yield None
+            continue
+        difference = abs(value - expected)
+        error = difference / scale if scale else float(difference > 0)
+        band = bands[step > first_update]
+        if not error <= band:
+            raise CorrectnessError(
+                f"step {step}: the {name} is {value:.6g}, but {expected:.6g} in plain fp32: the "
+                f"error of {error:.2g} relative to {scale:.6g} exceeds {band:g} ({key})"
+            )
+        yield error
 
 
 def _largest(errors: Sequence[float | None]) -> float | None:

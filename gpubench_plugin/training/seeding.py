@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from gpubench_plugin.core.errors import Unsupported, error_text
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment.json_files import jsonable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from torch import Tensor
-
-    from gpubench_plugin.core.records import Json
-
 
 _WORKSPACE: Final = "CUBLAS_WORKSPACE_CONFIG"
 _WORKSPACES: Final = (":4096:8", ":16:8")

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final
 
 import psutil
 import torch
+from torch import Tensor
 
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, Unsupported, invalid_choice
 from gpubench_plugin.core.format import byte_size
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
+from gpubench_plugin.ranks.process_group import ProcessGroup
 from gpubench_plugin.workloads.base import DTYPES
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import Tensor
-
-    from gpubench_plugin.ranks.process_group import ProcessGroup
-    from gpubench_plugin.workloads.collectives.base import Collective
+from gpubench_plugin.workloads.collectives.base import Collective
 
 
 def free_bytes(device: torch.device, *, local_ranks: int, shared: bool = False) -> int:
@@ -199,20 +195,11 @@ def exchange(
         device=device,
         dtype=DTYPES.get(computed_in, torch.float32),
     )
-    _require_memory(f"{name} of {size}", _BUFFERS * size_bytes, group, device)
-    return TimedCollective(collective, group)
-
-
-def _require_memory(
-    label: str, needed_bytes: int, group: ProcessGroup, device: torch.device
-) -> None:
-    """Raise Unsupported on all ranks if any lacks memory, since the others would wait for it."""
-    local_ranks, tag = group.world.local_size, f"memory for {label}"
-    own_memory = {"free": free_bytes(device, local_ranks=local_ranks, shared=group.shares_device)}
-    reports = group.control.gather(tag, own_memory) or [own_memory]
-    lowest = group.control.publish(tag, {"free": min(rank["free"] for rank in reports)})["free"]
-    if lowest < needed_bytes:
+    needed_bytes, ranks = _BUFFERS * size_bytes, world.local_size
+    free = free_bytes(device, local_ranks=ranks, shared=group.shares_device)
+    if not group.agreement.everywhere(needed_bytes <= free):  # or the others would wait for it
         raise Unsupported(
-            f"{label}: needs {byte_size(needed_bytes)} per rank, but only {byte_size(lowest)} "
-            "are free"
+            f"{name} of {size}: needs {byte_size(needed_bytes)} on every rank; free are "
+            f"{byte_size(free)} here"
         )
+    return TimedCollective(collective, group)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
@@ -17,6 +17,7 @@ from gpubench_plugin.environment.devices import synchronize, timed_s
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.bands import well_conditioned_parameters
 from gpubench_plugin.training.check import (
+    LossFunction,
     StepRecorder,
     check_loss_drop,
     refuse_autocast,
@@ -27,31 +28,22 @@ from gpubench_plugin.training.check import (
     steps_of_check,
 )
 from gpubench_plugin.training.compile import loss_function
-from gpubench_plugin.training.history import (
-    EpochHistory,
-    LossHistory,
-    TrainingClock,
-    TrainingHistory,
-)
+from gpubench_plugin.training.history import TrainingHistory
 from gpubench_plugin.training.model import load_model_state, model_state, run_fake_step
-from gpubench_plugin.training.optimization import Optimization
+from gpubench_plugin.training.optimization import GlobalNorm, Optimization
 from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     import torch
     from torch import Tensor, nn
-    from torch.optim import Optimizer
 
     from gpubench_plugin.config.sections import PrecisionSection, TrainingSection
     from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.training.check import LossFunction
     from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.evaluation import Evaluation
-    from gpubench_plugin.training.optimization import GlobalNorm
     from gpubench_plugin.training.parallelism._stages import PipelinePasses
     from gpubench_plugin.training.reference import Fp32Reference
     from gpubench_plugin.workloads.base import Batch, Workload
@@ -116,6 +108,8 @@ class Trainer:
             global_norm=self.global_norm,
             own_optimizer=self.workload.optimizer,
         )
+        self.optimizer = self._optimization.optimizer
+        """That of torch, for other loops over the same model."""
         self._loss_of: LossFunction = self.passes or loss_function(self.module, self.workload)
         self._check_steps = steps_of_check(self.training, self.data)
 
@@ -136,19 +130,9 @@ class Trainer:
         return self._loss
 
     @property
-    def optimizer(self) -> Optimizer:
-        """The optimizer of torch, for other loops over the same model."""
-        return self._optimization.optimizer
-
-    @property
-    def total_steps(self) -> int:
+    def calls(self) -> int:
         """Optimizer steps in total, including those before a checkpoint."""
         return self._optimization.total_steps
-
-    @property
-    def calls(self) -> int:
-        """Equal to the optimizer steps: each call of :meth:`step` is one."""
-        return self.total_steps
 
     def state_dict(self) -> dict[str, Any]:
         """State of model, optimizer, schedule, scaler, steps and data, by reference."""
@@ -204,7 +188,7 @@ class Trainer:
         )
         with self.recording(log, epochs=over_epochs) as history:
             first_step_s = self._train(check_batches, recorder, history, log)
-            losses = history.steps.close()
+            losses = history.close()
         self._batches += self._check_steps * self._accumulation_steps if over_epochs else 0
         skipped = self._optimization.skipped_steps()
         require_updates(self._check_steps, skipped)
@@ -217,7 +201,11 @@ class Trainer:
         loss_ratio = check_loss_drop(
             losses,
             limit=None if is_resumed else self.training.loss_drop,
-            advice=self._advice(),
+            advice=(
+                "try another training.learning_rate "
+                f"({self._optimization.learning_rate:g}) or training.optimizer "
+                f"({type(self.optimizer).__name__}), or more training.steps"
+            ),
         )
         ignore_reason = self.training.loss_drop_ignored
         return Check(
@@ -259,7 +247,7 @@ class Trainer:
         """Take the steps of the check; return the duration of the first."""
         batches, loss_of = recorder.batches(batches), recorder.losses(self._loss_of)
         first_step_s = self._first_step(batches, recorder)
-        last_step = self.total_steps - 1 + self._check_steps
+        last_step = self.calls - 1 + self._check_steps
         log(PhaseEvent(phase="train", steps=last_step).line())
         self._record_step(history)
         for _ in range(self._check_steps - 1):
@@ -270,31 +258,21 @@ class Trainer:
     @contextmanager
     def recording(self, log: Log, *, epochs: bool) -> Iterator[TrainingHistory]:
         """Context of untimed steps with their history, and that of their `epochs` where asked."""
-        clock, ranks = TrainingClock(), self.agreement.world_size
+        ranks = self.agreement.world_size
         history = TrainingHistory(
-            clock,
-            LossHistory(
-                log=log,
-                interval=self.training.log_every,
-                state=self._optimization.progress,
-                agreement=self.agreement,
-                samples_per_step=self.samples_per_step * ranks,
-                clock=clock,
-                steps_before=self.total_steps,
-            ),
-            EpochHistory(
-                log=log,
-                workload=self.workload,
-                agreement=self.agreement,
-                clock=clock,
-                batches_per_epoch=self.data.steps_per_epoch if epochs else None,
-                samples_per_batch=self.data.batch_size * ranks // self.ranks_per_batch,
-                batches_before=self._batches,
-                steps_before=self.total_steps,
-            ),
+            log=log,
+            workload=self.workload,
+            agreement=self.agreement,
+            interval=self.training.log_every,
+            state=self._optimization.progress,
+            samples_per_step=self.samples_per_step * ranks,
+            samples_per_batch=self.data.batch_size * ranks // self.ranks_per_batch,
+            batches_per_epoch=self.data.steps_per_epoch if epochs else None,
+            batches_before=self._batches,
+            steps_before=self.calls,
         )
         loss_of = self._loss_of
-        self._loss_of = history.epochs.losses(loss_of)
+        self._loss_of = history.losses(loss_of)
         try:
             yield history
         finally:
@@ -407,20 +385,11 @@ class Trainer:
             record["differs_from_one_process"] = self.differs_from_one_process
         return record
 
-    def _advice(self) -> str:
-        """What to set where the loss does not fall."""
-        name, rate = type(self.optimizer).__name__, self._optimization.learning_rate
-        return (
-            f"try another training.learning_rate ({rate:g}) or training.optimizer ({name}), or "
-            "more training.steps"
-        )
-
     def _record_step(self, history: TrainingHistory) -> None:
-        history.steps.add(self.last_loss)
-        if history.epochs.end_step():
+        if history.end_step(self.last_loss):
             with history.clock.paused():
                 evaluation = None if self.evaluate is None else self.evaluate()
-                history.epochs.write(evaluation)
+                history.write(evaluation)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

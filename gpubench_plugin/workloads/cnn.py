@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
-from gpubench_plugin.config.sections import ModelSection, PositiveInt
-from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 
 
@@ -20,35 +20,23 @@ class CNNSection(ImageSection):
     stage_channels: tuple[PositiveInt, ...] = Field((32, 64), description="Channels per stage")
     hidden_size: PositiveInt = Field(64, description="Width of the hidden linear layer")
 
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        stages = len(self.stage_channels)
+        if not self.image_size >> stages:
+            raise ValueError(
+                f"image_size={self.image_size} is too small; allowed: at least {1 << stages}, "
+                f"since each of the {stages} stages of stage_channels halves it"
+            )
+        return self
+
 
 class CNN(ImageClassifier[CNNSection]):
-    """Small convolutional image classifier: 3×3 convolutions, batch norm, max pooling.
-
-    Raises:
-        UsageProblem: the image is too small for its stages.
-    """
+    """Small convolutional image classifier: 3×3 convolutions, batch norm, max pooling."""
 
     Section = CNNSection
     channels = 1
     convolutional = True
-
-    def __init__(self, section: CNNSection):
-        super().__init__(section)
-        if reason := self.refusal(section):
-            raise UsageProblem(reason)
-        self._side = section.image_size >> len(section.stage_channels)
-
-    @classmethod
-    def refusal(cls, section: ModelSection) -> str:
-        """Reason if the image is too small for its stages; empty otherwise."""
-        assert isinstance(section, CNNSection)
-        stages = len(section.stage_channels)
-        if section.image_size >> stages:
-            return ""
-        return (
-            f"model.image_size={section.image_size} is too small; allowed: at least "
-            f"{1 << stages}, since each of the {stages} stages of model.stage_channels halves it"
-        )
 
     def build(self) -> nn.Module:
         """The layers, from pixels to classes."""
@@ -58,5 +46,6 @@ class CNN(ImageClassifier[CNNSection]):
             layers += [nn.Conv2d(inputs, outputs, 3, padding=1, bias=False)]
             layers += [nn.BatchNorm2d(outputs), nn.ReLU(), nn.MaxPool2d(2)]
         hidden = self.section.hidden_size
-        layers += [nn.Flatten(), nn.Linear(widths[-1] * self._side**2, hidden), nn.ReLU()]
+        side = self.section.image_size >> len(self.section.stage_channels)
+        layers += [nn.Flatten(), nn.Linear(widths[-1] * side**2, hidden), nn.ReLU()]
         return nn.Sequential(*layers, nn.Linear(hidden, self.section.classes))

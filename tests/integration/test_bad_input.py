@@ -100,14 +100,16 @@ MARKS = {
     "gpubench_set(batch_size=2)": ["'key=value'", "batch_size=2"],
 }
 COMPONENTS = {
-    "--data.source=images": ["data.source=images", "data.path"],
-    "--data.source=images --data.path=no": ["data.path", "no", "No such file"],
+    "--data.source=images": ["data.path=null", "data.source=images", "allowed: cifar-10-binary"],
+    "--data.source=images --data.path=confis": [
+        "data.path=confis: no such file or folder (did you mean 'configs'?); allowed: cifar-10",
+    ],
     "--data.path=no": ["data.path=no", "data.source=synthetic"],
     "--training.epochs=2": ["training.epochs=2", "no epochs"],
     "--training.evaluate=true": ["training.evaluate=true"],
     "--training.resume=damage": ["training.resume=damage", "did you mean 'damaged'", "allowed"],
     "--training.resume=configs": ["training.resume=configs", "no latest.json"],
-    "--training.resume=.": ["training.resume=.", "no latest.json"],
+    "--training.resume=.": ["training.resume=.", "no latest.json", "did you mean 'damaged'"],
     "--training.optimizer=adam": ["training.optimizer", "'adam'", "did you mean"],
     "--model.compile_backend=eager": ["model.compile_backend=eager", "compilation is off"],
     "--model.compile=default --model.compile_backend=egar": ["'egar'", "did you mean 'eager'"],

@@ -54,7 +54,7 @@ def test_first_step_is_compared(project: Project, precision: str) -> None:
 
 
 IDLE = """monkeypatch.setattr(
-                Optimization, "update", lambda self: self._optimizer.zero_grad(set_to_none=True)
+                Optimization, "update", lambda self: self.optimizer.zero_grad(set_to_none=True)
             )"""
 SCALED = """backward = Optimization.backward
             monkeypatch.setattr(

@@ -116,7 +116,7 @@ def test_sized(gpubench):
 FAULTS = {
     "inputs": ("train(net(), (X[:, :7], Y), CE)",
                "model Sequential(float32[6, 7]): RuntimeError: mat1 and mat2 shapes cannot be"),
-    "targets": ("train(net(), (X, Y[:5]), CE)", "numbers of samples: 6 in batch[0], 5 in batch[1]"),
+    "targets": ("train(net(), (X, Y[:5]), CE)", "batch=(float32[6, 8], int64[5]): the first dim"),
     "loss": ("train(net(), X, CE)", "loss cross_entropy(float32[6, 4]): TypeError: cross_entropy("),
     "no_loss": ("train(net(), X)", "loss=None, but the model's output float32[6, 4] has no loss"),
     "arguments": ("infer(net(), (X, Y))", "given; gpubench.infer, and gpubench.train without a"),
@@ -133,7 +133,7 @@ FAULTS = {
              "optimizer SGD updates 2 of 4 trainable parameters, so that the gradients of the"),
     "rateless": ("train(net(), (X, Y), CE, optimizer=Rateless)", "Rateless has no learning rate"),
     "model": ("train(3, (X, Y), CE)", "model is of type int; allowed: a torch.nn.Module, or a fun"),
-    "built": ("train(lambda: 3, (X, Y), CE)", "model: <lambda>() returned a value of type int; al"),
+    "built": ("train(lambda: 3, (X, Y), CE)", "model: <lambda>() returned 3; allowed: Module"),
     "random": ("train(lambda: nn.Sequential(net(), nn.PReLU(init=next(N))), (X, Y), CE)",
                "model: <lambda>() built another model when it was called again"),
     "same": ("train(lambda: M, (X, Y), CE)", "model: <lambda>() returned the same module again"),

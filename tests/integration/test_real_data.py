@@ -115,14 +115,6 @@ def test_record_of_a_convergence(precision: str, ended: Run) -> None:
     assert metrics["tflops"] > 0
 
 
-def test_journal_has_the_curve(ended: Run) -> None:
-    """Each evaluation on the way is a line of the journal."""
-    lines = [line for line in ended.journal if line["event"] == "evaluation"]
-    steps = [line["step"] for line in lines if "test_reached[fp32" in line["benchmark"]]
-    assert steps
-    assert steps == [3 * (n + 1) for n in range(len(steps))]
-
-
 def test_target_out_of_reach_fails(ended: Run) -> None:
     """A training that ends before its target fails with the best value."""
     benchmark = found(ended, "test_unreachable")

@@ -21,8 +21,6 @@ from gpubench_plugin.training.data._loading import (
 from gpubench_plugin.training.data.base import DataSource
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-
     from numpy.typing import NDArray
 
     from gpubench_plugin.training.data._loading import Indices
@@ -98,21 +96,25 @@ class InMemory(DataSource):
 
 DATASETS: Final = files("gpubench_plugin") / "datasets"
 
+SHA256: Final = {
+    "asyoulik.txt.gz": "fe0d77ac5ed18970926a043d4b07099e2bdcc550875265de70bcc60c5dba1c35",
+    "diabetes_data_raw.csv.gz": "7fc0ded571454b1982210d3bb43f0aca44eae01a0b8654a3b24022bdb6b38009",
+    "diabetes_target.csv.gz": "8e53f65eb811df43c206f3534bb3af0e5fed213bc37ed6ba36310157d6023803",
+    "digits.csv.gz": "09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22",
+}
+"""Hashes of the bundled files, by name."""
 
-def read_gzip(path: Traversable, sha256: str) -> str:
-    """Decompress the gzipped text at `path`, checking its hash.
+
+def read_gzip(name: str) -> str:
+    """The bundled text file `name`, unpacked.
 
     Raises:
-        GpubenchError: the file is missing or was modified.
+        GpubenchError: the file was modified.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise GpubenchError(f"{path}: {error}: reinstall pytest-gpubench") from error
-    actual_sha256 = hashlib.sha256(content).hexdigest()
-    if actual_sha256 != sha256:
+    content = (DATASETS / name).read_bytes()
+    if (sha256 := hashlib.sha256(content).hexdigest()) != SHA256[name]:
         raise GpubenchError(
-            f"{path}: sha256 is {actual_sha256} instead of {sha256}: not the bundled data "
-            "set; reinstall pytest-gpubench"
+            f"{DATASETS / name}: sha256 is {sha256} instead of {SHA256[name]}: not the bundled "
+            "data set; reinstall pytest-gpubench"
         )
     return gzip.decompress(content).decode("ascii")

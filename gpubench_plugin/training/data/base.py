@@ -24,11 +24,6 @@ NOTHING_HELD_OUT: Final = (
 Convert = Callable[["Batch"], "Batch"]
 
 
-def identity(batch: Batch) -> Batch:
-    """Identity, for precisions that do not convert inputs."""
-    return batch
-
-
 class DataSource(ABC, Iterator["Batch"]):
     """Endless iterator over one rank's batches on the device.
 
@@ -51,7 +46,7 @@ class DataSource(ABC, Iterator["Batch"]):
         world_size: int = 1,
         rank: int = 0,
         seed: int = 0,
-        convert: Convert = identity,
+        convert: Convert = lambda batch: batch,
     ):
         self.batch_size = batch_size
         self._workload = workload

@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpubench_plugin.training.data._in_memory import DATASETS, InMemory, SampleTable, read_gzip
+from gpubench_plugin.training.data._in_memory import InMemory, SampleTable, read_gzip
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-
     from numpy.typing import NDArray
     from torch import Tensor
 
     from gpubench_plugin.workloads.base import Batch, Workload
-
-FEATURES: Final = DATASETS / "diabetes_data_raw.csv.gz"
-FEATURES_SHA256: Final = "7fc0ded571454b1982210d3bb43f0aca44eae01a0b8654a3b24022bdb6b38009"
-TARGETS: Final = DATASETS / "diabetes_target.csv.gz"
-TARGETS_SHA256: Final = "8e53f65eb811df43c206f3534bb3af0e5fed213bc37ed6ba36310157d6023803"
 
 
 class Diabetes(InMemory):
@@ -41,18 +34,11 @@ class Diabetes(InMemory):
         return workload.from_table(*columns)
 
 
-def read_diabetes(
-    features: Traversable = FEATURES, targets: Traversable = TARGETS
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Raw features, 442×10, and targets.
-
-    Raises:
-        GpubenchError: a file is missing or was modified.
-    """
-    return (
-        np.loadtxt(read_gzip(features, FEATURES_SHA256).splitlines(), dtype=np.float64),
-        np.loadtxt(read_gzip(targets, TARGETS_SHA256).splitlines(), dtype=np.float64),
-    )
+def read_diabetes() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Raw features, 442×10, and targets."""
+    names = "diabetes_data_raw.csv.gz", "diabetes_target.csv.gz"
+    features, targets = (np.loadtxt(read_gzip(name).splitlines()) for name in names)
+    return features, targets
 
 
 def _normalised(column: NDArray[np.float64], basis: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -10,16 +10,14 @@ import struct
 import tarfile
 import zlib
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import prod
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 import torch
 
-from gpubench_plugin.config.sections import DataSection
-from gpubench_plugin.core.errors import MissingPackage, Unsupported, UsageProblem
+from gpubench_plugin.core.errors import MissingPackage, Unsupported, UsageProblem, suggest
 from gpubench_plugin.training.data._loading import (
     ArrayImages,
     FileImages,
@@ -37,7 +35,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from gpubench_plugin.config.sections import DataSection
     from gpubench_plugin.workloads.base import Batch, Workload
+
+_ARCHIVE: Final = "cifar-10-binary.tar.gz"
+_ALLOWED: Final = (
+    f"{_ARCHIVE} (not the python version, which is pickled) or its folder, a folder with "
+    "train-images-idx3-ubyte and its companions, or a folder of images with one folder per class"
+)
 
 
 class Images(DataSource):
@@ -47,39 +52,36 @@ class Images(DataSource):
     the device. See :func:`.epoch_rows` for the ranks' shares.
 
     Raises:
-        UsageProblem: ``data.path`` is missing, unreadable, or has no images or too many classes.
+        UsageProblem: ``data.path`` is unreadable, or has no images or too many classes.
         Unsupported: the model is not an image model, or Pillow is not installed.
     """
 
-    def __init__(
-        self, workload: Workload[Any], *, section: DataSection | None = None, **arguments: Any
-    ):
-        self._section = section or DataSection(source="images")
+    def __init__(self, workload: Workload[Any], *, section: DataSection, **arguments: Any):
+        self._section = section
         super().__init__(workload, **arguments)
 
     @classmethod
     def refusal(cls, section: DataSection) -> str:
         """Reason why there is nothing to read, if the path is missing; empty otherwise."""
-        if not section.path:
-            return (
-                "data.source=images: data.path is required, since nothing is downloaded; "
-                f"allowed: {ALLOWED}"
-            )
-        try:
-            _path(section).stat()
-        except OSError as error:
-            return f"data.path: cannot read {section.path}: {error}; allowed: {ALLOWED}"
-        return ""
+        problem = "data.source=images reads this path, since nothing is downloaded"
+        if section.path:
+            path = _path(section)
+            try:
+                path.stat()
+            except FileNotFoundError:
+                siblings = [sibling.name for sibling in path.parent.glob("*")]
+                problem = f"no such file or folder{suggest(path.name, siblings)}"
+            except OSError as error:  # no permission, or a name that is too long
+                problem = str(error.strerror)
+            else:
+                return ""
+        return f"data.path={section.path or 'null'}: {problem}; allowed: {_ALLOWED}"
 
     def _open(self) -> None:
         section, workload, device = self._section, self._workload, self._device
-        if reason := self.refusal(section):
-            raise UsageProblem(reason)
         sides = (getattr(workload.section, name, None) for name in ("image_size", "sample_size"))
         side = next(filter(None, sides), None)
-        self._dataset = dataset = read_images(
-            _path(section), side=side, model=workload.section.name
-        )
+        self._dataset = dataset = _read(_path(section), side=side, model=workload.section.name)
         images, held_out = dataset.training, dataset.held_out
         # Refuses more classes than the model has, without synchronizing a device.
         probe = torch.zeros(1, images.channels, 8, 8)
@@ -150,15 +152,7 @@ def _path(section: DataSection) -> Path:
     return Path(os.path.expanduser(section.path or ""))  # noqa: PTH111
 
 
-ARCHIVE: Final = "cifar-10-binary.tar.gz"
-ALLOWED: Final = (
-    f"{ARCHIVE} or its folder, a folder with train-images-idx3-ubyte and its companions, or a "
-    "folder of images with one folder per class"
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ImageDataset:
+class ImageDataset(NamedTuple):
     """Images of a data set; `held_out` is None if it has no test part."""
 
     kind: str
@@ -167,7 +161,7 @@ class ImageDataset:
     held_out: ImageSequence | None
 
 
-def read_images(path: Path, *, side: int | None, model: str) -> ImageDataset:
+def _read(path: Path, *, side: int | None, model: str | None) -> ImageDataset:
     """Read or index the images at `path`; those of a folder have `side` × `side` pixels.
 
     Raises:
@@ -177,62 +171,70 @@ def read_images(path: Path, *, side: int | None, model: str) -> ImageDataset:
     """
     with _reading(path):
         if path.is_file() and not tarfile.is_tarfile(path):
-            raise UsageProblem(f"data.path: {path} is not an archive; allowed: {ALLOWED}")
-        if path.is_file() or any(_CIFAR.fullmatch(file.name) for file in _files(path)):
-            return _read_cifar(path)
+            raise UsageProblem(f"data.path: {path} is not an archive; allowed: {_ALLOWED}")
+        batches = dict(_batches_in_archive(path) if path.is_file() else _batches_in_folder(path))
+        if batches or path.is_file():
+            return _cifar(path, batches)
         if _find(path, _MNIST_TRAINING):
-            return _read_mnist(path)
+            return _mnist(path)
         if side is None:
             raise Unsupported(f"data.source=images: {model} is not an image model")
-        return _read_folder(path, side)
+        return _folder(path, side)
 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
     try:
         yield
-    except (OSError, EOFError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
-        raise UsageProblem(f"data.path: cannot read {path}: {error}; allowed: {ALLOWED}") from error
+    except (OSError, EOFError, MemoryError, tarfile.TarError, zlib.error, lzma.LZMAError) as error:
+        raise UsageProblem(
+            f"data.path: cannot read {path}: {error}; allowed: {_ALLOWED}"
+        ) from error
 
 
-# CIFAR-10: https://www.cs.toronto.edu/~kriz/cifar.html
-_CIFAR: Final = re.compile(r"((data_batch_\d|test_batch)(\.bin)?|batches\.meta)")
-_TEST: Final = "test_batch.bin"
+# CIFAR-10's binary version: https://www.cs.toronto.edu/~kriz/cifar.html
+_BATCH: Final = re.compile(r"(data_batch_\d|test_batch)\.bin")
 _CLASSES: Final = 10
 _SHAPE: Final = (3, 32, 32)
 # Bytes of an image: its label, then red, green and blue, row by row.
 _RECORD: Final = 1 + prod(_SHAPE)
-# Size of a batch file as published.
-_MAX_BYTES: Final = 10_000 * _RECORD
 
 
-def _read_cifar(path: Path) -> ImageDataset:
-    """The binary version, an archive or its folder; the archive is not unpacked to disk."""
-    contents = {}
-    for name, data in _members(path) if path.is_file() else _in_folder(path):
-        if not name.endswith(".bin"):
-            raise UsageProblem(
-                f"data.path: {path}: {name} is of CIFAR-10's python version, which is pickled and "
-                f"may execute code when read; allowed: the binary version, {ARCHIVE}"
-            )
-        if len(data) % _RECORD or not 0 < len(data) <= _MAX_BYTES:
-            raise UsageProblem(
-                f"data.path: {path}: {name} has {len(data)} bytes; allowed: a multiple of "
-                f"{_RECORD} up to {_MAX_BYTES}"
-            )
-        contents[name] = data
-    test = contents.pop(_TEST, None)
-    if not contents:
-        raise UsageProblem(f"data.path: {path} contains no data_batch_1.bin …; allowed: {ALLOWED}")
+def _batches_in_archive(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Batch files in the archive, which is not unpacked to disk, by name."""
+    with tarfile.open(path) as archive:
+        for member in archive:
+            name = PurePosixPath(member.name).name
+            if _BATCH.fullmatch(name) and member.isfile() and (file := archive.extractfile(member)):
+                yield name, file.read()
+        while archive.fileobj is not None and archive.fileobj.read(1 << 20):
+            pass  # to the end, where gzip's CRC is checked
+
+
+def _batches_in_folder(path: Path) -> Iterator[tuple[str, bytes]]:
+    for folder in (path, path / "cifar-10-batches-bin"):
+        for file in folder.glob("*_batch*.bin"):
+            if _BATCH.fullmatch(file.name):
+                yield file.name, file.read_bytes()
+
+
+def _cifar(path: Path, batches: dict[str, bytes]) -> ImageDataset:
+    test = batches.pop("test_batch.bin", None)
+    if not batches:
+        raise UsageProblem(f"data.path: {path} contains no data_batch_1.bin …; allowed: {_ALLOWED}")
     return ImageDataset(
         kind="cifar-10",
         classes=_CLASSES,
-        training=_to_images(path, b"".join(contents[name] for name in sorted(contents))),
-        held_out=None if test is None else _to_images(path, test),
+        training=_cifar_images(path, b"".join(batches[name] for name in sorted(batches))),
+        held_out=None if test is None else _cifar_images(path, test),
     )
 
 
-def _to_images(path: Path, content: bytes) -> ArrayImages:
+def _cifar_images(path: Path, content: bytes) -> ArrayImages:
+    if len(content) % _RECORD or not content:
+        raise UsageProblem(
+            f"data.path: {path}: batches of {len(content)} bytes; allowed: a multiple of {_RECORD}"
+        )
     records = np.frombuffer(content, dtype=np.uint8).reshape(-1, _RECORD)
     labels = records[:, 0]
     if labels.max() >= _CLASSES:
@@ -240,46 +242,21 @@ def _to_images(path: Path, content: bytes) -> ArrayImages:
     return ArrayImages(records[:, 1:].reshape(-1, *_SHAPE), labels.astype(np.int64))
 
 
-def _members(path: Path) -> Iterator[tuple[str, bytes]]:
-    with tarfile.open(path) as archive:
-        for member in archive:
-            name = PurePosixPath(member.name).name
-            if _CIFAR.fullmatch(name) and member.isfile() and (file := archive.extractfile(member)):
-                yield name, file.read(_MAX_BYTES + 1)
-        if archive.fileobj is not None:
-            # Reading past the end checks gzip's CRC; limited, since it may expand endlessly.
-            archive.fileobj.read(_MAX_BYTES)
-
-
-def _in_folder(path: Path) -> Iterator[tuple[str, bytes]]:
-    for file in _files(path):
-        if _CIFAR.fullmatch(file.name):
-            with file.open("rb") as stream:
-                yield file.name, stream.read(_MAX_BYTES + 1)
-
-
-def _files(path: Path) -> list[Path]:
-    folders = path, path / "cifar-10-batches-bin", path / "cifar-10-batches-py"
-    return [f for folder in folders if folder.is_dir() for f in folder.iterdir() if f.is_file()]
-
-
 # MNIST and its like: http://yann.lecun.com/exdb/mnist/
 _MNIST_TRAINING: Final = "train-images-idx3-ubyte"
 _MNIST_TEST: Final = "t10k-images-idx3-ubyte"
-# Far above MNIST's 47 MB, below what exhausts a host's memory: gzip may expand endlessly.
-_MNIST_MAX_BYTES: Final = 1 << 30
 # Type code of the idx format.
 _UNSIGNED_BYTE: Final = 8
 
 
-def _read_mnist(path: Path) -> ImageDataset:
-    training = _part(path, _MNIST_TRAINING)
-    held_out = _part(path, _MNIST_TEST) if _find(path, _MNIST_TEST) else None
+def _mnist(path: Path) -> ImageDataset:
+    training = _mnist_images(path, _MNIST_TRAINING)
+    held_out = _mnist_images(path, _MNIST_TEST) if _find(path, _MNIST_TEST) else None
     classes = max(int(part.labels.max()) + 1 for part in (training, held_out) if part)
     return ImageDataset(kind="mnist", classes=classes, training=training, held_out=held_out)
 
 
-def _part(path: Path, name: str) -> ArrayImages:
+def _mnist_images(path: Path, name: str) -> ArrayImages:
     images = _array(path, name, dimensions=3)
     labels = _array(path, name.replace("images-idx3", "labels-idx1"), dimensions=1)
     if len(images) != len(labels) or images.size == 0:
@@ -295,8 +272,9 @@ def _array(path: Path, name: str, *, dimensions: int) -> NDArray[np.uint8]:
     file = _find(path, name)
     if file is None:
         raise UsageProblem(f"data.path: {path}: missing {name} (or {name}.gz)")
-    with _reading(file), gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-        content = stream.read(_MNIST_MAX_BYTES)
+    with _reading(file):
+        content = file.read_bytes()
+        content = gzip.decompress(content) if file.suffix == ".gz" else content
     header = 4 * (1 + dimensions)
     magic_number, *shape = struct.unpack_from(f">{1 + dimensions}I", content.ljust(header, b"\0"))
     if magic_number != (_UNSIGNED_BYTE << 8) + dimensions or len(content) != header + prod(shape):
@@ -312,27 +290,34 @@ def _find(path: Path, name: str) -> Path | None:
 _SUFFIXES: Final = (".png", ".jpg", ".jpeg")
 
 
-def _read_folder(path: Path, side: int) -> ImageDataset:
+def _folder(path: Path, side: int) -> ImageDataset:
     """One folder per class, sorted by name without hidden ones.
 
     With a folder ``train`` the classes are in it, and those in ``test`` or ``val`` are held out.
     """
-    _require_pillow()
+    try:
+        import PIL.Image  # noqa: F401 # availability check
+    except ImportError as error:
+        raise MissingPackage(
+            f"data.source=images: Pillow (for PNG and JPEG) cannot be imported ({error})",
+            package="Pillow",
+            install="pip install pillow",
+        ) from error
     train = path / "train"
-    training, classes = _labelled_files(train if train.is_dir() else path)
-    held_out_folders = [path / name for name in ("test", "val") if (path / name).is_dir()]
+    images, classes = _labelled_files(train if train.is_dir() else path)
     held_out = None
-    if train.is_dir() and held_out_folders:
-        held_out, test_classes = _labelled_files(held_out_folders[0])
-        if test_classes != classes:
-            raise UsageProblem(
-                f"data.path: {held_out_folders[0]} has the classes {', '.join(test_classes)}; "
-                f"allowed: those in {train}: {', '.join(classes)}"
-            )
+    for test in (path / "test", path / "val") if train.is_dir() else ():
+        if held_out is None and test.is_dir():
+            held_out, test_classes = _labelled_files(test)
+            if test_classes != classes:
+                raise UsageProblem(
+                    f"data.path: {test} has the classes {', '.join(test_classes)}; allowed: "
+                    f"those in {train}: {', '.join(classes)}"
+                )
     return ImageDataset(
         kind="folder",
         classes=len(classes),
-        training=FileImages(training, side),
+        training=FileImages(images, side),
         held_out=None if held_out is None else FileImages(held_out, side),
     )
 
@@ -348,19 +333,8 @@ def _labelled_files(folder: Path) -> tuple[list[tuple[Path, int]], list[str]]:
     empty_folders = [folder / name for name, files in by_class.items() if not files]
     if empty_folders or not by_class:
         raise UsageProblem(
-            f"data.path: no images in {next(iter(empty_folders), folder)}; allowed: one folder "
-            f"per class with {', '.join(_SUFFIXES)} files directly in it"
+            f"data.path: no images in {next(iter(empty_folders), folder)}, which needs "
+            f"{', '.join(_SUFFIXES)} files directly in it; allowed: {_ALLOWED}"
         )
     indexed = enumerate(by_class.values())
     return [(file, label) for label, files in indexed for file in files], list(by_class)
-
-
-def _require_pillow() -> None:
-    try:
-        import PIL.Image  # noqa: F401 # availability check
-    except ImportError as error:
-        raise MissingPackage(
-            f"data.source=images: Pillow (for PNG and JPEG) cannot be imported ({error})",
-            package="Pillow",
-            install="pip install pillow",
-        ) from error

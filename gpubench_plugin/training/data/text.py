@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.training.data._in_memory import DATASETS, InMemory, SampleTable, read_gzip
+from gpubench_plugin.training.data._in_memory import InMemory, SampleTable, read_gzip
 
 if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-
     from numpy.typing import NDArray
     from torch import Tensor
 
     from gpubench_plugin.workloads.base import Batch, Workload
-
-SHA256: Final = "fe0d77ac5ed18970926a043d4b07099e2bdcc550875265de70bcc60c5dba1c35"
-TEXT: Final = DATASETS / "asyoulik.txt.gz"
 
 _TRAINING_SHARE: Final = 0.9
 _LENGTH: Final = 64  # for a model without tokens, which is refused afterwards
@@ -52,13 +47,9 @@ class Text(InMemory):
         return workload.from_text(*columns)
 
 
-def read_text(path: Traversable = TEXT) -> NDArray[np.int64]:
-    """Character indices from 0 to 67.
-
-    Raises:
-        GpubenchError: the file is missing or was modified.
-    """
-    codes = np.frombuffer(read_gzip(path, SHA256).encode("ascii"), dtype=np.uint8)
+def read_text() -> NDArray[np.int64]:
+    """Character indices from 0 to 67."""
+    codes = np.frombuffer(read_gzip("asyoulik.txt.gz").encode("ascii"), dtype=np.uint8)
     return np.unique(codes, return_inverse=True)[1].astype(np.int64)
 
 

@@ -32,12 +32,11 @@ class OptimizerBuilder(ABC):
     """Whether the fused implementation takes sharded parameters."""
 
     def __init__(self, training: TrainingSection, device: torch.device, *, sharded: bool = False):
-        can_fuse = self.can_fuse and (self.can_fuse_sharded or not sharded)
         if reason := self.refusal(training, sharded=sharded):
             raise UsageProblem(reason)
         self.training = training
-        on_accelerator = device.type != "cpu" and can_fuse
-        self.fused = on_accelerator if training.fused is None else training.fused
+        fuses = device.type != "cpu" and self.can_fuse and (self.can_fuse_sharded or not sharded)
+        self.fused = fuses if training.fused is None else training.fused
 
     @classmethod
     def refusal(cls, training: TrainingSection, *, sharded: bool = False) -> str:

@@ -5,11 +5,6 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.training.parallelism._stages import PipelinePasses
-    from gpubench_plugin.training.parallelism.base import (
-        Parallelism,
-        gradient_norm,
-        split_dependent_layers,
-    )
+    from gpubench_plugin.training.parallelism.base import Parallelism
 
 __getattr__ = lazy_names(__name__)

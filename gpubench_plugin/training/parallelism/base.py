@@ -14,11 +14,10 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
-from gpubench_plugin.config.sections import CompileScope
+from gpubench_plugin.config.sections import CompileScope, DistributedSection, TrainingSection
 from gpubench_plugin.core.errors import Unsupported
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.sections import DistributedSection, TrainingSection
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
     from gpubench_plugin.training.parallelism._stages import PipelinePasses
@@ -80,6 +79,9 @@ class Parallelism:
     shares_batch: ClassVar[bool] = False
     """Whether all ranks process the same batch, rather than one each."""
 
+    compiles_in_wrap: ClassVar[bool] = False
+    """Whether :meth:`wrap` compiles, stages or a model with its collectives: by ``_compile``."""
+
     least_ranks: ClassVar[int] = 1
 
     default_scope: ClassVar[CompileScope] = "model"
@@ -90,6 +92,8 @@ class Parallelism:
 
     where: ClassVar[str] = "any number of ranks"
     """Supported numbers of ranks and models, for the user."""
+
+    _compile: Compile | None = None
 
     def __init__(self, group: ProcessGroup, section: DistributedSection):
         self.group = group
@@ -132,7 +136,8 @@ class Parallelism:
 
     def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:
         """Compile `module` before wrapping; `compile` does so in the configured scope."""
-        return compile(module)
+        self._compile = compile
+        return module if self.compiles_in_wrap else compile(module)
 
     def wrap(self, module: nn.Module) -> nn.Module:
         """Wrap `module`, already on its device, for running on all ranks.

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import chain
-from typing import Final
 
 import torch
 from torch import distributed as dist
@@ -14,14 +13,7 @@ from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.training.parallelism.base import Parallelism
-from gpubench_plugin.workloads.base import blocks_of
-
-_DTYPES: Final[Mapping[str | None, torch.dtype | None]] = {
-    None: None,
-    "fp32": torch.float32,
-    "bf16": torch.bfloat16,
-    "fp16": torch.float16,
-}
+from gpubench_plugin.workloads.base import DTYPES, blocks_of
 
 
 class FSDP2(Parallelism):
@@ -70,10 +62,9 @@ class FSDP2(Parallelism):
                 for tensor in chain(module.parameters(), module.buffers()):
                     dist.broadcast(tensor, src=0)
         mesh = self.mesh
-        policy = MixedPrecisionPolicy(
-            param_dtype=_DTYPES[self.section.fsdp_param_dtype],
-            reduce_dtype=_DTYPES[self.section.fsdp_reduce_dtype],
-        )
+        names = self.section.fsdp_param_dtype, self.section.fsdp_reduce_dtype
+        param_dtype, reduce_dtype = (None if name is None else DTYPES[name] for name in names)
+        policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=reduce_dtype)
         for part in (*(position.block for position in blocks_of(module)), module):
             fully_shard(
                 part,

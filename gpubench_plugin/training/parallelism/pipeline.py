@@ -14,7 +14,7 @@ from gpubench_plugin.training.parallelism._stages import (
     PipelinePasses,
     stages_of,
 )
-from gpubench_plugin.training.parallelism.base import Compile, Parallelism
+from gpubench_plugin.training.parallelism.base import Parallelism
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -58,17 +58,12 @@ def _refusal(section: DistributedSection, *, ranks: int, samples: int) -> str:
 
 def _allowed(schedule: str, *, ranks: int, samples: int) -> list[int]:
     """Numbers of microbatches that divide the batch and that the schedule supports, ascending."""
-    divisors = (n for n in range(1, samples + 1) if samples % n == 0)
-    return [n for n in divisors if _is_supported(schedule, n, ranks)]
-
-
-def _is_supported(schedule: str, number: int, ranks: int) -> bool:
-    """Whether torch's schedule supports `number` microbatches."""
+    divisors = [n for n in range(1, samples + 1) if samples % n == 0]
     if schedule == "1F1B":
-        return number >= ranks
+        return [n for n in divisors if n >= ranks]
     if schedule == "Interleaved1F1B":  # rounds of equal size
-        return number % max(1, number // ranks) == 0
-    return True
+        return [n for n in divisors if n % max(1, n // ranks) == 0]
+    return divisors
 
 
 class PipelineParallel(Parallelism):
@@ -86,6 +81,7 @@ class PipelineParallel(Parallelism):
     where = "2 ranks or more; training of models that have stages: llama"
     least_ranks = 2
     shares_batch = True
+    compiles_in_wrap = True
     refused_scopes: ClassVar[Mapping[str, str]] = {
         "blocks": "each stage is one compiled region",
         "step": "the schedule computes the loss, of each microbatch outside of the last stage",
@@ -93,7 +89,6 @@ class PipelineParallel(Parallelism):
 
     _workload: Workload[Any] | None = None
     _microbatches = 1
-    _compile: Compile | None = None
 
     @classmethod
     def refusal(cls, section: DistributedSection, training: TrainingSection, *, ranks: int) -> str:
@@ -120,19 +115,13 @@ class PipelineParallel(Parallelism):
             samples=training.samples * self.group.world.size,
         )
 
-    def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:
-        """Return `module` unchanged: :meth:`wrap` compiles each stage."""
-        self._compile = compile
-        return module
-
     def wrap(self, module: nn.Module) -> nn.Module:
         """This rank's stages of `module`.
 
         Raises:
             Unsupported: the workload does not define so many stages.
         """
-        if self._workload is None:
-            raise Unsupported("pipeline: configure() was not called with the model's workload")
+        assert self._workload is not None  # configure() was called
         cut = self._workload.stages(module, self._stage_count)
         if cut is None:
             raise Unsupported(

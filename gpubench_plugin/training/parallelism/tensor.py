@@ -14,7 +14,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from gpubench_plugin.core.errors import Unsupported, invalid_choice
-from gpubench_plugin.training.parallelism.base import Compile, Parallelism
+from gpubench_plugin.training.parallelism.base import Parallelism
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -65,9 +65,9 @@ class TensorParallel(Parallelism):
     where = "2 ranks or more; models with a plan: llama"
     least_ranks = 2
     shares_batch = True
+    compiles_in_wrap = True
 
     _plan: Mapping[str, str] | None = None
-    _compile: Compile | None = None
 
     def configure(self, workload: Workload[Any], training: TrainingSection) -> None:
         """Get the workload's plan."""
@@ -80,19 +80,13 @@ class TensorParallel(Parallelism):
             )
         self._plan = plan
 
-    def compiled(self, module: nn.Module, compile: Compile) -> nn.Module:
-        """Return `module` unchanged: :meth:`wrap` compiles it with its collectives."""
-        self._compile = compile
-        return module
-
     def wrap(self, module: nn.Module) -> nn.Module:
         """Shard `module`, with rank zero's parameters.
 
         Raises:
-            Unsupported: :meth:`configure` was not called, or its plan does not fit the model.
+            Unsupported: its plan does not fit the model.
         """
-        if self._plan is None:
-            raise Unsupported("tensor: configure() was not called with the model's workload")
+        assert self._plan is not None  # configure() was called
         mesh = self.mesh
         _require_layers(module, self._plan)
         plan = {pattern: _STYLES[style]() for pattern, style in self._plan.items()}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -40,13 +41,23 @@ def require_close(label: str, actual: Tensor, expected: Tensor, *, tolerance: fl
         raise CorrectnessError(
             f"{label}: the shape is {tuple(actual.shape)}, not {tuple(expected.shape)}"
         )
-    reference = expected.detach().double()
-    error = float((actual.detach().double() - reference).norm() / reference.norm())
+    error = relative_error([actual], [expected])
     if not error <= tolerance:  # also where it is NaN
         raise CorrectnessError(
             f"{label}: the relative error is {error:.3g}; allowed: {tolerance:.3g}"
         )
     return error
+
+
+def relative_error(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """Norm of the difference of all tensors over that of the expected ones, in double precision."""
+    difference = _norm(a.double() - e.double() for a, e in zip(actual, expected, strict=True))
+    return difference / max(_norm(e.double() for e in expected), sys.float_info.min)
+
+
+def _norm(tensors: Iterable[Tensor]) -> float:
+    """Norm over all `tensors`, of which one at a time needs to be in memory."""
+    return float(torch.stack([tensor.detach().norm() for tensor in tensors]).norm())
 
 
 def require_equal(label: str, actual: Tensor, expected: Tensor) -> None:

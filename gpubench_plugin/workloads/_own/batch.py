@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gpubench_plugin.core.errors import Misuse
-from gpubench_plugin.precision._nested import map_tensors
+from gpubench_plugin.precision._nested import map_tensors, tensors_in
 from gpubench_plugin.workloads.base import Batch
 
 _PLAIN: Final = (bool, int, float, str)
@@ -118,29 +118,17 @@ def _stated(samples: object) -> int:
 
 def _sample_count(nested: object) -> int:
     """First dimension of all tensors that have one."""
-    counts = {path: tensor.shape[0] for path, tensor in _named_tensors(nested, "batch")}
+    counts = {tensor.shape[0] for tensor in tensors_in(nested) if tensor.ndim}
     if not counts:
         raise Misuse(
             f"batch={described(nested)} has no dimension of samples; state their number, samples="
         )
-    if len(set(counts.values())) > 1:
-        text = ", ".join(f"{count} in {path}" for path, count in counts.items())
+    count, *others = counts
+    if others:
         raise Misuse(
-            f"batch: the first dimensions differ, which are the numbers of samples: {text}; state "
-            "the number, samples="
+            f"batch={described(nested)}: the first dimensions differ, which are the numbers of "
+            "samples; state the number, samples="
         )
-    (count,) = set(counts.values())
     if not count:
         raise Misuse(f"batch={described(nested)} has no samples")
     return count
-
-
-def _named_tensors(value: object, path: str) -> Iterator[tuple[str, Tensor]]:
-    if isinstance(value, Tensor) and value.ndim:
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _named_tensors(item, f"{path}[{key!r}]")
-    elif isinstance(value, tuple):
-        for index, item in enumerate(value):
-            yield from _named_tensors(item, f"{path}[{index}]")

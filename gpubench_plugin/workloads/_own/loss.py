@@ -5,16 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+import torch
 from torch import Tensor, float32, nn
 
 from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.workloads._own.batch import described
 from gpubench_plugin.workloads._own.model import fake_copy
-
-if TYPE_CHECKING:
-    import torch
 
 _MODEL_NAMES: Final = frozenset({"model", "module"})
 """First parameters of a function that calls the model itself."""
@@ -53,6 +51,8 @@ class StatedLoss:
         self._weights = weights
         self.is_own = loss is None
         self.takes_model = _first_parameter(loss) in _MODEL_NAMES
+        self.has_targets = not (self.is_own or self.takes_model)
+        """Whether a tuple as batch is inputs and targets; else all of it is the model's."""
 
     @property
     def name(self) -> str:
@@ -74,11 +74,6 @@ class StatedLoss:
         if isinstance(self._function, nn.Module):
             return fake_copy(self._function)
         return self._function
-
-    @property
-    def has_targets(self) -> bool:
-        """Whether a tuple as batch is inputs and targets; else all of it is the model's."""
-        return not (self.is_own or self.takes_model)
 
 
 def loss_in(output: object) -> Tensor:

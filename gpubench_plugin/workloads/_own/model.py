@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 from weakref import ref
 
 import torch
@@ -15,11 +15,8 @@ from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
-from gpubench_plugin.core.errors import Misuse, error_text
+from gpubench_plugin.core.errors import Misuse, error_text, require_returned
 from gpubench_plugin.workloads._own.batch import empty_like
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _WRAPPERS = (DataParallel, DistributedDataParallel, FSDPModule, FullyShardedDataParallel)
 
@@ -61,7 +58,7 @@ class StatedModel:
         """
         if isinstance(self._model, nn.Module):
             return self._in_fp32(copied(self._model))
-        module = self._call()
+        module = self._called()
         _require_plain(module)
         if self._built is not None and self._built() is module:
             raise Misuse(
@@ -84,17 +81,11 @@ class StatedModel:
     def build_fake(self) -> nn.Module:
         """The model without data, in a ``FakeTensorMode``."""
         if not isinstance(self._model, nn.Module):
-            return self._call()
+            return self._called()
         return fake_copy(self._model)
 
-    def _call(self) -> nn.Module:
-        module: object = self._model()
-        if not isinstance(module, nn.Module):
-            raise Misuse(
-                f"model: {self.name}() returned a value of type {type(module).__name__}; "
-                "allowed: a torch.nn.Module"
-            )
-        return module
+    def _called(self) -> nn.Module:
+        return require_returned(self._model(), nn.Module, f"model: {self.name}()")
 
     def _in_fp32(self, module: nn.Module) -> nn.Module:
         """Convert weights in the precision's own type; another one would belie the precision."""
@@ -134,21 +125,17 @@ def _require_plain(module: nn.Module) -> None:
 M = TypeVar("M", bound=nn.Module)
 
 
-def copied(module: M) -> M:
-    """An independent copy of `module`.
+def fake_copy(module: M) -> M:
+    """A copy whose tensors have no data, in a ``FakeTensorMode``."""
+    return copied(module, dict(_fakes(module)))
+
+
+def copied(module: M, memo: dict[int, object] | None = None) -> M:
+    """An independent copy of `module`, in which `memo` gives some copies by identity.
 
     Raises:
         Misuse: it cannot be copied.
     """
-    return _copied(module, {})
-
-
-def fake_copy(module: M) -> M:
-    """A copy whose tensors have no data, in a ``FakeTensorMode``."""
-    return _copied(module, dict(_fakes(module)))
-
-
-def _copied(module: M, memo: dict[int, object]) -> M:
     try:
         return deepcopy(module, memo)
     except (RuntimeError, TypeError) as error:

@@ -11,15 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from gpubench_plugin.config.sections import ModelSection
-from gpubench_plugin.core.errors import Misuse, Unsupported, error_text
+from gpubench_plugin.core.errors import Misuse, Unsupported, error_text, require_returned
 from gpubench_plugin.precision._nested import tensors_in
-from gpubench_plugin.workloads._own.batch import described
-from gpubench_plugin.workloads._own.loss import loss_in
+from gpubench_plugin.workloads._own.batch import StatedBatch, described
+from gpubench_plugin.workloads._own.loss import StatedLoss, loss_in
 from gpubench_plugin.workloads.base import Batch, Workload
 
 if TYPE_CHECKING:
-    from gpubench_plugin.workloads._own.batch import StatedBatch
-    from gpubench_plugin.workloads._own.loss import StatedLoss
     from gpubench_plugin.workloads._own.model import StatedModel
 
 OptimizerOf = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -205,12 +203,7 @@ def _as_arguments(values: Any) -> str:
 
 
 def _built(own_optimizer: OptimizerOf, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    optimizer: object = own_optimizer(parameters)
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise Misuse(
-            f"optimizer returned a value of type {type(optimizer).__name__}; allowed: a "
-            "torch.optim.Optimizer"
-        )
+    optimizer = require_returned(own_optimizer(parameters), torch.optim.Optimizer, "optimizer")
     name = type(optimizer).__name__
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
     if closure is not None and closure.default is closure.empty:

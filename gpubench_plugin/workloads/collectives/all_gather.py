@@ -16,11 +16,6 @@ class AllGather(Collective):
 
     name = "all-gather"
 
-    @property
-    def bus_factor(self) -> float:
-        """Each element needs n - 1 transfers, over n links."""
-        return (self.world_size - 1) / self.world_size
-
     def make_input(self) -> Tensor:
         """This rank's part."""
         return self.values(self.rank, count=self.part)

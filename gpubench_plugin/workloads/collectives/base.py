@@ -90,9 +90,12 @@ class Collective(ABC):
         return self.count * self.dtype.itemsize
 
     @property
-    @abstractmethod
     def bus_factor(self) -> float:
-        """Bus bandwidth over algorithm bandwidth, as in nccl-tests."""
+        """Bus bandwidth over algorithm bandwidth, as in nccl-tests.
+
+        By default an element of a whole message crosses one link, and of n parts n - 1 cross one.
+        """
+        return 1.0 if self.whole else (self.world_size - 1) / self.world_size
 
     def make_input(self) -> Tensor:
         """Input of this rank: a new buffer, by default a whole message."""

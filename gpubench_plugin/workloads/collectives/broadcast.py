@@ -15,11 +15,6 @@ class Broadcast(Collective):
     in_place = True
     whole = True
 
-    @property
-    def bus_factor(self) -> float:
-        """Every element crosses the root's single link once."""
-        return 1.0
-
     def expected_output(self) -> Tensor:
         """The message of rank zero."""
         return self.values(0, count=self.count)

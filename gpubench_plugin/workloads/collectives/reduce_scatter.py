@@ -17,11 +17,6 @@ class ReduceScatter(Collective):
     name = "reduce-scatter"
     reduces = True
 
-    @property
-    def bus_factor(self) -> float:
-        """Each element needs n - 1 transfers to reduce, over n links."""
-        return (self.world_size - 1) / self.world_size
-
     def expected_output(self) -> Tensor:
         """This rank's part of the sum over all ranks."""
         ranks = range(self.world_size)

@@ -18,11 +18,6 @@ class SendRecv(Collective):
     name = "send-recv"
     whole = True
 
-    @property
-    def bus_factor(self) -> float:
-        """Every element crosses one link."""
-        return 1.0
-
     def expected_output(self) -> Tensor:
         """The message of the previous rank."""
         return self.values(self._previous, count=self.count)

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gpubench_plugin.environment.devices import synchronize
-from gpubench_plugin.workloads.base import Batch
+from gpubench_plugin.workloads.base import Batch, Workload
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from torch import Tensor, nn
 
     from gpubench_plugin.core.records import Json
     from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.workloads.base import Workload
     from gpubench_plugin.workloads.diffusion.schedulers import NoiseSchedule
 
 
@@ -31,17 +30,16 @@ class EventLog:
     those of the host.
     """
 
-    def __init__(self, device: torch.device | None, now: Callable[[], float] = perf_counter):
+    def __init__(self, device: torch.device | None):
         self._device = device
-        self._now = now
-        self._opened_at = now()
+        self._opened_at = perf_counter()
         self.events: list[Json] = []
 
     @contextmanager
     def event(self, event: str, **facts: object) -> Iterator[None]:
         """Log the body as an `event`, even if it fails."""
         self._synchronize()
-        started = self._now()
+        started = perf_counter()
         try:
             yield
         finally:
@@ -51,7 +49,7 @@ class EventLog:
                     "event": event,
                     **facts,
                     "at_s": started - self._opened_at,
-                    "duration_s": self._now() - started,
+                    "duration_s": perf_counter() - started,
                 }
             )
 

@@ -13,7 +13,7 @@ import torch
 
 from gpubench_plugin.core.errors import CorrectnessError, Unsupported
 from gpubench_plugin.core.events import PipelineEvent
-from gpubench_plugin.core.records import Check, Work
+from gpubench_plugin.core.records import Check, Json, Work
 from gpubench_plugin.environment.devices import synchronize, timed_s
 from gpubench_plugin.workloads.diffusion.denoising import Denoising, EventLog, logged
 from gpubench_plugin.workloads.diffusion.schedulers import NoiseSchedule, steps_by_rank
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from torch import Tensor, nn
-    from torch import distributed as dist
 
     from gpubench_plugin.config.sections import DiffusionSection
-    from gpubench_plugin.core.records import Json
     from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.ranks.process_group import ProcessGroup
     from gpubench_plugin.workloads.base import Workload
 
     Log = Callable[[Mapping[str, object]], None]
@@ -69,6 +68,8 @@ class DenoisingPipeline:
     def __post_init__(self) -> None:
         self._steps = self.steps_by_rank[self.rank]
         self._latents: tuple[Tensor, ...] = self.latents.split(1)
+        self._total = self.steps_by_rank[-1].stop
+        self._is_last = self.rank == len(self.steps_by_rank) - 1
 
     def step(self) -> None:
         """Run this rank's steps of all samples (hot path)."""
@@ -153,14 +154,6 @@ class DenoisingPipeline:
             module = workload.build().eval()
             batch = workload.synthetic_batch(size, device=torch.device("cpu"))
             workload.forward(module, batch)
-
-    @property
-    def _total(self) -> int:
-        return self.steps_by_rank[-1].stop
-
-    @property
-    def _is_last(self) -> bool:
-        return self.rank == len(self.steps_by_rank) - 1
 
     def _run(self, log: EventLog | None) -> None:
         self.calls += 1
@@ -290,19 +283,14 @@ def build_pipeline(
     seed: int,
     precision: Precision,
     device: torch.device,
-    rank: int,
-    world_size: int,
-    backend: str,
-    barrier: Callable[[], object],
-    hosts: dist.ProcessGroup | None,
+    group: ProcessGroup,
     remaining_s: Callable[[], float],
     on_events: Callable[[Sequence[Json]], None],
 ) -> DenoisingPipeline:
     """Build this rank's part of the pipeline of `section`.
 
     Noise and text of every sample are drawn on the host from `seed`, the same on every rank.
-    `backend` is that of the default process group, `hosts` a gloo group of all ranks, None for a
-    single rank. `remaining_s` gives the seconds until the benchmark times out.
+    `remaining_s` gives the seconds until the benchmark times out.
 
     Raises:
         Unsupported: the workload is no text-conditioned U-Net, the scheduler's steps cannot be
@@ -317,6 +305,7 @@ def build_pipeline(
         beta_schedule=workload.beta_schedule,
         device=device,
     )
+    rank, world_size = group.world.rank, group.world.size
     steps = steps_by_rank(
         world_size,
         total=schedule.total,
@@ -343,17 +332,10 @@ def build_pipeline(
         steps_by_rank=steps,
         rank=rank,
         latents=(initial_batch.targets.contiguous() * schedule.initial_scale).to(device),
-        transport=_transport(
-            device,
-            backend,
-            hosts,
-            section=section,
-            remaining_s=remaining_s,
-            steps=steps[rank],
-        )
+        transport=_transport(device, group, section, remaining_s, steps[rank])
         if world_size > 1
         else None,
-        barrier=barrier,
+        barrier=group.agreement.barrier,
         on_events=on_events,
     )
 
@@ -371,20 +353,18 @@ def longest_wait_s(remaining_s: float) -> float:
 
 def _transport(
     device: torch.device,
-    backend: str,
-    hosts: dist.ProcessGroup | None,
-    *,
+    group: ProcessGroup,
     section: DiffusionSection,
     remaining_s: Callable[[], float],
     steps: range,
 ) -> Transport:
-    is_gloo = backend == "gloo"
+    is_gloo = group.backend == "gloo"
     stated_s = section.receive_timeout_s
     return Transport(
         device=device,
         staged=is_gloo and device.type != "cpu",
         timeout_s=lambda: stated_s or longest_wait_s(remaining_s()),
         timeout_key=f"diffusion.receive_timeout_s{'' if stated_s else ': the rest of the timeout'}",
-        headers=None if is_gloo else hosts,
+        headers=None if is_gloo else group.agreement.group,
         steps=steps,
     )

@@ -86,16 +86,10 @@ class NoiseSchedule:
         # The scheduler needs time steps on the host, the network on its device.
         self.timesteps: Tensor = self._template.timesteps
         self.on_device: tuple[Tensor, ...] = self.timesteps.to(device).split(1)
-
-    @property
-    def total(self) -> int:
+        self.total = len(self.timesteps)
         """Network evaluations per sample, which may differ from the number of steps."""
-        return len(self.timesteps)
-
-    @property
-    def initial_scale(self) -> float:
+        self.initial_scale = float(getattr(self._template, "init_noise_sigma", 1.0))
         """Standard deviation of the initial noise."""
-        return float(getattr(self._template, "init_noise_sigma", 1.0))
 
     def scheduler_at(self, step: int) -> Any:
         """A diffusers scheduler positioned before `step`."""

@@ -6,29 +6,23 @@ garbage, and one that is too long aborts the process. So a header comes first.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from math import prod
 from time import monotonic
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
 from gpubench_plugin.core.errors import CorrectnessError, LostMessage
+from gpubench_plugin.core.records import Json
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpubench_plugin.core.records import Json
-
-LENGTH: Final = 16
-"""Integers of a header: eight fixed ones, and up to eight dimensions."""
-
-_MAGIC: Final = 0x6770_7562_656E_6368  # "gpubench"
-_FIXED: Final = 8
-_DTYPES: Final = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+LENGTH: Final = 256
+"""Bytes of a header, which is a text that is filled up."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,26 +41,8 @@ class Header:
     shape: tuple[int, ...]
 
     def encode(self) -> Tensor:
-        """Encode the header as `LENGTH` integers."""
-        counts = (self.call, self.sample, self.step, self.sender, self.receiver)
-        shape = (len(self.shape), *self.shape, *([0] * (LENGTH - _FIXED - len(self.shape))))
-        return torch.tensor((_MAGIC, *counts, _DTYPES.index(self.dtype), *shape))
-
-    @classmethod
-    def decode(cls, numbers: Tensor) -> Self | None:
-        """Decode a header; None if invalid."""
-        magic_number, call, sample, step, sender, receiver, dtype, ndim, *shape = numbers.tolist()
-        if magic_number != _MAGIC or not (0 <= dtype < len(_DTYPES) and 0 <= ndim <= len(shape)):
-            return None
-        return cls(
-            call=call,
-            sample=sample,
-            step=step,
-            sender=sender,
-            receiver=receiver,
-            dtype=_DTYPES[dtype],
-            shape=tuple(shape[:ndim]),
-        )
+        """The header's text as `LENGTH` bytes."""
+        return torch.frombuffer(bytearray(str(self).ljust(LENGTH), "ascii"), dtype=torch.uint8)
 
     @property
     def facts(self) -> Json:
@@ -119,12 +95,9 @@ class Transport:
         """Start sending `latents`, which must not change before :meth:`flush`."""
         payload = latents.to(self._transfer_device).contiguous()
         numbers = header.encode()
-        try:
+        with _lost(f"rank {header.sender}{self._steps} could not send {header}"):
             header_work = dist.isend(numbers, header.receiver, group=self._headers)
             payload_work = dist.isend(payload, header.receiver)
-        except RuntimeError as error:
-            context = f"rank {header.sender}{self._steps} could not send {header}"
-            raise _lost_error(context, error) from error
         self._pending += [(header, header_work, numbers), (header, payload_work, payload)]
 
     def flush(self) -> None:
@@ -146,44 +119,46 @@ class Transport:
             CorrectnessError: another message arrived; nothing more can be received then.
             LostMessage: the timeout expired, or the other rank is gone.
         """
-        numbers = torch.zeros(LENGTH, dtype=torch.int64)
-        self._fill(numbers, expected, self._headers)
-        if (header := Header.decode(numbers)) != expected:
-            description = header or f"data starting with {int(numbers[0])}, which is not a header"
-            raise CorrectnessError(f"{self._wait_text(expected)}, but received {description}")
+        header = torch.zeros(LENGTH, dtype=torch.uint8)
+        self._fill(header, expected, self._headers)
+        if not header.equal(expected.encode()):
+            text = bytes(header.tolist()).decode("ascii", "replace").rstrip()
+            received = text if text.startswith("sample ") else "data that is not a header"
+            raise CorrectnessError(f"{self._wait_text(expected)}, but received {received}")
         payload = torch.empty(expected.shape, dtype=expected.dtype, device=self._transfer_device)
         self._fill(payload, expected, None)
         return payload.to(self._device)
 
     def _fill(self, tensor: Tensor, expected: Header, group: dist.ProcessGroup | None) -> None:
         context = self._wait_text(expected)
-        try:
+        with _lost(context):
             work = dist.irecv(tensor, expected.sender, group=group)
-        except RuntimeError as error:
-            raise _lost_error(context, error) from error
         self._wait(context, work, tensor)
 
     def _wait_text(self, expected: Header) -> str:
         return f"rank {expected.receiver}{self._steps} waited for {expected}"
 
     def _wait(self, context: str, work: dist.Work | None, tensor: Tensor) -> None:
+        if work is None:  # this rank is not in the group
+            return
         started, timeout_s = monotonic(), self._timeout_s()
-        try:
-            if work is None:  # this rank is not in the group
-                return
-            if tensor.device.type == "cpu":
-                work.wait(timedelta(seconds=timeout_s))
-            else:
-                # Makes only the stream wait; with a timeout the host would wait, too. The header
-                # has arrived, and NCCL's watchdog detects a missing payload.
-                work.wait()
-        except RuntimeError as error:
-            if monotonic() - started >= timeout_s:
-                message = f"{context} for {timeout_s:.3g} s ({self._timeout_key})"
-                raise LostMessage(message) from error
-            raise _lost_error(context, error) from error
+        with _lost(context):
+            try:
+                # On a device only the stream waits; with a timeout the host would, too. The header
+                # has arrived then, and NCCL's watchdog detects a missing payload.
+                on_host = tensor.device.type == "cpu"
+                work.wait(timedelta(seconds=timeout_s)) if on_host else work.wait()
+            except RuntimeError as error:
+                if monotonic() - started >= timeout_s:
+                    message = f"{context} for {timeout_s:.3g} s ({self._timeout_key})"
+                    raise LostMessage(message) from error
+                raise
 
 
-def _lost_error(context: str, error: RuntimeError) -> LostMessage:
-    reason = str(error).partition("\n")[0]
-    return LostMessage(f"{context}: {reason}")
+@contextmanager
+def _lost(context: str) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:
+        reason = str(error).partition("\n")[0]
+        raise LostMessage(f"{context}: {reason}") from error

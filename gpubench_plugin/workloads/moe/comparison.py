@@ -8,16 +8,16 @@ import torch
 from torch import Tensor
 
 from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.workloads._micro.checks import relative_error
 from gpubench_plugin.workloads.moe.dispatchers import compute_dtype
-from gpubench_plugin.workloads.moe.experts import Experts, swiglu
-from gpubench_plugin.workloads.moe.layer import backward
+from gpubench_plugin.workloads.moe.experts import Experts, grad_of, swiglu
+from gpubench_plugin.workloads.moe.layer import MoELayer, backward
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpubench_plugin.workloads.moe.construction import Construction
     from gpubench_plugin.workloads.moe.groups import Placement
-    from gpubench_plugin.workloads.moe.layer import MoELayer
     from gpubench_plugin.workloads.moe.routing import Router
 
 
@@ -72,7 +72,7 @@ def compare(
     actual = {"output": output}
     if with_gradients:
         actual |= _gradients(layer, tokens)
-    errors = {name: _error(actual[name], expected[name]) for name in actual}
+    errors = {name: relative_error([actual[name]], [expected[name]]) for name in actual}
     tolerance = TOLERANCES[built.precision.compute_dtype]
     for name, error in errors.items():
         if not error <= tolerance:  # also where it is not a number
@@ -90,11 +90,10 @@ def compare(
 def _gradients(layer: MoELayer, tokens: Tensor) -> dict[str, Tensor]:
     experts = layer.experts
     assert isinstance(experts, Experts)
-    (router,) = (parameter.grad for parameter in layer.router.parameters())  # type: ignore[attr-defined] # a module
-    assert tokens.grad is not None
-    assert router is not None
+    (router,) = layer.router.parameters()  # type: ignore[attr-defined] # a module
     grad_in, grad_out = experts.gradients()
-    return {"dX": tokens.grad, "dW_in": grad_in, "dW_out": grad_out, "dRouter": router}
+    gradients = {"dX": grad_of(tokens), "dRouter": grad_of(router)}
+    return {**gradients, "dW_in": grad_in, "dW_out": grad_out}
 
 
 def _expected(
@@ -114,24 +113,14 @@ def _expected(
         return {"output": outputs[token_axis.index]}
     cotangents = [built.cotangent(index) for index in range(token_axis.size)]
     backward(outputs, balancing, cotangents)
-    own_tokens, own_experts = shares[token_axis.index], list(placement.own_experts)
-    assert own_tokens.grad is not None
-    assert router.weight.grad is not None
-    assert w_in.grad is not None
-    assert w_out.grad is not None
+    own_experts = list(placement.own_experts)
     index, part = built.groups.tensor.index, built.section.hidden // built.groups.tensor.size
     columns = slice(index * part, (index + 1) * part)
-    gate_and_up = w_in.grad[own_experts].unflatten(2, (2, -1))[..., columns]
+    gate_and_up = grad_of(w_in)[own_experts].unflatten(2, (2, -1))[..., columns]
     return {
         "output": outputs[token_axis.index].detach(),
-        "dX": own_tokens.grad,
+        "dX": grad_of(shares[token_axis.index]),
         "dW_in": gate_and_up.flatten(2),
-        "dW_out": w_out.grad[own_experts][:, columns],
-        "dRouter": router.weight.grad,
+        "dW_out": grad_of(w_out)[own_experts][:, columns],
+        "dRouter": grad_of(router.weight),
     }
-
-
-def _error(actual: Tensor, expected: Tensor) -> float:
-    """Norm of the difference over the norm of the expected value."""
-    difference = (actual.double() - expected.double()).norm()
-    return float(difference / expected.double().norm().clamp_min(torch.finfo(torch.double).tiny))

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
+from torch import Tensor, nn
 from torch import distributed as dist
-from torch import nn
 
+from gpubench_plugin.config.sections import MoeSection
 from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.precision.base import Precision
 from gpubench_plugin.workloads.moe import rank_sorters
 from gpubench_plugin.workloads.moe.dispatchers import dispatcher_for, slot_counts
 from gpubench_plugin.workloads.moe.experts import (
@@ -21,18 +24,9 @@ from gpubench_plugin.workloads.moe.experts import (
     uniform,
     weights,
 )
-from gpubench_plugin.workloads.moe.groups import Placement
+from gpubench_plugin.workloads.moe.groups import ParallelGroups, Placement
 from gpubench_plugin.workloads.moe.layer import MoELayer, capture_router
 from gpubench_plugin.workloads.moe.routing import Router
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-
-    from torch import Tensor
-
-    from gpubench_plugin.config.sections import MoeSection
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.workloads.moe.groups import ParallelGroups
 
 # Far above the streams of weights, which count experts.
 _TOKENS_STREAM = 2**31

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import torch
@@ -88,13 +87,14 @@ class Dispatcher(ABC, Generic[T]):
         order, counts = sort_by_slot(slots, kept_mask=routing.kept_mask, total=experts)
         return tokens.to(compute_dtype(tokens))[order // slots.shape[1]], order, counts
 
-    @abstractmethod
     def combine_postprocess(self, state: T) -> Tensor:
-        """Output (tokens × width): weighted sum of the experts' outputs."""
+        """Output (tokens × width) in the tokens' dtype: weighted sum of the experts' outputs."""
+        return weighted_sum(state.rows, state.order, state.routing.weights).to(state.dtype)
 
     def is_noop(self, phase: str) -> bool:
-        """Whether `phase` is a no-op."""
-        return getattr(type(self), phase) is getattr(Dispatcher, phase)
+        """Whether `phase` is a no-op, as by default all are but the first and the last one."""
+        is_inherited = getattr(type(self), phase) is getattr(Dispatcher, phase)
+        return is_inherited and phase not in (DISPATCH[0], COMBINE[-1])
 
 
 def compute_dtype(tensor: Tensor) -> torch.dtype:
@@ -129,11 +129,6 @@ def weighted_sum(rows: Tensor, order: Tensor, weights: Tensor) -> Tensor:
     return total.index_add(0, order // weights.shape[1], weighted_rows)
 
 
-def weighted_output(state: DispatchState) -> Tensor:
-    """Output for returned rows, in the tokens' dtype."""
-    return weighted_sum(state.rows, state.order, state.routing.weights).to(state.dtype)
-
-
 class Local(Dispatcher[DispatchState]):
     """Local dispatcher for a rank with all experts: tokens are only reordered."""
 
@@ -143,10 +138,6 @@ class Local(Dispatcher[DispatchState]):
         return DispatchState(
             rows=rows, counts=counts, order=order, routing=routing, dtype=tokens.dtype
         )
-
-    def combine_postprocess(self, state: DispatchState) -> Tensor:
-        """Weighted sums in the tokens' dtype."""
-        return weighted_output(state)
 
 
 class _BetweenRanks(Dispatcher[T]):
@@ -276,10 +267,6 @@ class AllToAll(_BetweenRanks[Exchanged]):
         """Send the rows back to their tokens' ranks."""
         return self._exchanged(state, state.send_sizes, state.receive_sizes)
 
-    def combine_postprocess(self, state: Exchanged) -> Tensor:
-        """Weighted sums in the tokens' dtype."""
-        return weighted_output(state)
-
     def _exchanged(
         self, state: Exchanged, receive_sizes: list[int], send_sizes: list[int]
     ) -> Exchanged:
@@ -287,24 +274,6 @@ class AllToAll(_BetweenRanks[Exchanged]):
             state.rows, receive_sizes=receive_sizes, send_sizes=send_sizes, group=self.group
         )
         return replace(state, rows=rows)
-
-
-def require_flex() -> None:
-    """Refuse the dispatcher of DeepEP's or HybridEP's fused kernels, which were never tested.
-
-    Raises:
-        Unsupported: the library is missing, or installed but not supported.
-    """
-    if find_spec("deep_ep") is None:
-        raise Unsupported(
-            "moe.dispatcher=flex requires DeepEP or HybridEP; install deep_ep from "
-            "https://github.com/deepseek-ai/DeepEP (HybridEP is its branch hybrid-ep) with a "
-            "CUDA build of torch, or use all-to-all"
-        )
-    raise Unsupported(
-        "moe.dispatcher=flex: deep_ep is installed but not supported by this version of "
-        "gpubench; use all-to-all"
-    )
 
 
 _BETWEEN_RANKS: Final[dict[str, type[AllGather | AllToAll]]] = {
@@ -321,7 +290,10 @@ def dispatcher_for(name: str, placement: Placement, groups: ParallelGroups) -> D
     """
     expert = groups.expert
     if name == "flex":
-        require_flex()
+        raise Unsupported(
+            "moe.dispatcher=flex: the fused kernels of DeepEP and HybridEP are not supported by "
+            "this version of gpubench; use all-to-all"
+        )
     if name == "auto":
         name = "local" if expert.group is None else "all-to-all"
     if name == "local":

@@ -55,6 +55,12 @@ class Experts(nn.Module):
         """The gradients of `w_in` and `w_out`."""
 
 
+def grad_of(tensor: Tensor) -> Tensor:
+    """Gradient of `tensor` after a backward pass."""
+    assert tensor.grad is not None
+    return tensor.grad
+
+
 class StackedExperts(Experts):
     """Experts with weights stacked into two parameters."""
 
@@ -65,9 +71,7 @@ class StackedExperts(Experts):
 
     def gradients(self) -> tuple[Tensor, Tensor]:
         """Gradients of the two parameters."""
-        assert self.w_in.grad is not None
-        assert self.w_out.grad is not None
-        return self.w_in.grad, self.w_out.grad
+        return grad_of(self.w_in), grad_of(self.w_out)
 
 
 def run_sequentially(rows: Tensor, counts: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
@@ -325,11 +329,12 @@ class CachedExperts:
 
     def __init__(self, host_weights: Sequence[Weights], *, size: int, device: torch.device):
         self._host_weights = host_weights
-        self._slots = [
-            tuple(torch.empty_like(weight, device=device) for weight in host_weights[0])
+        w_in, w_out = host_weights[0]
+        self._free: list[Weights] = [
+            (torch.empty_like(w_in, device=device), torch.empty_like(w_out, device=device))
             for _ in range(min(size, len(host_weights)))
         ]
-        self._slot_of_expert: OrderedDict[int, int] = OrderedDict()
+        self._resident: OrderedDict[int, Weights] = OrderedDict()
         self.reset_counts()
 
     def __call__(self, rows: Tensor, counts: Tensor) -> Tensor:
@@ -343,27 +348,20 @@ class CachedExperts:
 
     def weights(self, expert: int) -> Weights:
         """Weights of `expert` on the device."""
-        if expert in self._slot_of_expert:
+        if expert in self._resident:
             self.hits += 1
-            self._slot_of_expert.move_to_end(expert)
+            self._resident.move_to_end(expert)
         else:
             self.misses += 1
-            self._load(expert)
-        w_in, w_out = self._slots[self._slot_of_expert[expert]]
-        return w_in, w_out
+            slot = self._free.pop() if self._free else self._resident.popitem(last=False)[1]
+            for target, source in zip(slot, self._host_weights[expert], strict=True):
+                target.copy_(source, non_blocking=True)
+            self._resident[expert] = slot
+        return self._resident[expert]
 
     def reset_counts(self) -> None:
         """Reset hits and misses."""
         self.hits = self.misses = 0
-
-    def _load(self, expert: int) -> None:
-        if len(self._slot_of_expert) < len(self._slots):
-            slot = len(self._slot_of_expert)
-        else:
-            _, slot = self._slot_of_expert.popitem(last=False)
-        for target, source in zip(self._slots[slot], self._host_weights[expert], strict=True):
-            target.copy_(source, non_blocking=True)
-        self._slot_of_expert[expert] = slot
 
 
 def offload(

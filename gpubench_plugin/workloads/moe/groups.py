@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Self
 
 import torch
+from torch import Tensor
 from torch import distributed as dist
 
+from gpubench_plugin.config.sections import MoeSection
 from gpubench_plugin.core.errors import Unsupported
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from typing import Self
-
-    from torch import Tensor
-
-    from gpubench_plugin.config.sections import MoeSection
 
 
 @dataclass(frozen=True, kw_only=True)

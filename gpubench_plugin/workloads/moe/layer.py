@@ -6,22 +6,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch import distributed as dist
 
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.workloads.moe.collectives import all_reduce_sum, copy_to_group
-from gpubench_plugin.workloads.moe.dispatchers import COMBINE, DISPATCH
+from gpubench_plugin.workloads.moe.dispatchers import COMBINE, DISPATCH, Dispatcher, DispatchState
 from gpubench_plugin.workloads.moe.routing import Router, Routing
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch import distributed as dist
-
-    from gpubench_plugin.workloads.moe.dispatchers import Dispatcher, DispatchState
-
 
 ROUTER: Final = "router"
 EXPERTS: Final = "experts"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
+from torch import Tensor
 from torch import distributed as dist
 from torch._subclasses import FakeTensorMode
 
@@ -18,17 +19,12 @@ from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.workloads.moe.comparison import compare
 from gpubench_plugin.workloads.moe.construction import Construction
 from gpubench_plugin.workloads.moe.experts import CachedExperts, Grouped
-from gpubench_plugin.workloads.moe.layer import EXPERTS, PHASES, ROUTER, backward
+from gpubench_plugin.workloads.moe.layer import EXPERTS, PHASES, ROUTER, Stage, backward
 from gpubench_plugin.workloads.moe.routing import Router, capacity
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from torch import Tensor
-
     from gpubench_plugin.config.sections import MoeSection
     from gpubench_plugin.workloads.moe.dispatchers import DispatchState
-    from gpubench_plugin.workloads.moe.layer import Stage
 
 
 def run_fake_call(
@@ -65,28 +61,27 @@ def phase_times(stages: Iterable[Stage], *, device: torch.device, calls: int) ->
     On CUDA by events of the stream, elsewhere by the host's clock. Waiting for other ranks is part
     of a phase that communicates.
     """
-    durations_of = _on_stream if device.type == "cuda" else _on_host
     stage_list = list(stages)
-    rows = [durations_of(stage_list) for _ in range(calls)]
+    rows = [_durations_s(stage_list, on_stream=device.type == "cuda") for _ in range(calls)]
     return {name: median(row[index] for row in rows) for index, (name, _) in enumerate(stage_list)}
 
 
-def _on_host(stages: list[Stage]) -> list[float]:
-    value, times = None, [perf_counter()]
+def _durations_s(stages: list[Stage], *, on_stream: bool) -> list[float]:
+    def now() -> Any:
+        if not on_stream:
+            return perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    value, times = None, [now()]
     for _, run in stages:
         value = run(value)
-        times.append(perf_counter())
-    return [end - start for start, end in pairwise(times)]
-
-
-def _on_stream(stages: list[Stage]) -> list[float]:
-    value, events = None, [torch.cuda.Event(enable_timing=True) for _ in range(len(stages) + 1)]
-    events[0].record()
-    for (_, run), event in zip(stages, events[1:], strict=True):
-        value = run(value)
-        event.record()
-    events[-1].synchronize()
-    return [start.elapsed_time(end) / 1e3 for start, end in pairwise(events)]
+        times.append(now())
+    if not on_stream:
+        return [end - start for start, end in pairwise(times)]
+    times[-1].synchronize()
+    return [start.elapsed_time(end) / 1e3 for start, end in pairwise(times)]
 
 
 FORWARD: Final = "forward"

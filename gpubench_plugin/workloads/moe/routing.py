@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, one_hot
 
-if TYPE_CHECKING:
-    from gpubench_plugin.config.sections import MoeSection
+from gpubench_plugin.config.sections import MoeSection
 
 
 class Routing(NamedTuple):

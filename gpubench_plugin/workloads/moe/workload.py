@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, Self
 
 import torch
 from pydantic import Field, model_validator
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gpubench_plugin.config.sections import (
@@ -23,8 +23,6 @@ from gpubench_plugin.workloads.moe.layer import MoELayer
 from gpubench_plugin.workloads.moe.routing import Router
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from gpubench_plugin.workloads.base import Batch
 
 
@@ -94,15 +92,7 @@ class MoE(ImageClassifier[MoEModelSection]):
 class _Classifier(nn.Module):
     def __init__(self, section: MoEModelSection):
         super().__init__()
-        layer = MoeSection(
-            experts=section.experts,
-            top_k=section.top_k,
-            width=section.width,
-            hidden=section.hidden,
-            balancing=section.balancing,
-            balancing_weight=section.balancing_weight,
-            z_loss_weight=section.z_loss_weight,
-        )
+        layer = MoeSection(**section.model_dump(include=set(MoeSection.model_fields)))
         self.embedding = nn.Linear(section.image_size, section.width)
         # 0.02: the deviation of GPT-2's and BERT's embeddings.
         self.position = nn.Parameter(torch.randn(section.image_size, section.width) * 0.02)

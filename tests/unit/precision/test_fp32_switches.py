@@ -85,12 +85,3 @@ def test_operations_follow_the_general_switch_again() -> None:
         pass
     torch.backends.fp32_precision = "tf32"
     assert torch.backends.cuda.matmul.fp32_precision == "tf32"
-
-
-def test_contexts_nest() -> None:
-    """fp32 inside of tf32 leaves tf32 on."""
-    with TF32().switches():
-        with FP32().switches():
-            pass
-        assert dict.fromkeys(operations(), "tf32") == each()
-        assert torch.get_float32_matmul_precision() == "high"

@@ -35,12 +35,6 @@ def state() -> dict[str, object]:
 
 
 @pytest.mark.parametrize("name", PRECISIONS)
-def test_name_is_the_one_of_the_catalog(name: str) -> None:
-    """A precision calls itself what the user calls it."""
-    assert name == precision_called(name).name
-
-
-@pytest.mark.parametrize("name", PRECISIONS)
 def test_compute_dtype_has_peaks(name: str) -> None:
     """The type it computes in is one for which peaks of devices are published."""
     published = {dtype for device in DEVICES for dtype in device.tflops}
@@ -55,13 +49,6 @@ def test_switches_are_put_back_after_an_error(name: str) -> None:
     with pytest.raises(ZeroDivisionError), precision.switches(), precision.forward_context(CPU):
         raise ZeroDivisionError
     assert before == state()
-
-
-@pytest.mark.parametrize("name", PRECISIONS)
-def test_reason_is_text_or_absent(name: str) -> None:
-    """Whether a CPU has the precision is answered, never raised."""
-    reason = precision_called(name).unsupported(CPU)
-    assert reason is None or (isinstance(reason, str) and len(reason) > 0)
 
 
 @pytest.mark.parametrize("name", PRECISIONS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 import psutil
@@ -13,6 +12,7 @@ import torch
 from gpubench_plugin.core.errors import Misuse, Unsupported
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.ranks.world import World
+from gpubench_plugin.training import timed_collective
 from gpubench_plugin.training.timed_collective import TimedCollective, exchange, free_bytes, parse
 from gpubench_plugin.workloads.collectives.all_reduce import AllReduce
 
@@ -24,18 +24,12 @@ class Told:
 
     backend = "gloo"
     shares_device = False
-    agreement = RankAgreement()
 
-    def __init__(self, *, free: int = 2**40, size: int = 2):
+    def __init__(self, *, others_fit: bool = True, size: int = 2):
         self.world = World(size=size, local_size=size)
-        self.control = self
-        self._free = free
-
-    def gather(self, tag: str, record: dict[str, Any]) -> list[dict[str, Any]]:
-        return [record, {"free": self._free}]
-
-    def publish(self, tag: str, record: dict[str, Any]) -> dict[str, Any]:
-        return record
+        self.agreement = RankAgreement()
+        if not others_fit:
+            self.agreement.mean = lambda _: [0.5]  # type: ignore[method-assign] # a stand-in
 
 
 def ask(name: str, size: str, group: Told, largest_bytes: int | None = None) -> TimedCollective:
@@ -50,11 +44,14 @@ def test_larger_than_the_configuration_allows() -> None:
 
 
 def test_too_little_memory_on_another_rank() -> None:
-    """Given, received and expected must fit."""
-    ask("all-reduce", "1KiB", Told(free=3072))
-    least = r"all-reduce of 1KiB: needs 3\.000 KiB per rank, but only 2\.000 KiB are free"
-    with pytest.raises(Unsupported, match=least):
-        ask("all-reduce", "1KiB", Told(free=2048))
+    """Given, received and expected must fit, here and on every other rank."""
+    with mock.patch.object(timed_collective, "free_bytes", return_value=3072) as free:
+        ask("all-reduce", "1KiB", Told())
+        free.return_value = 3071
+        with pytest.raises(Unsupported, match=r"1KiB: needs 3\.000 KiB on every rank; .* KiB here"):
+            ask("all-reduce", "1KiB", Told())
+    with pytest.raises(Unsupported, match=r"needs 3\.000 KiB on every rank"):
+        ask("all-reduce", "1KiB", Told(others_fit=False))
 
 
 def test_one_rank_alone() -> None:

@@ -13,6 +13,7 @@ from torch import nn
 
 from gpubench_plugin.config.sections import ModelSection, PrecisionSection, TrainingSection
 from gpubench_plugin.core import catalog
+from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.data.synthetic import Synthetic
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.trainer import Trainer
@@ -20,10 +21,26 @@ from gpubench_plugin.workloads.base import Batch, Workload
 from tests.support.presets import preset_of, trainer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Sequence
 
 
 CPU = torch.device("cpu")
+
+
+def silent(event: object) -> None:
+    """A log that nobody reads."""
+
+
+class Together(RankAgreement):
+    """One of two ranks, of which the other says what it is told, in the order of the questions."""
+
+    def __init__(self, *other: Sequence[float]):
+        super().__init__()
+        self.world_size = 2
+        self._other = iter(other)
+
+    def mean(self, values: Iterable[float]) -> list[float]:
+        return [(own + other) / 2 for own, other in zip(values, next(self._other), strict=True)]
 
 
 class Slope(Workload[ModelSection]):

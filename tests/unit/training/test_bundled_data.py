@@ -2,44 +2,33 @@
 
 from __future__ import annotations
 
-import gzip
 import re
-from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
 from gpubench_plugin.core.errors import GpubenchError, Unsupported, UsageProblem
-from gpubench_plugin.training.data import diabetes, digits, text
+from gpubench_plugin.training.data import _in_memory
+from gpubench_plugin.training.data._in_memory import DATASETS, SHA256, read_gzip
 from gpubench_plugin.training.data.diabetes import Diabetes, read_diabetes
 from gpubench_plugin.training.data.digits import Digits, read_digits
-from gpubench_plugin.training.data.text import TEXT, Text, read_text
+from gpubench_plugin.training.data.text import Text, read_text
 from gpubench_plugin.workloads.base import Batch, Workload
 
 CPU = torch.device("cpu")
-every_file = pytest.mark.parametrize(
-    ("read", "path", "sha256"),
-    [
-        (read_digits, digits.DIGITS, digits.SHA256),
-        (read_diabetes, diabetes.FEATURES, diabetes.FEATURES_SHA256),
-        (partial(read_diabetes, diabetes.FEATURES), diabetes.TARGETS, diabetes.TARGETS_SHA256),
-        (read_text, TEXT, text.SHA256),
-    ],
-)
 
 
-@every_file
-def test_only_the_file_of_the_readme_is_read(read, path, sha256, tmp_path):
+@pytest.mark.parametrize(("name", "sha256"), SHA256.items())
+def test_only_the_file_of_the_readme_is_read(name, sha256, tmp_path, monkeypatch):
     """Its hash stands in the README; another file is an error that names it and both hashes."""
-    assert sha256 in (path.parent / "README.md").read_text()
-    other = tmp_path / path.name
-    with pytest.raises(GpubenchError, match=r"No such file .*: reinstall pytest-gpubench"):
-        read(other)
-    other.write_bytes(path.read_bytes() + b"\0")
+    assert sha256 in (DATASETS / "README.md").read_text()
+    other = tmp_path / name
+    other.write_bytes((DATASETS / name).read_bytes() + b"\0")
+    monkeypatch.setattr(_in_memory, "DATASETS", tmp_path)
     message = rf"{re.escape(str(other))}: sha256 is [0-9a-f]{{64}} instead of {sha256}: not"
     with pytest.raises(GpubenchError, match=message):
-        read(other)
+        read_gzip(name)
 
 
 def targets(source, batches):
@@ -86,24 +75,6 @@ def test_every_digit_is_held_out(slope):
     assert all(25 <= count <= 47 for count in np.bincount(held_out[1]))
 
 
-def test_order_follows_the_seed(slope):
-    """The same seed gives the same order, another seed another."""
-    first, again, other = (
-        targets(Digits(slope, batch_size=50, device=CPU, seed=seed), 1) for seed in (0, 0, 1)
-    )
-    assert first == again
-    assert first != other
-
-
-def test_fixed_batch_stays_while_the_iterator_goes_on(slope):
-    """The fixed batch is an epoch's first, however far the iterator is."""
-    source = Digits(slope, batch_size=10, device=CPU)
-    before = source.fixed_batch()
-    assert next(source).targets.equal(before.targets)
-    next(source)
-    assert source.fixed_batch().targets.equal(before.targets)
-
-
 def test_reads_442_patients():
     """The first patient is 59 years old, of 150 points a year later; the means are the known."""
     features, targets = read_diabetes()
@@ -145,7 +116,7 @@ def windows(slope):
 
 def test_reads_125179_characters():
     """The play has 68 different characters, numbered in the order of their codes."""
-    tokens, text = read_text(), gzip.decompress(TEXT.read_bytes())
+    tokens, text = read_text(), read_gzip("asyoulik.txt.gz").encode()
     assert len(tokens) == 125_179
     assert np.unique(tokens).tolist() == list(range(68))
     alphabet = bytes(sorted(set(text)))

@@ -6,6 +6,7 @@ import json
 import os
 import random
 from hashlib import sha256
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +15,18 @@ from torch import nn
 
 from gpubench_plugin.core.errors import ResultsError, Unsupported, UsageProblem
 from gpubench_plugin.environment import files
-from gpubench_plugin.training.checkpoint import BEST, LATEST, Checkpoints, Manifest
+from gpubench_plugin.training.checkpoint import (
+    BEST,
+    LATEST,
+    Checkpoints,
+    Manifest,
+    layouts_of,
+    refuse_mismatch,
+)
 from gpubench_plugin.training.data.digits import Digits
 from gpubench_plugin.training.model import load_model_state, model_state
 from tests.support.kill_points import Scenario, survive
+from tests.unit.training.conftest import Together
 
 CPU = torch.device("cpu")
 INF = float("inf")
@@ -84,7 +93,7 @@ def test_resumed_training_equals_the_uninterrupted_one_bit_by_bit(kept, started,
         for parameter in resumed.module.parameters():
             parameter.add_(1.0)
     loaded = kept.load(path, resumed)
-    assert (loaded.step, resumed.total_steps, 0 < skipped < 5) == (5, 5, True)
+    assert (loaded.step, resumed.calls, 0 < skipped < 5) == (5, 5, True)
     assert everything(trained(resumed, 4)) == expected
     assert everything(trained(begun(), 8)) != expected
 
@@ -97,7 +106,7 @@ def test_count_of_steps_goes_on_over_resets(kept, started):
     resumed = started()
     kept.load(path, resumed)
     resumed.begin()
-    assert (Manifest.read(path).step, trained(resumed, 1).total_steps) == (5, 6)
+    assert (Manifest.read(path).step, trained(resumed, 1).calls) == (5, 6)
 
 
 def test_best_and_latest_are_kept_and_nothing_else(kept, started, tmp_path):
@@ -298,15 +307,15 @@ def model(**changes):
 @pytest.mark.parametrize(
     ("saved", "here", "said"),
     [
-        ({}, {"dtype": torch.bfloat16}, r"model\.0\.bias has dtype float32 .*, but bfloat16 here"),
-        ({}, {"width": 9}, r"model\.0\.bias has shape \[8\] .*, but \[9\] here"),
+        ({}, {"dtype": torch.bfloat16}, r"0\.bias is float32 .* but bfloat16 \[8\]"),
+        ({}, {"width": 9}, r"model\.0\.bias is float32 \[8\] .* but float32 \[9\]"),
         (
             {},
             {"memory_format": torch.channels_last},
-            r"model\.1\.weight has stride \[18, 9, 3, 1\] in .*, but \[18, 1, 6, 2\] here",
+            r"1\.weight .* \[18, 9.* \[18, 1, 6, 2\]",
         ),
-        ({}, {"bias": True}, r"model\.1\.bias is missing from the checkpoint"),
-        ({"bias": True}, {}, r"model\.1\.bias is unexpected"),
+        ({}, {"bias": True}, r"model\.1\.bias is missing in the checkpoint"),
+        ({"bias": True}, {}, r"model\.1\.bias is float32 .*, but missing here"),
     ],
 )
 def test_model_that_is_not_alike_is_refused(saved, here, said, kept, make_trainer):
@@ -351,16 +360,26 @@ def test_only_rank_zero_writes_and_every_rank_has_its_random_state(started, tmp_
         assert drawn.equal(torch.rand(3))
 
 
+def test_layouts_are_found_in_any_nesting():
+    """Tensors in dictionaries, lists and tuples are described by their dotted path."""
+    tree = {"a": [torch.zeros(2, 3), {"b": (1, torch.ones(4).bfloat16())}], "c": "text"}
+    assert layouts_of(tree) == {
+        "a.0": "float32 [2, 3] of strides [3, 1]",
+        "a.1.b.1": "bfloat16 [4] of strides [1]",
+    }
+
+
+def test_a_message_names_the_first_differences_and_counts_the_rest():
+    """A model of another kind does not fill the screen."""
+    with pytest.raises(UsageProblem, match=r"^x\.json does not fit: 0; 1; 2; 3; 4; and 3 more$"):
+        refuse_mismatch(Path("x.json"), [str(i) for i in range(8)])
+    refuse_mismatch(Path("x.json"), [])
+
+
 def test_all_ranks_fail_where_rank_zero_cannot_write(started):
     """A rank that has nothing to write does not go on as if there were a checkpoint."""
-
-    class Failing:
-        world_size = 2
-
-        def mean(self, values):
-            return [0.5 for _ in values]
-
-    other = Checkpoints(None, settings={}, device=CPU, gather=lambda *_: None, agreement=Failing())
+    agreement = Together([0.0])
+    other = Checkpoints(None, settings={}, device=CPU, gather=lambda *_: None, agreement=agreement)
     with pytest.raises(ResultsError, match="rank zero could not write its checkpoint"):
         other.save(started(), {"loss": 1.0})
 

@@ -13,12 +13,10 @@ from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.training import compile_study
 from gpubench_plugin.training.compile_study import (
     StepResults,
-    batch_in,
     compare,
     exact_results,
     wider_dtype,
 )
-from gpubench_plugin.workloads.base import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -158,11 +156,3 @@ def test_reference_without_memory_is_none(monkeypatch: pytest.MonkeyPatch) -> No
     assert released == [CPU]
     with pytest.raises(RuntimeError, match="another"):
         exact(partial(fail, RuntimeError("another")))
-
-
-def test_wider_batch_keeps_its_numbers_of_classes() -> None:
-    """Floating-point tensors are cast, the others are the same."""
-    targets = torch.arange(2)
-    batch = batch_in(Batch(torch.ones(2), targets, (torch.ones(2).half(),)), torch.float64)
-    assert batch.inputs.dtype == batch.context[0].dtype == torch.float64
-    assert batch.targets is targets

@@ -9,16 +9,14 @@ import pytest
 import torch
 
 from gpubench_plugin.bench.training_setup import in_fp32
-from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.config.sections import DistributedSection, TrainingSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
-from gpubench_plugin.ranks.process_group import RankAgreement
-from gpubench_plugin.training import convergence as convergence_module
+from gpubench_plugin.environment import devices
 from gpubench_plugin.training.convergence import ReproducibleTraining, Target, TimeToTarget
 from gpubench_plugin.training.evaluation import Evaluation, Evaluator
-from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.trainer import Trainer
+from tests.support.presets import preset_of, trainer_of
 
 CPU = torch.device("cpu")
 ROOT = Path(__file__).parents[3]
@@ -35,28 +33,11 @@ class Setting:
     """A convergence benchmark's parts, as a configuration describes them."""
 
     def __init__(self, name, precision="fp32", *overrides):
-        self.configuration = configuration = resolve(
-            name=f"convergence-{name}",
-            preset="tiny",
-            overlays=[],
-            overrides=overrides,
-            fixed_values={"precision.name": precision},
-            rootdir=ROOT,
-            model_section=lambda workload: catalog.load("workloads", workload).Section,
-        )
-        self.precision = catalog.load("precision", precision)()
-        section = configuration.model
-        self.workload = catalog.load("workloads", section.name)(section)
-        self.module = build_model(
-            self.workload, section=section, seed=0, device=CPU, precision=self.precision
-        )
-        self.data = catalog.load("data", configuration.data.source).from_section(
-            configuration.data,
-            self.workload,
-            batch_size=configuration.training.batch_size,
-            device=CPU,
-            convert=self.precision.convert_batch,
-        )
+        key = f"convergence-{name}"
+        self.configuration = preset_of(key, "tiny", *overrides, precision__name=precision)
+        built = trainer_of(self.configuration)
+        self.workload, self.module, self.data = built.workload, built.module, built.data
+        self.precision = built.precision
 
     def trainer(self):
         return Trainer(
@@ -91,7 +72,6 @@ class Setting:
             workload=self.workload,
             data=self.data,
             training=self.configuration.training,
-            agreement=RankAgreement(),
             reference=reference,
         )
 
@@ -174,21 +154,10 @@ def test_every_timed_training_is_the_one_to_the_target(measured):
     assert all(end.equal(reached) for end in ends)
 
 
-def test_facts_of_a_convergence(measured):
-    """Steps, epochs, the final loss and what the trainer counts are there to become metrics."""
-    setting, convergence, check, *_ = measured
-    facts = {**check.facts, **convergence.finish()}
-    per_epoch = setting.data.steps_per_epoch
-    assert facts["epochs_to_target"] == facts["steps_to_target"] / per_epoch
-    assert facts["test_loss"] == check.correctness["evaluations"][-1]["test_loss"] <= 0.6
-    assert facts["skipped_steps"] == 0
-    assert facts["data_wait_s"] > 0
-
-
 def test_the_first_training_is_the_first_step(monkeypatch):
     """It is the untimed one, in which a model is compiled; evaluations are no part of a step."""
     setting, now = Setting("diabetes"), [0.0]
-    monkeypatch.setattr(convergence_module, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(devices, "perf_counter", lambda: now[0])
     loss = setting.workload.loss
     convergence = setting.convergence()
 
@@ -204,15 +173,6 @@ def test_the_first_training_is_the_first_step(monkeypatch):
     monkeypatch.setattr(Evaluator, "evaluate", evaluate)
     facts = convergence.prepare(lambda event: None).facts
     assert facts["first_step_s"] == 2.0 * facts["steps_to_target"]
-
-
-def test_work_is_that_of_a_whole_training(measured):
-    """Samples of one call are those of all its steps."""
-    setting, convergence, check, *_ = measured
-    work = convergence.work()
-    batch_size = setting.configuration.training.batch_size
-    assert work.samples == check.facts["steps_to_target"] * batch_size
-    assert work.tokens is None
 
 
 def test_evaluations_are_journalled_and_observed(measured):
@@ -271,17 +231,6 @@ def test_training_that_was_not_restarted_is_refused():
         training.train(1)
 
 
-def test_target_that_is_not_reached_fails_with_the_best():
-    """Training ends at the maximum, with the best value and its step in the message."""
-    convergence = Setting("diabetes", "fp32", "training.max_steps=12").convergence()
-    message = (
-        r"training\.target_loss=0\.6 was not reached within training\.max_steps=12: the best "
-        r"value was 0\.\d+ at step 12"
-    )
-    with pytest.raises(CorrectnessError, match=message):
-        convergence.prepare(lambda event: None)
-
-
 def test_precision_too_far_from_fp32_fails():
     """A final loss beyond the band fails, naming the band and both losses."""
     convergence = Setting("diabetes").convergence(
@@ -290,30 +239,6 @@ def test_precision_too_far_from_fp32_fails():
     message = r"training\.parity_band=0\.01: .* in this precision, 0\.\d+ in fp32: .* error of"
     with pytest.raises(CorrectnessError, match=message):
         convergence.prepare(lambda event: None)
-
-
-def test_weights_of_six_bits_fail():
-    """A precision that rounds weights to six bits at every update is not near fp32."""
-    setting = Setting("digits-cnn")
-    build = setting.trainer
-
-    def trainer():
-        made = build()
-        exact = made.step
-        made.step = lambda: (exact(), round_to_six_bits(setting.module))
-        return made
-
-    setting.trainer = trainer
-    convergence = setting.convergence(reference_of("digits-cnn"))
-    with pytest.raises(CorrectnessError, match=r"training\.parity_band=0\.25: after \d+ steps"):
-        convergence.prepare(lambda event: None)
-
-
-@torch.no_grad()
-def round_to_six_bits(module):
-    for weight in module.parameters():
-        significand, exponent = torch.frexp(weight)
-        weight.copy_(torch.ldexp(torch.round(significand * 64) / 64, exponent))
 
 
 def test_reference_has_no_types_of_16_bits(slope):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import multiprocessing
+import re
 import struct
 import sys
 import tarfile
@@ -238,23 +239,23 @@ def test_broken_image_is_named_and_workers_end(images, tmp_path):
     assert multiprocessing.active_children() == []
 
 
-def test_pinned_memory_is_recorded_as_it_is(images, binary_cifar):
-    """Pinned memory that is asked for on a CPU is recorded as not pinned."""
-    assert images(binary_cifar, pin_memory=True).description()["pinned_memory"] is False
-
-
-@pytest.mark.parametrize(("device", "effective"), [("cuda", True), ("cpu", False)])
-def test_only_copies_to_cuda_use_pinned_memory(device, effective):
-    """Pinned memory that is wanted is there for CUDA, and for nothing else."""
-    loader = Loader(
+def loader_on(device, **keys):
+    """A loader of four images in batches of two."""
+    return Loader(
         ArrayImages(np.zeros((4, 1, 2, 2), np.uint8), np.zeros(4, np.int64)),
-        section=DataSection(source="images", pin_memory=True),
+        section=DataSection(source="images", **keys),
         batch_size=2,
         world_size=1,
         rank=0,
         seed=0,
         device=torch.device(device),
     )
+
+
+@pytest.mark.parametrize(("device", "effective"), [("cuda", True), ("cpu", False)])
+def test_only_copies_to_cuda_use_pinned_memory(device, effective):
+    """Pinned memory that is wanted is there for CUDA, and for nothing else."""
+    loader = loader_on(device, pin_memory=True)
     assert loader.settings["pinned_memory"] is effective
     loader.close()
 
@@ -265,15 +266,7 @@ def test_batches_for_cuda_are_pinned(monkeypatch):
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
     monkeypatch.setattr(torch.Tensor, "pin_memory", lambda part: pinned.append(part) or part)
-    loader = Loader(
-        ArrayImages(np.zeros((4, 1, 2, 2), np.uint8), np.zeros(4, np.int64)),
-        section=DataSection(source="images"),
-        batch_size=2,
-        world_size=1,
-        rank=0,
-        seed=0,
-        device=torch.device("cuda"),
-    )
+    loader = loader_on("cuda")
     batches = [loader.next(), loader.next()]
     loader.close()
     assert [part.shape for part in pinned] == [(2, 1, 2, 2), (2,)] * 2
@@ -292,171 +285,127 @@ def test_random_numbers_of_the_model_are_left_alone(images, binary_cifar):
 # What is refused.
 
 
-@pytest.mark.parametrize("path", [None, ""])
-def test_nothing_is_downloaded(path, images):
-    """Without a path the message says what to give, and that nothing is downloaded."""
-    message = (
-        r"data\.path is required, since nothing is downloaded; .*cifar-10-binary\.tar\.gz.*"
-        r"train-images-idx3-ubyte"
-    )
-    with pytest.raises(UsageProblem, match=message):
-        images(path)
-
-
-@pytest.mark.parametrize("path", ["n" * 5000, "~nobody-here/x", "nowhere"])
-def test_path_that_cannot_be_looked_at(path, images):
-    """What the operating system refuses is one message with what is allowed."""
-    with pytest.raises(UsageProblem, match=rf"data\.path: cannot read {path[:9]}.*allowed: cifar"):
-        images(path)
-
-
-def test_empty_folder(images, tmp_path):
-    """A folder without images is one message that says what is allowed."""
-    (tmp_path / "cat").mkdir()
-    with pytest.raises(UsageProblem, match=r"; allowed: one folder per class with"):
-        images(tmp_path)
-
-
-def test_class_without_images(images, tmp_path):
-    """A class whose images lie deeper, or are of another kind, is named rather than left out."""
-    folder_of(tmp_path, classes=("cat", "cow", "dog/large"))
-    (tmp_path / "dog" / "notes.txt").write_text("nothing")
-    with pytest.raises(UsageProblem, match=r"data\.path: no images in \S*/dog; .* directly in it"):
-        images(tmp_path)
-
-
-def test_some_file(images, tmp_path):
-    """A file that is not an archive is refused."""
-    file = tmp_path / "notes.txt"
-    file.write_text("nothing")
-    with pytest.raises(UsageProblem, match="is not an archive; allowed: cifar-10-binary"):
-        images(file)
-
-
-@pytest.mark.parametrize("where", ["archive", "folder"])
-def test_python_version_is_refused(where, images, tmp_path):
-    """CIFAR-10's python version is pickled: it is never read, the binary version is named."""
-    folder = tmp_path / "cifar-10-batches-py"
-    folder.mkdir()
-    (folder / "data_batch_1").write_bytes(b"cos\nsystem\n(S'touch owned'\ntR.")
-    path = folder
-    if where == "archive":
-        path = archive_of(folder, tmp_path / "cifar-10-python.tar.gz", prefix="x/")
-    with pytest.raises(UsageProblem, match=r"python version, which is pickled .* binary version"):
-        images(path)
-
-
-def test_archive_without_images_is_refused(images, tmp_path):
-    """Another archive is refused, and members that point elsewhere are not followed."""
-    path = tmp_path / "other.tar"
-    with tarfile.open(path, "w") as archive:
-        link = tarfile.TarInfo("data_batch_1.bin")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        archive.addfile(link)
-        archive.addfile(tarfile.TarInfo("../outside"), io.BytesIO())
-    with pytest.raises(UsageProblem, match=r"contains no data_batch_1\.bin …; allowed:"):
-        images(path)
-    assert [file.name for file in tmp_path.iterdir()] == ["other.tar"]
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"\0" * 100, r"data_batch_1\.bin has 100 bytes; allowed: a multiple of 3073"),
-        (b"", r"data_batch_1\.bin has 0 bytes"),
-        (b"\x0b" * 3073, "does not contain images of 10 classes"),
-    ],
-)
-def test_damaged_cifar(content, message, images, tmp_path):
-    """A batch of the wrong size, or with labels there are not, is one message."""
-    (tmp_path / "data_batch_1.bin").write_bytes(content)
-    with pytest.raises(UsageProblem, match=message):
-        images(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "damage",
-    [lambda data: data[:20_000], lambda data: data[:20_000] + b"\xff" * 99 + data[20_099:]],
-    ids=["cut", "overwritten"],
-)
-def test_damaged_archive(damage, images, binary_cifar, tmp_path):
-    """An archive that ends too early, or does not unpack, is one message."""
-    for file in binary_cifar.iterdir():  # what can be compressed, so that damage is noticed
-        file.write_bytes(np.random.default_rng(0).integers(0, 4, 3073 * 40, np.uint8).tobytes())
-    path = archive_of(binary_cifar, tmp_path / "damaged.tar.gz")
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(UsageProblem, match=r"cannot read \S*damaged\.tar\.gz"):
-        images(path)
-
-
-def test_huge_member_is_not_read(images, tmp_path):
-    """A member that says it is larger than any batch is refused without its bytes."""
-    path = tmp_path / "huge.tar"
-    member = tarfile.TarInfo("../data_batch_1.bin")
-    member.size = 3073 << 40
-    path.write_bytes(member.tobuf() + bytes(1024))
-    with pytest.raises(UsageProblem, match=r"cannot read \S*huge\.tar"):
-        images(path)
-
-
 def idx(path, *header, content=b""):
     path.write_bytes(struct.pack(f">{len(header)}I", *header) + content)
 
 
-@pytest.mark.parametrize(
-    ("name", "header", "content", "message"),
-    [
-        ("train-images-idx3-ubyte", (2051,), b"", "not an idx file with 3 dimensions"),
-        ("train-labels-idx1-ubyte", (2049, 1), b"\0", "20 images of 28 by 28 pixels but 1 labels"),
-        ("train-images-idx3-ubyte", (2051, 20, 0, 28), b"", "20 images of 0 by 28 pixels"),
-        # So many pixels that 64 bits cannot count them.
-        ("train-images-idx3-ubyte", (2051, 1 << 31, 1 << 31, 4), b"", "not an idx file with 3"),
-        ("train-images-idx3-ubyte", (2049, 20, 28, 28), bytes(15_680), "not an idx file with 3"),
-    ],
-)
-def test_damaged_mnist(name, header, content, message, images, tmp_path):
-    """Files of MNIST that are cut or do not belong together are one message."""
-    idx(mnist_of(tmp_path, packed=False) / name, *header, content=content)
-    with pytest.raises(UsageProblem, match=message):
-        images(tmp_path)
+def mnist_with(folder, name, *header, content=b""):
+    idx(mnist_of(folder, packed=False) / name, *header, content=content)
+    return folder
 
 
-def test_missing_labels(images, tmp_path):
-    """A file of MNIST that is missing is named."""
-    (mnist_of(tmp_path, packed=False) / "train-labels-idx1-ubyte").unlink()
-    with pytest.raises(UsageProblem, match="missing train-labels"):
-        images(tmp_path)
+def written(folder, name, content=b""):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(content)
+    return folder
 
 
-def test_damaged_gzip(images, tmp_path):
-    """A packed file that is not packed is one message."""
-    mnist_of(tmp_path, packed=True)
-    (tmp_path / "train-images-idx3-ubyte.gz").write_bytes(b"no gzip")
-    with pytest.raises(UsageProblem, match=r"cannot read \S*train-images-idx3-ubyte\.gz"):
-        images(tmp_path)
+def other_archive(folder):
+    """Its members point elsewhere."""
+    with tarfile.open(folder / "other.tar", "w") as archive:
+        link = tarfile.TarInfo("data_batch_1.bin")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+        archive.addfile(tarfile.TarInfo("../outside"), io.BytesIO())
+    return folder / "other.tar"
 
 
-def test_too_few_classes(images, tmp_path):
-    """A model with fewer classes than there are folders is refused before anything is loaded."""
-    folder_of(tmp_path, classes=[f"class{n:02}" for n in range(11)], count=1)
-    with pytest.raises(UsageProblem, match=r"model\.classes=10 is too small; the images have 11"):
-        images(tmp_path)
+def huge_archive(folder):
+    """Its member says that it is larger than any memory."""
+    member = tarfile.TarInfo("data_batch_1.bin")
+    member.size = 3073 << 40
+    return written(folder, "huge.tar", member.tobuf() + bytes(1024)) / "huge.tar"
 
 
-def test_too_few_classes_for_what_is_held_out(images, tmp_path):
-    """Held-out labels count, too: on CUDA a class too many would end the process."""
-    mnist_of(tmp_path, packed=False)
-    idx(tmp_path / "t10k-labels-idx1-ubyte", 2049, 20, content=bytes(19) + b"\x0a")
-    with pytest.raises(UsageProblem, match=r"model\.classes=10 is too small; the images have 11"):
-        images(tmp_path)
+def python_archive(folder):
+    pickled = written(folder, "x/data_batch_1", b"cos\nsystem\n(S'touch owned'\ntR.") / "x"
+    return archive_of(pickled, folder / "cifar-10-python.tar.gz")
 
 
-def test_other_classes_held_out(images, tmp_path):
-    """Held-out images of other classes than those to train on are refused."""
-    folder_of(tmp_path / "train")
-    folder_of(tmp_path / "test", classes=("cat", "cow"))
-    with pytest.raises(UsageProblem, match=r"has the classes cat, cow; .* cat, dog"):
-        images(tmp_path)
+def damaged_archive(folder, damage):
+    # What can be compressed, so that damage is noticed.
+    content = np.random.default_rng(0).integers(0, 4, 3073 * 40, np.uint8).tobytes()
+    path = archive_of(written(folder, "x/data_batch_1.bin", content) / "x", folder / "a.tar.gz")
+    path.write_bytes(damage(path.read_bytes()))
+    return path
+
+
+def two_parts(folder):
+    folder_of(folder / "train")
+    folder_of(folder / "test", classes=("cat", "cow"))
+    return folder
+
+
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+FEW_CLASSES = r"model\.classes=10 is too small; the images have 11"
+REFUSED = {
+    "no path": (lambda _: None, r"data\.path=null: .* nothing is downloaded; allowed: cifar-10-b"),
+    "empty path": (lambda _: "", r"data\.path=null: .* nothing is downloaded; .*train-images"),
+    "long path": (lambda _: "n" * 5000, r"data\.path=n{5000}: File name too long; allowed: cifar"),
+    "no user": (lambda _: "~nobody-here/x", r"data\.path=~nobody-here/x: no such file or folder"),
+    "near": (lambda f: written(f, "pets/x") / "pet", r"pet: no such file .*did you mean 'pets'"),
+    "empty folder": (lambda f: written(f, "cat/.x"), r"no images in \S*/cat.* allowed: cifar-10"),
+    # A class whose images lie deeper, or are of another kind, is not left out.
+    "deep": (lambda f: folder_of(f, classes=("cat", "dog/large")), r"no images in \S*/dog, .*jpg"),
+    "file": (lambda f: written(f, "x.txt", b"no") / "x.txt", "is not an archive; allowed: cifar"),
+    # It is pickled, and never read.
+    "python version": (python_archive, r"contains no data_batch_1\.bin .*not the python version"),
+    "huge": (huge_archive, r"cannot read \S*huge\.tar"),
+    "other archive": (other_archive, r"contains no data_batch_1\.bin …; allowed:"),
+    "part": (
+        lambda f: written(f, "data_batch_1.bin", bytes(100)),
+        "100 bytes; .* multiple of 3073",
+    ),
+    "nothing": (lambda f: written(f, "data_batch_1.bin"), "0 bytes; allowed: a multiple"),
+    "labels": (
+        lambda f: written(f, "data_batch_1.bin", b"\x0b" * 3073),
+        "not contain .* 10 classes",
+    ),
+    "cut": (lambda f: damaged_archive(f, lambda data: data[:20_000]), r"cannot read \S*a\.tar\.gz"),
+    "overwritten": (
+        lambda f: damaged_archive(f, lambda d: d[:20_000] + b"\xff" * 99 + d[20_099:]),
+        r"cannot read \S*a\.tar\.gz",
+    ),
+    "header": (lambda f: mnist_with(f, IMAGES, 2051), "not an idx file with 3 dimensions"),
+    "counts": (lambda f: mnist_with(f, LABELS, 2049, 1, content=b"\0"), "28 by 28 .* but 1 labels"),
+    "pixels": (lambda f: mnist_with(f, IMAGES, 2051, 20, 0, 28), "20 images of 0 by 28 pixels"),
+    # So many pixels that 64 bits cannot count them.
+    "many": (lambda f: mnist_with(f, IMAGES, 2051, 1 << 31, 1 << 31, 4), "not an idx file with 3"),
+    "magic number": (
+        lambda f: mnist_with(f, IMAGES, 2049, 20, 28, 28, content=bytes(15_680)),
+        "not an idx file with 3",
+    ),
+    "no labels": (
+        lambda f: written(f, IMAGES, struct.pack(">4I", 2051, 0, 0, 0)),
+        "missing train-l",
+    ),
+    "gzip": (lambda f: written(f, f"{IMAGES}.gz", b"no"), rf"cannot read \S*{IMAGES}\.gz"),
+    "classes": (
+        lambda f: folder_of(f, classes=[f"class{n:02}" for n in range(11)], count=1),
+        FEW_CLASSES,
+    ),
+    # On CUDA a class too many would end the process.
+    "held out": (
+        lambda f: mnist_with(f, "t10k-labels-idx1-ubyte", 2049, 20, content=bytes(19) + b"\x0a"),
+        FEW_CLASSES,
+    ),
+    "other classes": (two_parts, r"has the classes cat, cow; .* cat, dog"),
+}
+
+
+@pytest.mark.parametrize(("made", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_read_is_refused_in_a_line(made, message, images, tmp_path):
+    """With the key, what is wrong and what is allowed; nothing is left beside it."""
+    path = made(tmp_path)
+    section = DataSection(source="images", path=None if path is None else str(path))
+    if reason := Images.refusal(section):  # before any set-up
+        assert re.search(message, reason), reason
+        assert "\n" not in reason
+        return
+    with pytest.raises(UsageProblem, match=message) as refused:
+        images(path)
+    assert "\n" not in str(refused.value)
+    assert not (tmp_path / "outside").exists()
 
 
 def test_fewer_images_than_ranks(images, tmp_path):

@@ -12,13 +12,10 @@ from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.training import seeding
 from gpubench_plugin.training.data.synthetic import Synthetic
 from gpubench_plugin.training.seeding import deterministic, nondeterminism_errors, seeds_of
+from tests.unit.training.conftest import silent
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
-
-
-def silent(event):
-    """A log that nobody reads."""
 
 
 def switches():

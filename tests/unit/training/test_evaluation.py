@@ -10,9 +10,9 @@ from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.precision.single import FP32
 from gpubench_plugin.ranks.process_group import RankAgreement
-from gpubench_plugin.training.check import RecordFacts
 from gpubench_plugin.training.evaluation import Evaluation, EvaluationCheck, Evaluator
 from gpubench_plugin.workloads.base import Batch
+from tests.unit.training.conftest import Together
 
 CPU = torch.device("cpu")
 
@@ -25,18 +25,6 @@ class HeldOut:
 
     def held_out(self):
         return iter(self.batches)
-
-
-class Sum:
-    """The agreement of two ranks, of which the other found `other`."""
-
-    world_size = 2
-
-    def __init__(self, *other):
-        self.other = other
-
-    def mean(self, values):
-        return [(own + other) / 2 for own, other in zip(values, self.other, strict=True)]
 
 
 def evaluator(module, workload, *batches, precision=None, agreement=None):
@@ -79,7 +67,7 @@ def test_ranks_find_the_same_of_unequal_shares():
     """Sums of losses, of right ones and of samples are shared, not means of means."""
     workload, module = classifier([2.0, 0, 0])
     own = Batch(torch.tensor([0, 0, 0]), torch.tensor([0, 0, 0]))
-    found = evaluator(module, workload, own, agreement=Sum(10.0, 0.0, 1.0)).evaluate()
+    found = evaluator(module, workload, own, agreement=Together([10.0, 0.0, 1.0])).evaluate()
     alone = evaluator(module, workload, own).evaluate()
     assert found.accuracy == 0.75
     assert found.loss == pytest.approx((3 * alone.loss + 10) / 4)
@@ -144,10 +132,3 @@ def test_after_training_goes_on_record_untimed():
     assert (check.facts, check.correctness) == (expected, {"evaluation": expected})
     assert events == [{"event": "evaluation", **expected}]
     assert calls == [1]
-
-
-def test_description_goes_on_record():
-    """What is known of the data stands in the record, and nothing else changes."""
-    subject = RecordFacts(data={"workers": 2})
-    check = subject.prepare(print)
-    assert (check.correctness, check.facts) == ({"data": {"workers": 2}}, {})

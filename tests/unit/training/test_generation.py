@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.core.records import Work
@@ -18,9 +16,8 @@ from gpubench_plugin.training.generation import TOLERANCE, Decode, Prefill
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.workloads._language import CachedModel
 from tests.support.operations import Operations
+from tests.support.presets import CPU, preset_of, workload_of
 
-ROOT = Path(__file__).parents[3]
-CPU = torch.device("cpu")
 NAN = float("nan")
 SMALL = (
     "model.layers=2",
@@ -40,17 +37,8 @@ def make():
     def made(
         kind, *, name="llama", preset="tiny", overrides=SMALL, precision="fp32", **arguments: Any
     ):
-        workload_class = catalog.load("workloads", name)
-        configuration = resolve(
-            name=name,
-            preset=preset,
-            overlays=[],
-            overrides=overrides,
-            fixed_values={"precision.name": precision},
-            rootdir=ROOT,
-            model_section=lambda _: workload_class.Section,
-        )
-        workload = workload_class(configuration.model)
+        configuration = preset_of(name, preset, *overrides, precision__name=precision)
+        workload = workload_of(configuration)
         chosen = catalog.load("precision", precision)()
         return kind(
             workload=workload,
@@ -195,21 +183,12 @@ def test_captured_graphs_are_told_of_every_call(device, compile, told, monkeypat
     assert len(calls) == told
 
 
-def test_lengths_default_to_halves_of_the_positions(make):
-    """Without numbers the prompt has half of the model's positions and the answer the rest."""
-    decode = make(Decode)
-    assert (decode.prompt_tokens, decode.new_tokens) == (12, 12)
-
-
-def test_more_tokens_than_positions_are_refused(make):
-    """The message names both lengths and the positions."""
-    with pytest.raises(
-        UsageProblem,
-        match=r"prompt_tokens=20 and inference\.new_tokens=5 together exceed .*_length=24",
-    ):
-        make(Decode, prompt_tokens=20, new_tokens=5)
-    with pytest.raises(UsageProblem, match=r"prompt_tokens=24 and inference\.new_tokens=1"):
-        make(Decode, prompt_tokens=24)
+@pytest.mark.parametrize(("prompt", "new"), [(20, 5), (24, None)])
+def test_more_tokens_than_positions_are_refused(prompt, new, make):
+    """The message names both lengths and the positions, of a project's own workload, too."""
+    said = rf"prompt_tokens={prompt} and inference\.new_tokens={new or 1} together .*_length=24"
+    with pytest.raises(UsageProblem, match=said):
+        make(Decode, prompt_tokens=prompt, new_tokens=new)
 
 
 def test_a_prompt_may_take_all_positions(make):

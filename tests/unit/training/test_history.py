@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
@@ -11,15 +11,14 @@ from torch.nn.functional import cross_entropy
 from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.evaluation import Evaluation
-from gpubench_plugin.training.history import EpochHistory, LossHistory, TrainingClock
+from gpubench_plugin.training.history import TrainingClock, TrainingHistory
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.workloads.base import Batch
 from tests.support.presets import CPU, preset_of, trainer_of, workload_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+from tests.unit.training.conftest import Slope, Together
 
 NAN = float("nan")
+LOSS = torch.tensor(1.0)
 
 
 class Ticking(TrainingClock):
@@ -34,28 +33,19 @@ class Ticking(TrainingClock):
         return float(next(self._readings))
 
 
-class Together(RankAgreement):
-    """One of two ranks, of which the other says what it is told."""
-
-    world_size = 2
-
-    def __init__(self, *other: Sequence[float]):
-        self._other = iter(other)
-
-    def mean(self, values: Iterable[float]) -> list[float]:
-        return [(own + other) / 2 for own, other in zip(values, next(self._other), strict=True)]
-
-
-def loss_history(events: list[Any], **changes: Any) -> LossHistory:
+def history_of(events: list[Any], **changes: Any) -> TrainingHistory:
     arguments: dict[str, Any] = {
         "log": events.append,
+        "workload": Slope(),
+        "agreement": RankAgreement(),
         "interval": 2,
         "state": dict,
-        "agreement": RankAgreement(),
         "samples_per_step": 8,
+        "samples_per_batch": 8,
+        "batches_per_epoch": None,
         "clock": Ticking(),
     }
-    return LossHistory(**{**arguments, **changes})
+    return TrainingHistory(**{**arguments, **changes})
 
 
 def test_every_n_steps_and_the_last_are_logged() -> None:
@@ -66,9 +56,9 @@ def test_every_n_steps_and_the_last_are_logged() -> None:
         "skipped_steps": torch.tensor(3),
         "gradient_norm": torch.tensor(0.25),
     }
-    history = loss_history(events, state=lambda: state)
+    history = history_of(events, state=lambda: state)
     for loss in (5.0, 4.0, 3.0):
-        history.add(torch.tensor(loss))
+        history.end_step(torch.tensor(loss))
     assert history.close() == [5.0, 4.0, 3.0]
     read = {"learning_rate": 0.5, "skipped_steps": 3, "gradient_norm": 0.25}
     line = {"event": "training_step", **read}
@@ -81,20 +71,20 @@ def test_every_n_steps_and_the_last_are_logged() -> None:
 
 def test_the_step_whose_loss_is_not_finite_is_named() -> None:
     """A NaN among the losses is an error naming its step."""
-    history = loss_history([], interval=3)
-    history.add(torch.tensor(1.0))
-    history.add(torch.tensor(NAN))
+    history = history_of([], interval=3)
+    history.end_step(torch.tensor(1.0))
+    history.end_step(torch.tensor(NAN))
     with pytest.raises(CorrectnessError, match="the loss at step 2 is nan"):
-        history.add(torch.tensor(1.0))
+        history.end_step(torch.tensor(1.0))
 
 
 def test_losses_are_means_over_the_ranks() -> None:
     """The losses of all ranks count, and one that is not finite is found on every rank."""
-    history = loss_history([], interval=1, agreement=Together([3.0], [NAN]))
-    history.add(torch.tensor(1.0))
+    history = history_of([], interval=1, agreement=Together([3.0], [NAN]))
+    history.end_step(torch.tensor(1.0))
     assert history.close() == [2.0]
     with pytest.raises(CorrectnessError, match="the loss at step 2 is nan"):
-        history.add(torch.tensor(1.0))
+        history.end_step(torch.tensor(1.0))
 
 
 def test_a_paused_clock_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,31 +147,19 @@ def test_epochs_are_those_of_a_loop_by_hand(accumulation: int) -> None:
     assert trainer._loss_of == trainer.workload.loss  # the timed steps record nothing
 
 
-def epoch_history(events: list[Any], workload: Any, **changes: Any) -> EpochHistory:
-    arguments: dict[str, Any] = {
-        "log": events.append,
-        "workload": workload,
-        "agreement": RankAgreement(),
-        "clock": Ticking(),
-        "batches_per_epoch": 2,
-        "samples_per_batch": 8,
-    }
-    return EpochHistory(**{**arguments, **changes})
-
-
-def losses_of(history: EpochHistory, *losses: float) -> None:
+def losses_of(history: TrainingHistory, *losses: float) -> None:
     values = iter(losses)
     loss_of = history.losses(lambda module, batch: torch.tensor(next(values)))
     for _ in losses:
         loss_of(torch.nn.Identity(), Batch(torch.ones(1), torch.ones(1)))
 
 
-def test_one_step_may_complete_several_epochs(slope: Any) -> None:
+def test_one_step_may_complete_several_epochs() -> None:
     """Each has its own loss, and its part of the time; the last one has what was evaluated."""
     events: list[dict[str, Any]] = []
-    history = epoch_history(events, slope)
+    history = history_of(events, batches_per_epoch=2, interval=9)
     losses_of(history, 1.0, 2.0, 3.0, 4.0, 9.0)
-    assert history.end_step()
+    assert history.end_step(LOSS)
     history.write(Evaluation(loss=0.5, accuracy=None))
     assert [(e["epoch"], e["step"], e["loss"], e.get("test_loss")) for e in events] == [
         (1, 1, 1.5, None),
@@ -189,25 +167,25 @@ def test_one_step_may_complete_several_epochs(slope: Any) -> None:
     ]
     assert [(e["duration_s"], e["samples_per_s"]) for e in events] == [(0.5, 32.0)] * 2
     assert not any("accuracy" in event for event in events)
-    assert not history.end_step()
+    assert not history.end_step(LOSS)
 
 
-def test_epochs_are_numbered_on_from_a_checkpoint(slope: Any) -> None:
+def test_epochs_are_numbered_on_from_a_checkpoint() -> None:
     """A training resumed within an epoch reports the rest of it, then whole ones."""
     events: list[dict[str, Any]] = []
-    history = epoch_history(events, slope, batches_per_epoch=3, batches_before=4, steps_before=2)
+    history = history_of(events, interval=9, batches_per_epoch=3, batches_before=4, steps_before=2)
     losses_of(history, 1.0, 2.0, 3.0, 4.0, 5.0)
-    history.end_step()
+    history.end_step(LOSS)
     history.write()
     assert [(e["epoch"], e["samples"], e["loss"]) for e in events] == [(2, 16, 1.5), (3, 24, 4.0)]
     assert {e["step"] for e in events} == {3}
 
 
-def test_epochs_are_those_of_all_ranks(slope: Any) -> None:
+def test_epochs_are_those_of_all_ranks() -> None:
     """The mean is over the ranks, and every line follows from the batches of all."""
     events: list[dict[str, Any]] = []
-    history = epoch_history(events, slope, agreement=Together([5.0, 0.0]))
+    history = history_of(events, interval=9, batches_per_epoch=2, agreement=Together([5.0, 0.0]))
     losses_of(history, 1.0, 2.0)
-    history.end_step()
+    history.end_step(LOSS)
     history.write()
     assert [event["loss"] for event in events] == [3.25]

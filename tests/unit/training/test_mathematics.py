@@ -16,14 +16,10 @@ def flops(step):
     return counter.get_total_flops()
 
 
-def test_forward_of_a_linear_layer(slope):
-    """A 2→1 layer multiplies and adds twice per sample."""
-    assert flops(lambda: run_fake_step(slope, samples=8, backward=False)) == 2 * 2 * 8
-
-
-def test_backward_of_a_linear_layer(slope):
-    """Training adds the weights' gradient; the inputs need none."""
-    assert flops(lambda: run_fake_step(slope, samples=8, backward=True)) == 2 * 2 * 2 * 8
+@pytest.mark.parametrize(("backward", "factor"), [(False, 1), (True, 2)])
+def test_a_linear_layer(backward, factor, slope):
+    """A 2→1 layer multiplies and adds twice per sample; training adds the weights' gradient."""
+    assert flops(lambda: run_fake_step(slope, samples=8, backward=backward)) == factor * 2 * 2 * 8
 
 
 def test_trainer_counts_all_accumulated_batches(make_trainer):

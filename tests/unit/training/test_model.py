@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 import torch
-from torch._dynamo.utils import counters
 
 from gpubench_plugin.core import catalog
 from gpubench_plugin.training.model import build_model
@@ -44,15 +41,6 @@ def test_weights_depend_on_the_seed_alone():
     torch.rand(3)
     again, other = weights(build(workload())), weights(build(workload(), seed=1))
     assert (first.equal(again), first.equal(other)) == (True, False)
-
-
-def test_random_state_is_left_alone():
-    """Building a model does not change what is drawn next."""
-    torch.manual_seed(7)
-    expected = torch.rand(1)
-    torch.manual_seed(7)
-    build(workload())
-    assert expected.equal(torch.rand(1))
 
 
 class Accelerator:
@@ -135,25 +123,6 @@ def test_convolutions_have_the_configured_memory_format(channels_last):
     kernels = [p for p in module.parameters() if p.ndim == 4 and p.shape[2] > 1]
     is_nhwc = {p.is_contiguous(memory_format=torch.channels_last) for p in kernels}
     assert {channels_last} == is_nhwc
-
-
-def test_precision_converts_the_module():
-    """A true half precision has its weights in half."""
-    module = build(workload(), precision="fp16-true")
-    assert {torch.float16} == {p.dtype for p in module.parameters()}
-
-
-@pytest.mark.slow
-def test_compiled_module_is_compiled(monkeypatch):
-    """With model.compile the forward pass runs as one compiled graph, and eager without."""
-    # The back end makes no difference here, except that a real one takes many seconds.
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
-    images = torch.rand(2, 1, 8, 8)
-    for mode, graphs in (("none", 0), ("default", 1)):
-        torch._dynamo.reset()
-        counters.clear()
-        build(workload(compile=mode))(images)
-        assert graphs == counters["stats"]["unique_graphs"]
 
 
 def test_parallelism_decides_which_parts_are_compiled(monkeypatch):

@@ -11,6 +11,7 @@ from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.reference import Fp32Reference
+from tests.unit.training.conftest import silent
 
 CPU = torch.device("cpu")
 
@@ -31,10 +32,6 @@ CASES = [
     for precision in ("amp", "bf16", "bf16-true")
     if name != "diffusion" and (precision != "amp" or name in QUICK_IN_FP16)
 ]
-
-
-def silent(event):
-    """A log that nobody reads."""
 
 
 @pytest.fixture
@@ -85,7 +82,7 @@ def test_update_that_does_nothing_fails(precision, shipped, monkeypatch):
     """The loss of an optimizer that leaves the weights alone does not fall."""
 
     def nothing(self):
-        self._optimizer.zero_grad(set_to_none=True)
+        self.optimizer.zero_grad(set_to_none=True)
 
     monkeypatch.setattr(Optimization, "update", nothing)
     with pytest.raises(CorrectnessError, match=r"training\.loss_drop=0\.5: in 20 steps"):

@@ -19,6 +19,7 @@ from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.reference import Fp32Reference
 from tests.support.shipped import shipped
+from tests.unit.training.conftest import silent
 
 CPU = torch.device("cpu")
 PRECISIONS = [
@@ -26,10 +27,6 @@ PRECISIONS = [
     for name in catalog.choices("precision")
     if catalog.load("precision", name)().unsupported(CPU) is None
 ]
-
-
-def silent(event):
-    """A log that nobody reads."""
 
 
 @pytest.fixture
@@ -190,14 +187,6 @@ def test_bands_can_be_chosen(slope, compared):
     assert found["loss_error"] > 0.2
 
 
-def test_norms_under_amp_are_unscaled(compared):
-    """However large the scale, the norm is that of the gradient of the loss."""
-    small, large = (
-        compared("amp", init_scale=scale)[1].facts["gradient_norm_error"] for scale in (2.0, 4096.0)
-    )
-    assert max(small, large) <= BANDS["amp"].later.gradient_norm
-
-
 def test_skipped_steps_are_skipped_by_the_reference_too(compared):
     """A step whose gradients overflow has no norm to compare; the steps after it are compared."""
     _, check = compared("amp", init_scale=2.0**14)
@@ -251,11 +240,6 @@ def test_comparison_changes_nothing_of_the_training(slope, compared, make_traine
     assert check.correctness["reference"]["gradient_norm_error"] == 0
 
 
-def test_epochs_are_compared_on_the_batches_they_consist_of(compared):
-    """With training.epochs the reference sees the fresh batches that the training saw."""
-    assert compared(epochs=1)[1].correctness["reference"]["loss_error"] == 0
-
-
 def test_reference_leaves_nothing_in_memory(compared, monkeypatch):
     """Before anything is timed its model is gone."""
     built = []
@@ -280,8 +264,8 @@ class Noise(nn.Module):
 @pytest.mark.parametrize(
     ("layer", "compile", "reason"),
     [
-        (nn.Dropout(0.5), "default", "compiled dropout"),
-        (Noise(), "default", "a compiled model draws different random"),
+        (nn.Dropout(0.5), "default", "a compiled model, as by dropout, draws"),
+        (Noise(), "default", "a compiled model, as by dropout, draws"),
         # Ranks that divide a model draw and normalise in parts, which is no error of theirs.
         (nn.Dropout(0.5), "none", "draw dropout separately"),
         (nn.BatchNorm1d(16), "none", "normalize partial batches"),

@@ -45,33 +45,6 @@ def test_a_training_step_waits_for_nothing(name: str, precision: str) -> None:
     assert +reads.counts == Counter()
 
 
-READING: dict[str, Callable[[torch.Tensor], object]] = {
-    "item": torch.Tensor.item,
-    "bool": bool,
-    "nonzero": torch.nonzero,
-    "mask": lambda values: values[values > 0],
-    "masked write": lambda values: values.index_put_((values > 0,), torch.tensor(1.0)),
-    "unique": torch.unique,
-    "repeat": lambda values: values.repeat_interleave(torch.tensor([2])),
-    "allclose": lambda values: torch.allclose(values, values),
-    "cpu": torch.Tensor.cpu,
-    "list": torch.Tensor.tolist,
-    "array": torch.Tensor.numpy,
-}
-
-
-@pytest.mark.parametrize("read", READING.values(), ids=READING)
-def test_every_way_to_read_a_value_is_seen(read: Callable[[torch.Tensor], object]) -> None:
-    """Values, masks, sizes that depend on values, and copies to the host; nothing else is."""
-    values = torch.ones(1)
-    with Reads() as reads:
-        values[torch.tensor([0])].add_(1.0).to(device="cpu").sum()
-    assert +reads.counts == Counter()
-    with Reads() as reads:
-        read(values)
-    assert +reads.counts
-
-
 def test_a_scaler_waits_for_an_optimizer_that_is_not_fused() -> None:
     """Once per step it reads whether a gradient overflowed."""
     trainer = trainer_of(preset_of("mlp", "tiny", "training.fused=false", precision__name="amp"))

@@ -91,27 +91,6 @@ def test_a_token_has_the_logits_of_repeated_heads(name, dtype, cached):
     assert float(error) < (1e-5 if dtype == torch.float32 else 3e-2)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_folded_groups_are_repeated_heads(dtype):
-    """Query h attends to head h // 4 of the keys, under the mask of its row."""
-    generator = torch.Generator().manual_seed(0)
-    query, key, value = (
-        torch.randn(3, heads, tokens, 16, generator=generator).to(dtype)
-        for heads, tokens in ((8, 1), (2, 40), (2, 40))
-    )
-    mask = torch.rand(3, 1, 1, 40, generator=generator) < 0.5
-    expected = scaled_dot_product_attention(
-        query, *(t.repeat_interleave(4, dim=1) for t in (key, value)), attn_mask=mask, scale=0.3
-    )
-    found, weights = with_folded_groups(lambda *_: pytest.fail("left to the library"))(
-        SimpleNamespace(num_key_value_groups=4), query, key, value, mask, scaling=0.3, dropout=0.0
-    )
-    assert weights is None
-    torch.testing.assert_close(found, expected.transpose(1, 2), rtol=1e-2, atol=1e-2)
-    if dtype == torch.float32:
-        torch.testing.assert_close(found, expected.transpose(1, 2), rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("heads", "tokens", "mask_heads"),
     [(2, 1, 1), (8, 5, 1), (8, 1, 8)],

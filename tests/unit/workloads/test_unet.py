@@ -7,8 +7,6 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from gpubench_plugin.core.errors import UsageProblem
-
 CPU = torch.device("cpu")
 both = pytest.mark.parametrize("name", ["unet2d", "unet-cond"])
 
@@ -60,18 +58,3 @@ def test_tables_of_noise_are_made_once(make_workload, monkeypatch):
     with FakeTensorMode():
         workload.for_fake_tensors().synthetic_batch(2, device=CPU)
     assert made == [{}, {}]
-
-
-@pytest.mark.parametrize(
-    ("override", "message"),
-    [
-        ("model.attention=[true]", "attention has 1 values but hidden_sizes has 2"),
-        ("model.hidden_sizes=[32,40]", "40 is not a multiple of 32"),
-        ("model.sample_size=15", "sample_size 15 cannot be halved 1 times"),
-        ("model.heads=5", "32 is not a multiple of heads 5"),
-    ],
-)
-def test_impossible_shapes_are_refused(override, message, make_workload):
-    """Shapes that contradict each other are bad input, and the message names both."""
-    with pytest.raises(UsageProblem, match=message):
-        make_workload("unet-cond", "tiny", override)

@@ -56,7 +56,6 @@ def converged(name=None, group=None):
         workload=workload,
         data=data,
         training=configuration.training,
-        agreement=agreement,
     )
     check = convergence.prepare(lambda event: None)
     convergence.begin()

@@ -13,7 +13,7 @@ from gpubench_plugin.training.model import build_model
 from gpubench_plugin.workloads.diffusion import pipeline as pipelines
 from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline
 from gpubench_plugin.workloads.diffusion.schedulers import SPLIT_SAFE
-from gpubench_plugin.workloads.diffusion.transport import Header, Transport
+from gpubench_plugin.workloads.diffusion.transport import LENGTH, Header, Transport
 from tests.e2e.distributed.ranks import common
 from tests.e2e.distributed.ranks.common import CPU
 
@@ -61,11 +61,7 @@ def made(case, group):
         seed=0,
         precision=precision,
         device=CPU,
-        rank=group.world.rank,
-        world_size=group.world.size,
-        backend=group.backend,
-        barrier=group.agreement.barrier,
-        hosts=group.agreement.group,
+        group=group,
         remaining_s=lambda: 60.0,
         on_events=lambda events: None,
     )
@@ -114,7 +110,7 @@ def mismatches(transport, world):
             found[name] = refusal(lambda: transport.receive(EXPECTED))
             dist.recv(payload, 0)
     if world.is_root:
-        dist.send(torch.arange(16), 1)
+        dist.send(torch.zeros(LENGTH, dtype=torch.uint8), 1)
     else:
         found["no header"] = refusal(lambda: transport.receive(EXPECTED))
     return found

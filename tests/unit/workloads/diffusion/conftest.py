@@ -13,13 +13,12 @@ from gpubench_plugin.config.sections import DiffusionSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline
+from tests.support.presets import CPU, preset_of, workload_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpubench_plugin.workloads.diffusion.pipeline import DenoisingPipeline
-
-CPU = torch.device("cpu")
 
 
 @dataclass
@@ -59,20 +58,7 @@ class Wire:
 @pytest.fixture(scope="module")
 def unet() -> Any:
     """The dummy, with random weights, and its workload."""
-    from pathlib import Path
-
-    from gpubench_plugin.config.resolution import resolve
-
-    section = resolve(
-        name="diffusion",
-        preset="tiny",
-        overlays=[],
-        overrides=(),
-        fixed_values={},
-        rootdir=Path(__file__).parents[4],
-        model_section=lambda workload: catalog.load("workloads", workload).Section,
-    ).model
-    workload = catalog.load("workloads", "diffusion")(section)
+    workload = workload_of(preset_of("diffusion", "tiny"))
     torch.manual_seed(0)
     return workload.build(), workload
 
@@ -93,11 +79,7 @@ def make_pipeline(unet: Any) -> Callable[..., DenoisingPipeline]:
             seed=0,
             precision=catalog.load("precision", "fp32")(),
             device=CPU,
-            rank=group.world.rank,
-            world_size=group.world.size,
-            backend=group.backend,
-            barrier=group.agreement.barrier,
-            hosts=group.agreement.group,
+            group=group,
             remaining_s=lambda: remaining_s,
             on_events=(kept if kept is not None else []).extend,
         )

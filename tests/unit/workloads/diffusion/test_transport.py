@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 import torch
 
-from gpubench_plugin.core.errors import LostMessage
+from gpubench_plugin.core.errors import CorrectnessError, LostMessage
 from gpubench_plugin.workloads.diffusion import transport
-from gpubench_plugin.workloads.diffusion.transport import Header, Transport
+from gpubench_plugin.workloads.diffusion.transport import LENGTH, Header, Transport
 
 HEADER = Header(
     call=1, sample=0, step=4, sender=0, receiver=1, dtype=torch.float32, shape=(1, 2, 2, 2)
@@ -80,6 +81,18 @@ def test_header_and_payload_take_their_own_groups(wired: Any) -> None:
     end.send(latents, HEADER)
     assert [group for _, group in wire.sent] == [hosts, None]
     assert torch.equal(end.receive(HEADER), latents)
+
+
+def test_another_message_is_named(wired: Any) -> None:
+    """With sample, step, shape and both ranks of both; what is no header is not read as one."""
+    end = on("cpu", staged=False)
+    wire = wired()
+    end.send(torch.zeros(HEADER.shape), replace(HEADER, step=5, dtype=torch.bfloat16))
+    with pytest.raises(CorrectnessError, match=r"step 4 .*float32 1x2x2x2 .* step 5 .*bfloat16"):
+        end.receive(HEADER)
+    wire.sent = [(torch.zeros(LENGTH, dtype=torch.uint8), None)]
+    with pytest.raises(CorrectnessError, match="but received data that is not a header"):
+        end.receive(HEADER)
 
 
 def test_payload_stays_on_its_device_unless_it_is_staged(wired: Any) -> None:

@@ -4,12 +4,14 @@ import pytest
 import torch
 
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.core.errors import CorrectnessError, Unsupported
 from gpubench_plugin.workloads._micro.checks import (
     TOLERANCES,
     require_close,
     require_equal,
+    skip_if_unsupported,
 )
+from gpubench_plugin.workloads._micro.layouts import LAYOUTS, with_layout
 from gpubench_plugin.workloads.base import DTYPES
 
 
@@ -60,57 +62,57 @@ def test_a_product_in_every_type_is_within_its_tolerance(name: str) -> None:
         require_close(name, left @ right, expected * 1.4, tolerance=TOLERANCES[name])
 
 
-# Winograd's transforms F(4×4, 3×3) of inputs, weights and outputs.
-# Source: Lavin and Gray, arXiv:1509.09308, section 4.3.
-INPUTS = (
-    (4, 0, -5, 0, 1, 0),
-    (0, -4, -4, 1, 1, 0),
-    (0, 4, -4, -1, 1, 0),
-    (0, -2, -1, 2, 1, 0),
-    (0, 2, -1, -2, 1, 0),
-    (0, 4, 0, -5, 0, 1),
-)
-WEIGHTS = (
-    (1 / 4, 0, 0),
-    (-1 / 6, -1 / 6, -1 / 6),
-    (-1 / 6, 1 / 6, -1 / 6),
-    (1 / 24, 1 / 12, 1 / 6),
-    (1 / 24, -1 / 12, 1 / 6),
-    (0, 0, 1),
-)
-OUTPUTS = ((1, 1, 1, 1, 1, 0), (0, 1, -1, 2, -2, 0), (0, 1, 1, 4, 4, 0), (0, 1, -1, 8, -8, 1))
-
-
-def winograd(images: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """A 3×3 convolution in tiles of 4×4 outputs, in the tensors' own type."""
-    of_inputs, of_weights, of_outputs = (
-        torch.tensor(rows, dtype=images.dtype) for rows in (INPUTS, WEIGHTS, OUTPUTS)
-    )
-    tiles = torch.nn.functional.pad(images, (1, 1, 1, 1)).unfold(2, 6, 4).unfold(3, 6, 4)
-    products = torch.einsum(
-        "ocij,nchwij->nohwij",
-        of_weights @ weights @ of_weights.T,
-        of_inputs @ tiles @ of_inputs.T,
-    )
-    parts = of_outputs @ products @ of_outputs.T
-    count, channels, rows, columns = parts.shape[:4]
-    return parts.transpose(3, 4).reshape(count, channels, 4 * rows, 4 * columns)
-
-
 def as_tf32(tensor: torch.Tensor) -> torch.Tensor:
     """Rounded to a mantissa of 10 bits."""
     return ((tensor.view(torch.int32) + 0x1000) & ~0x1FFF).view(torch.float32)
 
 
-def test_fp32_allows_every_algorithm_of_a_convolution_but_no_tf32() -> None:
-    """Winograd's is within a fifth of the tolerance; inputs rounded to TF32 are beyond it."""
+def test_fp32_allows_no_tf32() -> None:
+    """A convolution of inputs rounded to TF32 is beyond the tolerance, fp32 is within a fifth."""
     torch.manual_seed(0)
-    images = torch.randn(1, 64, 28, 28)
-    weights = torch.randn(64, 64, 3, 3) / 24
+    images, weights = torch.randn(1, 64, 28, 28), torch.randn(64, 64, 3, 3) / 24
     exact = torch.nn.functional.conv2d(images.double(), weights.double(), padding=1)
-    tolerance = TOLERANCES["fp32"]
-    error = require_close("Winograd", winograd(images, weights), exact, tolerance=tolerance / 5)
-    assert error > 1e-7
+    convolved = torch.nn.functional.conv2d(images, weights, padding=1)
+    require_close("fp32", convolved, exact, tolerance=TOLERANCES["fp32"] / 5)
     rounded = torch.nn.functional.conv2d(as_tf32(images), as_tf32(weights), padding=1)
     with pytest.raises(CorrectnessError, match="relative error"):
-        require_close("TF32", rounded, exact, tolerance=tolerance)
+        require_close("TF32", rounded, exact, tolerance=TOLERANCES["fp32"])
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, NotImplementedError, TypeError, ValueError])
+def test_a_refusal_is_unsupported(kind: type[Exception]) -> None:
+    """With the first line of what torch says."""
+    with (
+        pytest.raises(Unsupported, match=r"^fused: needs compute capability 8\.9$"),
+        skip_if_unsupported("fused"),
+    ):
+        raise kind("needs compute capability 8.9\nraised from somewhere")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("tried to allocate 20.00 GiB"),
+        torch.AcceleratorError("an illegal memory access was encountered"),
+        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+        RuntimeError("Triton Error [CUDA]: device-side assert triggered"),
+    ],
+)
+def test_what_goes_wrong_is_not_hidden(error: Exception) -> None:
+    """Neither missing memory nor a kernel that failed is skipped over."""
+    with pytest.raises(type(error)) as raised, skip_if_unsupported("fused"):
+        raise error
+    assert raised.value is error
+
+
+@pytest.mark.parametrize(
+    ("layout", "stride"), [("contiguous", (5, 1)), ("padded", (13, 1)), ("transposed", (1, 4))]
+)
+def test_the_same_matrix_in_another_layout(layout: str, stride: tuple[int, int]) -> None:
+    """Values stay, strides differ: a gap of eight after every row, or column after column."""
+    matrix = torch.arange(20.0).reshape(4, 5)
+    made = with_layout(matrix, layout)
+    assert torch.equal(made, matrix)
+    assert made.stride() == stride
+    assert layout in LAYOUTS

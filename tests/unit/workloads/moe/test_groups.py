@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from torch import distributed as dist
 
-from gpubench_plugin.core.errors import Unsupported, UsageProblem
+from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.workloads.moe.groups import ParallelGroups, sizes
 from tests.unit.workloads.moe.made import section
 
@@ -61,20 +61,3 @@ def test_what_does_not_divide_is_refused(keys, ranks, message):
     """The message names key, value and what is allowed."""
     with pytest.raises(Unsupported, match=message):
         sizes(section(**keys), ranks)
-
-
-@pytest.mark.parametrize(
-    ("key", "message"),
-    [
-        ("moe.top_k=9", r"moe: top_k=9 exceeds experts=8; allowed: top_k from 1 to 8"),
-        ("model.top_k=9", r"model: top_k=9 exceeds experts=4; allowed: top_k from 1 to 4"),
-        (
-            "moe.tensor_parallel=3",
-            r"moe: tensor_parallel=3 does not divide hidden=128; .* divisor of hidden",
-        ),
-    ],
-)
-def test_keys_that_contradict_each_other_are_refused(key, message, make_workload):
-    """Whatever the ranks are, it is an error of the configuration, which says both keys."""
-    with pytest.raises(UsageProblem, match=message):
-        make_workload("moe", "tiny", key)

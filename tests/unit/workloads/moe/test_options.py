@@ -32,11 +32,6 @@ def test_the_cache_drops_what_was_used_longest_ago():
     assert cache.hits == 2
 
 
-def test_a_cache_holds_no_more_than_there_is():
-    """Room for nine of three experts takes the memory of three."""
-    assert len(cache_of(3, 9)._slots) == 3
-
-
 def test_cached_experts_compute_what_the_others_do(monkeypatch):
     """With two of four experts on the device outputs are the reference's; hits are counted."""
     monkeypatch.setattr(
