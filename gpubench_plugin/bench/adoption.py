@@ -32,7 +32,7 @@ from gpubench_plugin.measure.interval import Autocorrelation
 from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.measure.record_builder import build_measurement
 from gpubench_plugin.measure.recording import has_outliers
-from gpubench_plugin.measure.trend import is_trending
+from gpubench_plugin.measure.warmup import is_trending
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.pytest_benchmark_files import SECTION, relevant_options, settings_of
 

@@ -88,7 +88,7 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
             stack.enter_context(deterministic(device))
         torch.manual_seed(case.configuration.experiment.seed)
         if device.type == "cpu":
-            from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
+            from gpubench_plugin.measure.probes.memory import TensorMemory
 
             subjects_of(request).tensor_memory = TensorMemory()
         yield device

@@ -20,7 +20,7 @@ from gpubench_plugin.core.records import Check
 if TYPE_CHECKING:
     import torch
 
-    from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
+    from gpubench_plugin.measure.probes.memory import TensorMemory
     from gpubench_plugin.measure.protocols import Checkable, Log, Subject
 
     Facts = Callable[[], Mapping[str, float]]

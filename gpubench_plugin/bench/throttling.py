@@ -34,7 +34,7 @@ _POLL_S: Final = 0.5
 
 @dataclass(frozen=True)
 class ThrottlePolicy:
-    """``measure.throttle`` of a `case`, applied on all its ranks; its `notes` go to the journal."""
+    """``wait`` or ``fail`` of a `case`, on all its ranks; its `notes` go to the journal."""
 
     case: Case
     notes: Notes
@@ -47,15 +47,13 @@ class ThrottlePolicy:
         agreement: RankAgreement,
         reduction: Reduction,
     ) -> None:
-        """Before the first call: with ``wait`` wait until no GPU is throttled.
+        """Before the first call on a GPU: with ``wait`` wait until none is throttled.
 
         Raises:
             Unsupported: ``wait`` or ``fail``, but NVML is missing, or does not know the device.
             CorrectnessError: that is so on another rank.
         """
         throttle = self.case.configuration.measure.throttle
-        if throttle == "flag" or self.case.device.type != "cuda":
-            return
         failure: Exception | None = None
         if not device_state.is_watching:
             failure = Unsupported(

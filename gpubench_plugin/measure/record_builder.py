@@ -82,9 +82,8 @@ def build_measurement(
         Misuse: the name of a custom metric is taken, or its unit unknown; or a hook returned
             something else than it may.
     """
-    from gpubench_plugin.measure.metrics._all import compute_all
-    from gpubench_plugin.measure.metrics._plausibility import check_values
-    from gpubench_plugin.measure.metrics._rates import rate_flags
+    from gpubench_plugin.measure.metrics._all import check_values, compute_all
+    from gpubench_plugin.measure.metrics.throughput import rate_flags
 
     metrics = compute_all(observation)
     for metric in (custom.metric() for custom in custom_metrics):

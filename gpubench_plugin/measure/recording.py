@@ -22,7 +22,7 @@ from gpubench_plugin.core.quality_flags import (
 )
 from gpubench_plugin.core.records import Samples, round_medians
 from gpubench_plugin.measure.interval import Autocorrelation
-from gpubench_plugin.measure.trend import is_trending
+from gpubench_plugin.measure.warmup import is_trending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

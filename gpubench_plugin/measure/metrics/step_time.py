@@ -8,8 +8,14 @@ from statistics import median
 
 from gpubench_plugin.core.records import CONFIDENCE, Metric, Observation, Samples, has_quantile
 from gpubench_plugin.measure.interval import median_interval
-from gpubench_plugin.measure.metrics._rates import meanings, median_step_s, rate, rounds_s, timed_s
 from gpubench_plugin.measure.metrics.base import metrics
+from gpubench_plugin.measure.metrics.throughput import (
+    meanings,
+    median_step_s,
+    rate,
+    rounds_s,
+    timed_s,
+)
 
 _QUANTILES = {"step_time_p95_s": 0.95, "step_time_p99_s": 0.99}
 

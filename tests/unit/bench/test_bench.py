@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache, partial, wraps
 from multiprocessing.pool import ThreadPool
 from time import perf_counter
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ from gpubench_plugin.measure.clocks.base import Block, Task
 from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.probes import memory, nvml
 from gpubench_plugin.measure.probes.interference import Contention
-from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
+from gpubench_plugin.measure.probes.memory import TensorMemory
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.ranks.reduction import Reduction
 
@@ -100,6 +100,7 @@ def bench(
     parts: Subjects | None = None,
     disabled: bool = False,
     tensor_memory: TensorMemory | None = None,
+    device: str = "cpu",
     measure: Json | None = None,
     events: list[Json] | None = None,
 ) -> Bench:
@@ -113,7 +114,7 @@ def bench(
         params={},
         mark=BenchmarkMark(),
         world_size=group.world.size,
-        device=Device(torch_name="cpu", model="a CPU", memory_gib=None),
+        device=Device(torch_name=device, model="a device", memory_gib=None),
         configuration=Configuration[ModelSection](
             model=ModelSection(),
             measure=MeasureSection(by="steps", steps=3, warmup_s=1e-6, **(measure or {})),
@@ -141,16 +142,23 @@ def bench(
     return Bench(measuring, notes=notes)
 
 
-@pytest.mark.parametrize("name", ["PeakMemory", "DeviceState", "Suspension"])
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(probing, "PeakMemory"), (measuring, "DeviceState"), (probing, "Suspension")],
+)
 def test_what_a_probe_has_seen_is_a_flag_of_the_record(
-    monkeypatch: pytest.MonkeyPatch, name: str
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
 ) -> None:
     """Whichever of them it was that says how far the numbers can be trusted."""
-    probe = SimpleNamespace(
-        flags=("seen",), facts={}, event=None, begin=lambda: None, sample=lambda: None
-    )
-    monkeypatch.setattr(probing, name, lambda *_, **__: nullcontext(probe))
-    assert "seen" in bench(Group())(step).flags
+
+    class Probe(SimpleNamespace):
+        __enter__ = begin = sample = lambda self: self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    probe = Probe(flags=("seen",), facts={}, event=None)
+    monkeypatch.setattr(module, name, lambda *_, **__: probe)
+    assert "seen" in bench(Group(), device="cuda:0")(step).flags
 
 
 def test_the_devices_state_is_watched_from_the_first_timed_call_on(
@@ -179,10 +187,10 @@ def test_the_devices_state_is_watched_from_the_first_timed_call_on(
             self._announce_launched()
             return super().block(task, **sizes)
 
-    monkeypatch.setattr(probing, "DeviceState", Watch)
+    monkeypatch.setattr(measuring, "DeviceState", Watch)
     monkeypatch.setattr(measuring, "clock_for", lambda *_, **__: Launching())
     events: list[Json] = []
-    watched = bench(Group(), events=events)
+    watched = bench(Group(), device="cuda:0", events=events)
     measurement = watched(step)
     assert measurement.metrics["sm_clock_mhz"].value == 1980
     phases = ["phase:check", "phase:warm-up", "phase:measure", "device_state", "phase:inspect"]
@@ -197,10 +205,7 @@ def test_a_gpu_that_nothing_watches_is_not_measured_under_guard(
     monkeypatch: pytest.MonkeyPatch, throttle: str
 ) -> None:
     """Numbers that were to be refused are not passed for want of NVML, on no rank."""
-    guarded = bench(Group(), measure={"throttle": throttle})
-    guarded._measuring._state.case = replace(
-        guarded._measuring._case, device=Device(torch_name="cuda:0", model="", memory_gib=None)
-    )
+    guarded = bench(Group(), device="cuda:0", measure={"throttle": throttle})
     failures: list[BaseException | None] = []
 
     def shared(_: Reduction, failure: BaseException | None) -> None:
@@ -223,12 +228,12 @@ def test_ranks_that_share_a_gpu_share_its_energy(monkeypatch: pytest.MonkeyPatch
             super().__init__(device, sharing_ranks=sharing_ranks)
             numbers.append(sharing_ranks)
 
-    monkeypatch.setattr(probing, "DeviceState", Watch)
+    monkeypatch.setattr(measuring, "DeviceState", Watch)
     for shares in (True, False):
         monkeypatch.setattr(Case, "shares_device", shares)
         group = Group()
         group.world.local_size = 2
-        bench(group)(step)
+        bench(group, device="cuda:0")(step)
     assert numbers == [2, 1]
 
 
@@ -343,7 +348,7 @@ def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
         step()
         readings_at_calls.add(len(readings))
 
-    monkeypatch.setattr(probing, "DeviceState", Hot)
+    monkeypatch.setattr(measuring, "DeviceState", Hot)
     monkeypatch.setattr("gpubench_plugin.bench.throttling._POLL_S", 1e-3)
     limits: list[float] = []
 
@@ -353,11 +358,8 @@ def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
 
     monkeypatch.setattr(throttling, "wait_while_throttled", noted)
     events: list[Json] = []
-    waiting = bench(Group(), measure={"throttle": throttle}, events=events)
+    waiting = bench(Group(), device=device, measure={"throttle": throttle}, events=events)
     waiting._measuring._context.settings = SimpleNamespace(timeout_s=600)  # type: ignore[misc,assignment] # a stand-in
-    waiting._measuring._state.case = replace(
-        waiting._measuring._case, device=Device(torch_name=device, model="", memory_gib=None)
-    )
     waiting(observed_step)
     assert readings_at_calls == {expected_readings}
     waits = [event for event in events if event["event"] == "throttle_wait"]

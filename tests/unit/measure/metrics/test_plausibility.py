@@ -7,7 +7,7 @@ import pytest
 
 from gpubench_plugin.core.errors import MeasurementError
 from gpubench_plugin.core.records import Metric, Work
-from gpubench_plugin.measure.metrics._plausibility import check_times, check_values
+from gpubench_plugin.measure.metrics._all import check_times, check_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable

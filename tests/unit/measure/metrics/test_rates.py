@@ -7,9 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.core.records import Work
-from gpubench_plugin.measure.metrics._rates import log_rate_half_width, rate_flags
 from gpubench_plugin.measure.metrics.ranks import algbw, busbw
-from gpubench_plugin.measure.metrics.throughput import mfu, tflops, throughput
+from gpubench_plugin.measure.metrics.throughput import (
+    log_rate_half_width,
+    mfu,
+    rate_flags,
+    tflops,
+    throughput,
+)
 from tests.support import virtual_steps as steps
 
 if TYPE_CHECKING:
