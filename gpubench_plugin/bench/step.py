@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from dis import get_instructions
-from functools import partial
+from functools import cached_property, partial
 from inspect import (
     Parameter,
+    getattr_static,
     getclosurevars,
     isasyncgenfunction,
     iscoroutinefunction,
@@ -22,7 +23,13 @@ from inspect import (
 )
 from itertools import islice
 from numbers import Number, Real
-from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GetSetDescriptorType,
+    MethodType,
+    MethodWrapperType,
+)
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core.errors import CorrectnessError, Misuse
@@ -46,6 +53,7 @@ _MAX_INSPECTED: Final = 100
 _DONE: Final = ("done", "ready", "is_completed")
 _WAIT: Final = ("get", "wait", "result")
 
+_PROPERTIES: Final = (property, cached_property, GetSetDescriptorType)
 _METHODS: Final = (MethodType, BuiltinFunctionType, MethodWrapperType)
 # Beginnings of CPython's instructions that call, compute or make something.
 _WORK: Final = (
@@ -125,10 +133,18 @@ def is_function(value: object) -> bool:
 
 
 def calls_nothing(step: Callable[..., object]) -> bool:
-    """Whether `step` is a Python function whose code calls, computes and makes nothing."""
-    function = _unwrap_partial(step)
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return code is not None and not any(
+    """Whether `step` is a Python function whose code calls, computes and makes nothing.
+
+    Nor does it read a property, which may.
+    """
+    method = _unwrap_partial(step)
+    function = getattr(method, "__func__", method)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return False
+    owners = (getattr(method, "__self__", None), *_referenced_values(function))
+    attributes = (getattr_static(type(o), name, None) for o in owners for name in code.co_names)
+    return not any(isinstance(attribute, _PROPERTIES) for attribute in attributes) and not any(
         instruction.opname.startswith(_WORK) for instruction in get_instructions(code)
     )
 
@@ -142,12 +158,15 @@ def close_coroutines(result: object) -> None:
 
 def referenced_subjects(step: Callable[..., object]) -> tuple[Subject, ...]:
     """Subjects that the function `step` references through closures or globals."""
-    if not isinstance(step, FunctionType):
+    return tuple(filter(None, map(as_subject, _referenced_values(step))))
+
+
+def _referenced_values(function: object) -> tuple[object, ...]:
+    if not isinstance(function, FunctionType):
         return ()
     with suppress(ValueError):  # a name was deleted
-        closure = getclosurevars(step)
-        values = (*closure.globals.values(), *closure.nonlocals.values())
-        return tuple(subject for subject in map(as_subject, values) if subject is not None)
+        closure = getclosurevars(function)
+        return (*closure.globals.values(), *closure.nonlocals.values())
     return ()
 
 
@@ -352,7 +371,7 @@ class FirstCallValidator:
                 (self.wrapped,) = self.advanced
                 work = self.wrapped.work()
                 refuse_contradicting_amounts(self._stated, work, self.wrapped)
-        elif is_function(result) or (result is None and calls_nothing(self._timed.call)):
+        elif is_function(result) or calls_nothing(self._timed.call):
             for subject, _ in self._calls_before:
                 _refuse_borrowed_amounts(self._stated, subject)
 

@@ -452,6 +452,23 @@ def work() -> None:
     """A step that a lambda forgets to call."""
 
 
+class Result:
+    """What a step returns."""
+
+
+class Holder:
+    """One whose method does nothing, and whose property makes a model."""
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """A new one."""
+        return torch.nn.Linear(2, 2)
+
+    def step(self) -> None:
+        """Nothing."""
+
+
+HOLDER = Holder()
 PARTIAL = partial(sum, (1, 2))
 CACHED = cache(work)
 MATRIX = torch.ones(2, 2)
@@ -500,9 +517,10 @@ def test_parentheses_are_missed_of_whatever_can_be_called(forgetful: Any, named:
         lambda: partial(sum, (1, 2)),
         lambda: MODEL.requires_grad_(requires_grad=True),
         lambda: type(MODEL),
+        lambda: HOLDER.model,
         lambda: (MATRIX.sum(), MODEL.forward),
     ],
-    ids=["function", "partial", "model", "class", "several"],
+    ids=["function", "partial", "model", "class", "property", "several"],
 )
 def test_a_step_that_makes_something_to_be_called_is_measured(making: Any) -> None:
     """A function that was not there before, a model that it has changed, a result with its own."""
@@ -629,27 +647,17 @@ def names_only() -> None:
     TRAINER.step  # noqa: B018 - the mistake that is tested
 
 
-class Result:
-    """What a step returns."""
-
-
-class Holder:
-    """One whose method does nothing."""
-
-    def step(self) -> None:
-        """Nothing."""
-
-
 @pytest.mark.parametrize(
     "idle",
     [
         names_only,
         lambda: None,
+        lambda: 1,
         partial(lambda: None),
         Holder().step,
         lambda: lambda: (TRAINER.step(),),
     ],
-    ids=["named", "nothing", "partial", "method", "function"],
+    ids=["named", "nothing", "constant", "partial", "method", "function"],
 )
 def test_amounts_of_a_subject_are_refused_of_a_step_that_does_nothing(idle: Any) -> None:
     """It would do that in no time at all; other amounts are its own affair."""
