@@ -69,7 +69,7 @@ class SessionRecorder:
         self._payloads: dict[str, list[Json]] = {}
         self._measurements: dict[str, Measurement] = {}
         self._configurations: dict[str, Mapping[str, Any]] = {}
-        self._families = Families()
+        self._families: Families | None = None
         self._passed_tests: set[str] = set()
         self._write_error: ResultsError | None = None
         self._index_warning: str | None = None
@@ -87,8 +87,12 @@ class SessionRecorder:
         self._directory = self._run.recorder.directory
         self._status.skip(self._run.carried_over)
         self._unselected = self._run.earlier_measurements.keys() - self._cases.keys()
+        earlier = self._run.earlier_measurements
+        sizes = {known.world_size for known in (*self._cases.values(), *earlier.values())}
+        if len(sizes) > 1:
+            self._families = Families()
         for node_id in self._unselected | self._run.carried_over:
-            self._measurements |= self._families.add(self._run.earlier_measurements[node_id])
+            self._measurements |= self._scaled(earlier[node_id])
         update_context(
             self._config,
             run=self._directory,
@@ -200,7 +204,7 @@ class SessionRecorder:
         measurement = report_payload.measurement_of(case, payloads)
         if measurement.outcome == "not_measured" and not case.measures:
             self._passed_tests.add(case.id)
-        family = self._families.add(self._reduced(measurement))
+        family = self._scaled(self._reduced(measurement))
         self._measurements |= family
         if self._write_error is not None:
             return
@@ -212,6 +216,12 @@ class SessionRecorder:
             self._run.recorder.record(measurement)
         except ResultsError as error:
             self._write_error = error
+
+    def _scaled(self, measurement: Measurement) -> Mapping[str, Measurement]:
+        """By id: `measurement`, and those on other numbers of ranks whose scaling it changes."""
+        if self._families is None:
+            return {measurement.id: measurement}
+        return self._families.add(measurement)
 
     def _reduced(self, measurement: Measurement) -> Measurement:
         """Reduce for memory: share equal configurations, drop samples."""

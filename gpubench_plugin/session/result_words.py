@@ -38,11 +38,6 @@ class ResultWords:
         self._last_results: LastResults | None = None
         self._is_unavailable = False
 
-    @classmethod
-    def is_wanted(cls, config: pytest.Config) -> bool:
-        """Whether the session prints a line per test."""
-        return config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES) > 0
-
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_report_teststatus(
         self, report: pytest.CollectReport | pytest.TestReport

@@ -11,14 +11,18 @@ torchrun     SessionRecorder, TorchrunRank (0)  TorchrunRank
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import pytest
 
 from gpubench_plugin.bench.adoption import AdoptionPlugin
 from gpubench_plugin.bench.refusals import refusal
 from gpubench_plugin.config.parametrization import fixture_names, is_adopted
 from gpubench_plugin.config.resolve_case import CaseFactory, check_marks
 from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.hookspecs import LAUNCHER
 from gpubench_plugin.environment.scratch import private_folder
 from gpubench_plugin.launchers.context import (
@@ -30,15 +34,15 @@ from gpubench_plugin.launchers.context import (
 )
 from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
 from gpubench_plugin.results.registry.locations import absolute_url
-from gpubench_plugin.session import xdist
-from gpubench_plugin.session.ending import UsageErrors, measuring_disabled_option, unjudged_gate
-from gpubench_plugin.session.refusals import Refusals
-from gpubench_plugin.session.result_words import ResultWords
+from gpubench_plugin.session.ending import (
+    UsageErrors,
+    is_worker,
+    measuring_disabled_option,
+    unjudged_gate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import pytest
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.rounds_file import FixedRounds
@@ -82,7 +86,7 @@ def start_session(
     if any(item.stash[STATE].case.adopted for item in items):
         manager.register(AdoptionPlugin(), "gpubench-adopter")
     launcher = gang_rank or _choose_launcher(session, items, output)
-    if xdist.is_worker(config):  # measuring is off
+    if is_worker(config):  # measuring is off
         records = False
     if not (items or gang_rank):
         return
@@ -104,7 +108,7 @@ def _choose_launcher(
         UsageProblem: a flag does not go with this way to run.
     """
     context = context_of(session.config)
-    if xdist.is_worker(session.config):  # it starts no ranks: tests of several are skipped
+    if is_worker(session.config):  # it starts no ranks: tests of several are skipped
         return InProcessLauncher(session.config)
     cases = list(filter(None, map(case_on_ranks, benchmarks)))
     if context.ranks.started_world_size:
@@ -209,7 +213,9 @@ def _record(
     cases = {item.nodeid: item.stash[STATE].case for item in items}
     usage_errors = UsageErrors(recording, cases, started_world_size=world_size)
     manager.register(usage_errors, "gpubench-usage-errors")
-    if ResultWords.is_wanted(config):
+    if config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES) > 0:  # a line per test
+        from gpubench_plugin.session.result_words import ResultWords
+
         own_ids = {i.nodeid for i in items if not i.stash[STATE].case.adopted}
         manager.register(ResultWords(recording, settings, own_ids), "gpubench-result-words")
     if lookup is None:
@@ -260,3 +266,49 @@ def _confirmation(
             folder.remove()
 
     return Confirmation(recording, launch)
+
+
+_SHOWN: Final = 4
+"""Reasons, or tests to deselect, in a message."""
+
+
+class Refusals:
+    """Reasons for which a session starts no benchmark, each with the tests that it holds for."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, list[str]] = {}
+
+    def add(self, item: pytest.Item, reason: str) -> None:
+        """Add the `reason` for which `item` is refused."""
+        reason = reason.removeprefix(f"{item.nodeid}: ")
+        self._ids.setdefault(reason, []).append(item.nodeid)
+
+    def raise_any(self, items: Iterable[pytest.Item]) -> None:
+        """Refuse the session with all reasons; of the benchmarks `items` others may be fine.
+
+        Raises:
+            UsageProblem: there is a reason.
+        """
+        if not self._ids:
+            return
+        lines = [_line(reason, ids) for reason, ids in list(self._ids.items())[:_SHOWN]]
+        if (rest := len(self._ids) - _SHOWN) > 0:
+            lines.append(f"and {counted(rest, 'more reason')}")
+        refused = [node_id for ids in self._ids.values() for node_id in ids]
+        others = {item.nodeid for item in items} - {*refused}
+        if others and len(refused) <= _SHOWN and not any(map(_is_of_option, self._ids)):
+            options = (f"--deselect={shlex.quote(node_id)}" for node_id in refused)
+            lines.append(f"to run the others, add {' '.join(options)}")
+        raise UsageProblem("\n".join(lines))
+
+
+def _is_of_option(reason: str) -> bool:
+    """Whether an option is refused, whichever benchmark meets it first: it is to be mended."""
+    return reason.startswith("--")
+
+
+def _line(reason: str, ids: list[str]) -> str:
+    if _is_of_option(reason):
+        return reason
+    more = f" (and {counted(len(ids) - 1, 'more benchmark')})" if len(ids) > 1 else ""
+    return f"{ids[0]}: {reason}{more}"
