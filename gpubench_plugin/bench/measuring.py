@@ -24,7 +24,7 @@ from gpubench_plugin.core.errors import Misuse, error_text
 from gpubench_plugin.core.events import FlopsEvent, TrafficEvent, TurnsEvent
 from gpubench_plugin.core.quality_flags import UNCHECKED
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
-from gpubench_plugin.measure.clocks.base import Task, clock_for
+from gpubench_plugin.measure.clocks.base import clock_for
 from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.measure.paired_turns import turns_s
 from gpubench_plugin.measure.probes.interference import Contention
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.bench.probing import Probes
     from gpubench_plugin.bench.step import TimedStep
     from gpubench_plugin.bench.subjects import Subjects
-    from gpubench_plugin.bench.throttling import ThrottlePolicy
     from gpubench_plugin.bench.variants import ResultCheck, Variants
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.launchers.context import BenchmarkState, RunContext
@@ -170,11 +169,11 @@ class Measuring:
         def run(timed: TimedStep) -> object:
             if timed is not steps.candidate:
                 return timed.run()
-            return pytest_benchmark.run_once(self._carrier, timed.call, timed.setup, timed.teardown)
+            return pytest_benchmark.run_once(self._carrier, timed.step, timed.setup, timed.teardown)
 
         if steps.is_single:
             result = run(steps.candidate)
-            refuse_unfinished(result, steps.candidate.call)
+            refuse_unfinished(result, steps.candidate.step)
         else:
             result, _ = self._compare_results(steps, lambda _, timed: run(timed), check)
         self.result, self.has_result = result, True
@@ -246,7 +245,7 @@ class Measuring:
             probes.begin(steps.together.run)
             samples = self._timed_calls(variants, probes, tracers, stated)
         self.result, self.has_result = variants[-1].clock.result, True
-        refuse_unfinished(self.result, steps.candidate.call)
+        refuse_unfinished(self.result, steps.candidate.step)
         step_s = {name: tuple(turns_s(s)) for name, s in zip(steps.names, samples, strict=True)}
         self._notes.log(TurnsEvent(step_s=step_s).line())  # of each turn of this rank
         self._run_traced(steps.together, tracers)
@@ -263,8 +262,8 @@ class Measuring:
         return Variant(
             name=name,
             clock=clock_for(self._device, timing=self._case.timing, cache=cache),
-            task=Task(
-                step=timed.call,
+            task=replace(
+                timed,
                 setup=self.metric_log.around_calls(timed.setup),
                 teardown=self.metric_log.around_calls(timed.teardown),
             ),
@@ -349,22 +348,17 @@ class Measuring:
         )
 
     def _guard(self, device_state: DeviceState) -> None:
-        if (policy := self._throttle_policy) is not None:
-            policy.guard(
+        if self._case.configuration.measure.throttle != "flag":
+            from gpubench_plugin.bench.throttling import guard
+
+            guard(
+                self._case,
                 device_state,
+                notes=self._notes,
                 context=self._context,
                 agreement=self._group.agreement,
                 reduction=self._reduction,
             )
-
-    @property
-    def _throttle_policy(self) -> ThrottlePolicy | None:
-        """What ``measure.throttle`` asks for; None if throttling is only flagged."""
-        if self._case.configuration.measure.throttle == "flag":
-            return None
-        from gpubench_plugin.bench.throttling import ThrottlePolicy
-
-        return ThrottlePolicy(self._case, self._notes)
 
     def _nondeterminism_errors(self) -> AbstractContextManager[None]:
         """Context that names an operation which has no deterministic form."""
@@ -451,9 +445,11 @@ class Measuring:
             measurement = build_measurement(
                 self._item, self._case, reduced, check, custom_metrics=self.custom_metrics.values()
             )
-            policy = self._throttle_policy
-            if policy is not None and self._group.world.is_root:  # with the flags of all ranks
-                policy.refuse(measurement)
+            is_refused = self._case.configuration.measure.throttle == "fail"
+            if is_refused and self._group.world.is_root:  # with the flags of all ranks
+                from gpubench_plugin.bench.throttling import refuse_throttled
+
+                refuse_throttled(measurement, self._notes)
         except Exception as error:
             failure = error
         self._reduction.raise_conclusion(failure)

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core.errors import CorrectnessError, Misuse
 from gpubench_plugin.core.records import Work, is_same_amount
+from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.protocols import Subject
 
 if TYPE_CHECKING:
@@ -75,10 +76,7 @@ def result_reason(value: object, subjects: Sequence[Subject]) -> str:
     elif isinstance(value, Number | str):
         kind += f", {short_repr(value)}"
     if name := next((type(s).__name__.lower() for s in subjects if s.calls), ""):
-        return (
-            f"you passed the result of {name}.step() ({kind}) instead of the step; write "
-            f"gpubench({name}) or gpubench({name}.step)"
-        )
+        return f"you passed the result of {name}.step() ({kind}); write gpubench({name})"
     return (
         f"you passed {kind}, which is not callable; pass the step itself, not the result "
         "of calling it: gpubench(lambda: a @ b), gpubench(trainer)"
@@ -256,28 +254,23 @@ _LAZY_FUNCTIONS: Final = (iscoroutinefunction, isgeneratorfunction, isasyncgenfu
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimedStep:
-    """Callable with setup and teardown of every call, and the subject that it advances, if any."""
+class TimedStep(Task):
+    """Step with setup and teardown of every call, and the subject that it advances, if any."""
 
-    call: Step
-    subject: Subject | None
-    setup: Step | None
-    teardown: Step | None
+    subject: Subject | None = None
 
     def run(self) -> object:
         """Call the step once, untimed, with its setup and teardown, and return its result."""
-        return self._run(self.call)
+        return self._run(self.step)
 
     def run_briefly(self) -> None:
         """An equivalent, possibly shorter call: the first steps of a whole training."""
-        self._run(getattr(self.subject, "short_step", self.call))
+        self._run(getattr(self.subject, "short_step", self.step))
 
-    def _run(self, call: Step) -> object:
-        if self.setup is not None:
-            self.setup()
-        result = call()
-        if self.teardown is not None:
-            self.teardown()
+    def _run(self, step: Step) -> object:
+        self.run_setup()
+        result = step()
+        self.run_teardown()
         return result
 
     @classmethod
@@ -307,7 +300,7 @@ class TimedStep:
                     f"{name} returns before its work is done; pass a "
                     "function that does the work: asyncio.run(…), or a loop over its values"
                 )
-        return cls(call=call, subject=subject, setup=setup, teardown=teardown)
+        return cls(step=call, subject=subject, setup=setup, teardown=teardown)
 
 
 def _call_of(target: object, subjects: Sequence[Subject]) -> tuple[Step, Subject | None]:
@@ -345,7 +338,7 @@ class FirstCallValidator:
                 those of the advanced subject, or equal those of one that was not advanced.
             CorrectnessError: the subject's own step did not advance it by one step.
         """
-        refuse_unfinished(result, self._timed.call)
+        refuse_unfinished(result, self._timed.step)
         steps = [(subject, subject.calls - calls) for subject, calls in self._calls_before]
         self.advanced = tuple(subject for subject, count in steps if count)
         for subject, count in steps:
@@ -371,7 +364,7 @@ class FirstCallValidator:
                 (self.wrapped,) = self.advanced
                 work = self.wrapped.work()
                 refuse_contradicting_amounts(self._stated, work, self.wrapped)
-        elif is_function(result) or calls_nothing(self._timed.call):
+        elif is_function(result) or calls_nothing(self._timed.step):
             for subject, _ in self._calls_before:
                 _refuse_borrowed_amounts(self._stated, subject)
 
@@ -389,7 +382,7 @@ class FirstCallValidator:
             Misuse: the last result is still to be run or called.
             CorrectnessError: the subject took another number of steps.
         """
-        refuse_unfinished(result, self._timed.call)
+        refuse_unfinished(result, self._timed.step)
         subject = self._timed.subject
         if subject is not None and (steps := subject.calls - self._calls_at_start) != calls:
             raise CorrectnessError(
@@ -400,7 +393,7 @@ class FirstCallValidator:
 
 def has_been_used(timed: TimedStep) -> bool:
     """Whether the step's subject, or one it references, has compiled and allocated already."""
-    referenced = referenced_subjects(timed.call)
+    referenced = referenced_subjects(timed.step)
     subjects = referenced if timed.subject is None else (timed.subject, *referenced)
     return any(subject.calls for subject in subjects)
 

@@ -108,7 +108,7 @@ class Variants:
             for timed in self.steps.values():
                 timed.run()
 
-        return TimedStep(call=call, subject=None, setup=None, teardown=None)
+        return TimedStep(step=call)
 
     def compare_results(
         self,
@@ -133,7 +133,7 @@ class Variants:
             steps_before = [subject.calls for subject in subjects]
             with naming(name), _random_state_kept(device):
                 result = run(name, timed)
-            refuse_unfinished(result, timed.call, f"variant {name!r}: ")
+            refuse_unfinished(result, timed.step, f"variant {name!r}: ")
             for subject, steps in zip(subjects, steps_before, strict=True):
                 if subject.calls != steps:
                     raise _stateful(name, subject)

@@ -123,10 +123,10 @@ def measure(
                     is_counted=is_counted,
                 )
             preparations.append(preparation)
-        paces = [preparation.pace for preparation in preparations]
+        paces = [preparation.warmup.pace for preparation in preparations]
         plans = plan_turns(planners, paces, fixed_rounds)
         rule = make_rule(section, agreement.decide(fixed_rounds.rounds if fixed_rounds else 0))
-        is_costly = agreement.decide(int(any(p.is_costly for p in preparations)))
+        is_costly = agreement.decide(int(any(p.warmup.is_costly for p in preparations)))
         turns = _Turns(
             variants=variants,
             blocks=[TimedBlocks(plan.broadcast(agreement), section) for plan in plans],

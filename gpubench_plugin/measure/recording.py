@@ -86,7 +86,7 @@ class TimedBlocks:
         Raises:
             MeasurementError: a duration is not finite or not positive.
         """
-        _check(block.durations_s)
+        check_durations(block.durations_s)
         self.rounds_s.extend(round_medians(block.durations_s, self.plan.durations_per_round))
         self.block_s.append(block.length_s)
         self.block_calls.append(block.calls)
@@ -147,21 +147,22 @@ class _Sample:
         return [float(self._least), *sorted(self._kept.tolist()), float(self._most)]
 
 
-def impossible_index(times_s: Sequence[float]) -> int | None:
-    """Index of the first time that is not finite or not positive, if any."""
+def check_durations(durations_s: Sequence[float]) -> None:
+    """Refuse durations that are not finite or not positive, and none at all.
+
+    Raises:
+        MeasurementError: naming the first of them.
+    """
+    if not durations_s:
+        raise MeasurementError("nothing was timed: there is no duration")
     # A sum is finite only if every part is: no step of Python per part.
-    if min(times_s) > 0 and math.isfinite(sum(times_s)):
-        return None
-    return next(at for at, time_s in enumerate(times_s) if not 0 < time_s < math.inf)
-
-
-def _check(durations_s: Sequence[float]) -> None:
-    """Refuse impossible durations."""
-    if (at := impossible_index(durations_s)) is not None:
-        raise MeasurementError(
-            f"a timed call lasted {durations_s[at]} s: the clock did not advance or failed, so no "
-            "number is reported"
-        )
+    if min(durations_s) > 0 and math.isfinite(sum(durations_s)):
+        return
+    impossible_s = next(seconds for seconds in durations_s if not 0 < seconds < math.inf)
+    raise MeasurementError(
+        f"a timed call lasted {impossible_s} s: the clock did not advance or failed, so no "
+        "number is reported"
+    )
 
 
 # Quantile at the slow end of the bulk: one duration in twenty may be an outlier without moving it.

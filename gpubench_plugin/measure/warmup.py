@@ -93,6 +93,11 @@ class WarmUp:
         self.pace = Pace(timed_s=first_call_s, wall_s=first_call_s)
 
     @property
+    def is_costly(self) -> bool:
+        """Whether a call takes so long that none is spent on anything but the measurement."""
+        return self.pace.wall_s >= _COSTLY_CALL_S
+
+    @property
     def steady(self) -> bool:
         """Whether the last rounds are sufficient and show no trend."""
         rounds_s, tolerance = self._rounds_s, self._section.steady_tolerance
@@ -148,16 +153,6 @@ class Preparation:
     steady: bool
     calibration_calls: int
 
-    @property
-    def pace(self) -> Pace:
-        """Pace of the last rounds of the warm-up."""
-        return self.warmup.pace
-
-    @property
-    def is_costly(self) -> bool:
-        """Whether a call takes so long that none is spent on anything but the measurement."""
-        return self.pace.wall_s >= _COSTLY_CALL_S
-
 
 def prepare(
     task: Task,
@@ -177,8 +172,7 @@ def prepare(
     )
     steady = bool(agreement.decide(int(warmup.steady)))
     is_few = is_counted and warmup.calls + section.steps < _FEW_CALLS
-    is_costly = warmup.pace.wall_s >= _COSTLY_CALL_S
-    is_calibrated = not agreement.decide(int(is_few or is_costly))
+    is_calibrated = not agreement.decide(int(is_few or warmup.is_costly))
     clock.calibrate(task, may_call=is_calibrated)
     return Preparation(
         first_call_s=first_call_s,

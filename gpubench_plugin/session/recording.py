@@ -5,8 +5,8 @@ The stages of this side, in order: run directory → journal → (benchmarks run
 
 from __future__ import annotations
 
-import json
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from gpubench_plugin.session.live_status import LiveStatus
 from gpubench_plugin.session.run import open_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.core.records import Comparison, Json, Measurement, Run, RunStatus
@@ -68,7 +68,6 @@ class SessionRecorder:
         self._own_cases = {case.id: case for case in cases if not case.adopted}
         self._payloads: dict[str, list[Json]] = {}
         self._measurements: dict[str, Measurement] = {}
-        self._configurations: dict[str, Mapping[str, Any]] = {}
         self._families: Families | None = None
         self._passed_tests: set[str] = set()
         self._write_error: ResultsError | None = None
@@ -130,10 +129,8 @@ class SessionRecorder:
 
     def keep_verdicts(self, comparison: Comparison) -> None:
         """Write the verdicts to journal and run directory; a failure ends the session."""
-        try:
+        with self._writing():
             self._run.recorder.keep_verdicts(comparison)
-        except ResultsError as error:
-            self._write_error = error
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Header: benchmarks, devices and run directory."""
@@ -163,10 +160,8 @@ class SessionRecorder:
         if self._is_finished:
             return
         if self._write_error is None:
-            try:
+            with self._writing():
                 self._run.recorder.event(benchmark, event)
-            except ResultsError as error:
-                self._write_error = error
         self._status.add(benchmark, event)  # then, since a terminal may stop what writes to it
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -204,18 +199,16 @@ class SessionRecorder:
         measurement = report_payload.measurement_of(case, payloads)
         if measurement.outcome == "not_measured" and not case.measures:
             self._passed_tests.add(case.id)
-        family = self._scaled(self._reduced(measurement))
+        family = self._scaled(measurement.without_samples())
         self._measurements |= family
         if self._write_error is not None:
             return
         measurement = replace(measurement, metrics=family[measurement.id].metrics)
-        try:
+        with self._writing():
             for payload in payloads:
                 for event in payload.get("events", ()):  # how the ranks ended
                     self._run.recorder.event(measurement.id, event)
             self._run.recorder.record(measurement)
-        except ResultsError as error:
-            self._write_error = error
 
     def _scaled(self, measurement: Measurement) -> Mapping[str, Measurement]:
         """By id: `measurement`, and those on other numbers of ranks whose scaling it changes."""
@@ -223,11 +216,13 @@ class SessionRecorder:
             return {measurement.id: measurement}
         return self._families.add(measurement)
 
-    def _reduced(self, measurement: Measurement) -> Measurement:
-        """Reduce for memory: share equal configurations, drop samples."""
-        key = json.dumps(measurement.configuration, default=repr)
-        shared_configuration = self._configurations.setdefault(key, measurement.configuration)
-        return replace(measurement.without_samples(), configuration=shared_configuration)
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Keep the error of results that cannot be written, which ends the session."""
+        try:
+            yield
+        except ResultsError as error:
+            self._write_error = error
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
@@ -295,7 +290,11 @@ class SessionRecorder:
         if exitstatus == pytest.ExitCode.OK and self._cases.keys() - self._measurements.keys():
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
         status = self._run_status(session, exitstatus)
-        self._complete(self._end_reason(session, status))
+        ended = session.shouldfail or session.shouldstop
+        reason = str(ended or "the session ended before this benchmark")
+        if status == "interrupted":
+            reason = "stdout was closed" if self._output_closed else "interrupted"
+        self._complete(reason)
         if self.close_gate():
             session.exitstatus = exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
         self._status.clear()
@@ -312,13 +311,6 @@ class SessionRecorder:
             exitstatus = pytest.ExitCode.OK
         return status_of(exitstatus, [self._measurements[i] for i in self._unselected])
 
-    def _end_reason(self, session: pytest.Session, status: RunStatus) -> str:
-        """Why the remaining benchmarks were not measured."""
-        if status == "interrupted":
-            return "stdout was closed" if self._output_closed else "interrupted"
-        ended = session.shouldfail or session.shouldstop
-        return str(ended or "the session ended before this benchmark")
-
     def _complete(self, reason: str) -> None:
         """Add the benchmarks that the session has not recorded, unmeasured for this `reason`."""
         for case in self._cases.values():
@@ -332,11 +324,9 @@ class SessionRecorder:
     def _close(self, status: RunStatus) -> None:
         """Write the summary and close the run."""
         if self._write_error is None:
-            try:
+            with self._writing():
                 measurements = list(self.measurements.values())
                 self._run.recorder.finish(status, measurements, self._benchmark_json())
-            except ResultsError as error:
-                self._write_error = error
         if self._write_error is not None:
             self._run.recorder.close()
 

@@ -119,7 +119,7 @@ def _choose_launcher(
             return TorchrunRank(session, output)
         if output is not None:  # the ranks run nothing together
             output.release()
-    elif cases and _needs_gang(context, cases):
+    elif _needs_gang(context, cases):
         if has_debugger(session.config):
             raise UsageProblem(
                 "--pdb: a debugger needs the terminal, which the processes of a gang do not have; "
@@ -136,9 +136,8 @@ def _needs_gang(context: RunContext, cases: Iterable[Case]) -> bool:
 
     Then all do: what one process measured is compared with nothing but other processes.
     """
-    sizes = [case.world_size for case in cases if case.skip_reason() is None]
-    settings = context.settings
-    return settings.isolate or settings.launches > 1 or max(sizes, default=1) > 1
+    is_asked = context.settings.isolate or context.settings.launches > 1
+    return any(is_asked or (c.world_size > 1 and c.skip_reason() is None) for c in cases)
 
 
 def _refuse_flags_of_gangs(context: RunContext) -> None:

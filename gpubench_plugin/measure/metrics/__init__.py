@@ -6,7 +6,6 @@ from gpubench_plugin.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from gpubench_plugin.measure.metrics._all import (
-        check_times,
         check_values,
         compute_all,
         is_built_in,

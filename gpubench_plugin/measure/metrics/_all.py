@@ -6,7 +6,7 @@ A number that cannot be true is refused, with the reason, instead of being repor
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import cache
 
 from gpubench_plugin.core import catalog
@@ -19,12 +19,12 @@ from gpubench_plugin.measure.metrics._peaks import (
     CORE_BYTES_PER_S,
     CORE_FLOPS_PER_S,
     OPERATIONS_FACTOR,
-    flops_peak,
+    peak_tflops,
     plausibility_limits,
 )
 from gpubench_plugin.measure.metrics.base import MetricSource
 from gpubench_plugin.measure.metrics.throughput import flops_per_device, per_second
-from gpubench_plugin.measure.recording import impossible_index
+from gpubench_plugin.measure.recording import check_durations
 
 _PHASE = "phase_"
 """Beginning of the metrics of a mixture of experts' phases, whose names the model chooses."""
@@ -37,7 +37,7 @@ def compute_all(observation: Observation) -> dict[str, Metric]:
         MeasurementError: a time or a metric is impossible.
         UsageProblem: two sources compute a metric of the same name.
     """
-    check_times(observation)
+    check_durations(observation.samples.durations_s)
     metrics: dict[str, Metric] = {}
     for name, source in _sources().items():
         for metric in source(observation):
@@ -71,21 +71,6 @@ def preload() -> None:
 def _sources() -> Mapping[str, MetricSource]:
     """All metric sources; the lookup searches installed distributions."""
     return {name: catalog.load("metrics", name) for name in catalog.choices("metrics")}
-
-
-def check_times(observation: Observation) -> None:
-    """Refuse missing, non-finite or non-positive times.
-
-    Raises:
-        MeasurementError: naming the clock, the time and its place.
-    """
-    samples = observation.samples
-    times_s = {"duration of": samples.durations_s, "block of": samples.block_s}
-    for rank in observation.ranks:  # else slower ranks would hide a clock that stood still
-        of_rank = (rank.min_s, rank.max_s, rank.total_s)
-        times_s[f"shortest, longest and total duration on rank {rank.rank} of"] = of_rank
-    for label, values_s in times_s.items():
-        _check_times(f"{label} {samples.timer}", values_s)
 
 
 def check_values(metrics: Mapping[str, Metric], observation: Observation) -> None:
@@ -139,22 +124,12 @@ def _rate_limits(
         yield busbw, "B/s between devices", limits.link * 1e9, limits.source
 
 
-def _check_times(label: str, times_s: Sequence[float]) -> None:
-    if not times_s:
-        raise MeasurementError(f"no {label}: nothing was timed")
-    if (at := impossible_index(times_s)) is not None:
-        raise MeasurementError(
-            f"{label}, {at + 1} of {len(times_s)}, is {times_s[at]} s; a time must be finite and "
-            "positive"
-        )
-
-
 def _above_peak(mfu: float, observation: Observation) -> MeasurementError:
     rate = flops_per_device(observation) or 0.0
-    peak = flops_peak(observation.device_name, observation.precision)
-    peak_text = f"{peak.flops_per_s / 1e12:g} TFLOP/s ({peak.source})" if peak else "unknown"
+    peak = peak_tflops(observation.device_name, observation.precision)
     return MeasurementError(
         f"MFU is {mfu:.0%}: {decimal_rate(rate, 'FLOP/s')} per device, but the dense "
-        f"{observation.precision} peak of {observation.device_name} is {peak_text}; the FLOPs "
-        "of a call or the clock are wrong"
+        f"{observation.precision} peak of {observation.device_name} is {peak:g} TFLOP/s "
+        f"({plausibility_limits(observation.device_name).source}); the FLOPs of a call or the "
+        "clock are wrong"
     )

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from math import fsum
 from statistics import median
 
-from gpubench_plugin.core.records import CONFIDENCE, Metric, Observation, Samples, has_quantile
+from gpubench_plugin.core.records import CONFIDENCE, Metric, Observation, has_quantile
 from gpubench_plugin.measure.interval import median_interval
 from gpubench_plugin.measure.metrics.base import metrics
 from gpubench_plugin.measure.metrics.throughput import (
@@ -53,28 +53,23 @@ def step_time(observation: Observation) -> Iterator[Metric]:
 
 
 def _spread(observation: Observation) -> Iterator[Metric]:
+    """Statistics of all durations."""
+    import numpy as np
+
     samples = observation.samples
     fractions = {
         name: fraction
         for name, fraction in _QUANTILES.items()
         if has_quantile(samples.timing.durations, fraction)
     }
-    mean_s, shortest_s, longest_s, *quantiles_s = _statistics(samples, fractions.values())
+    spread_s = np.asarray(samples.spread_s)
+    mean_s = timed_s(samples) / samples.calls if samples.sample_s else spread_s.mean()
     # Ranks send their longest even if they cannot send every duration.
-    longest_s = max((rank.max_s for rank in observation.ranks), default=longest_s)
+    longest_s = max((rank.max_s for rank in observation.ranks), default=spread_s.max())
     yield _seconds("step_time_mean_s", mean_s)
-    yield _seconds("step_time_min_s", shortest_s)
+    yield _seconds("step_time_min_s", spread_s.min())
     yield _seconds("step_time_max_s", longest_s)
-    yield from map(_seconds, fractions, quantiles_s)
-
-
-def _statistics(samples: Samples, fractions: Iterable[float]) -> tuple[float, ...]:
-    """Mean, minimum, maximum and the quantiles of all durations."""
-    import numpy as np
-
-    spread = np.asarray(samples.spread_s)
-    mean_s = timed_s(samples) / samples.calls if samples.sample_s else spread.mean()
-    return (mean_s, spread.min(), spread.max(), *np.quantile(spread, list(fractions)))
+    yield from map(_seconds, fractions, np.quantile(spread_s, [*fractions.values()]))
 
 
 def _seconds(name: str, value: float) -> Metric:

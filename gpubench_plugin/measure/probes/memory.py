@@ -47,22 +47,13 @@ class PeakMemory:
     allocated nor, but for the rounding of the allocator (to 2 MiB), as reserved.
     """
 
-    def __init__(
-        self,
-        device: torch.device,
-        excluded_bytes: int = 0,
-        *,
-        clear: Path = _CLEAR,
-        status: Path = _STATUS,
-    ) -> None:
+    def __init__(self, device: torch.device, excluded_bytes: int = 0) -> None:
         self.peak_bytes: int | None = None
         self.reserved_bytes: int | None = None
         self.process_bytes: int | None = None
         self.flags: tuple[str, ...] = ()
         self._device = device
         self._excluded_bytes = excluded_bytes
-        self._clear = clear
-        self._status = status
 
     @property
     def facts(self) -> dict[str, float]:
@@ -76,14 +67,14 @@ class PeakMemory:
 
     def __enter__(self) -> Self:
         if self._device.type == "cpu":
-            self.flags = () if self._reset_resident() else (SINCE_START,)
+            self.flags = () if _reset_resident() else (SINCE_START,)
         elif counters := self._counters():
             counters.reset_peak_memory_stats(self._device)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._device.type == "cpu":
-            self.process_bytes = _since_start() if self.flags else _resident_peak(self._status)
+            self.process_bytes = _since_start() if self.flags else _resident_peak()
         elif counters := self._counters():
             allocated = int(counters.max_memory_allocated(self._device))
             reserved = int(counters.max_memory_reserved(self._device))
@@ -94,23 +85,21 @@ class PeakMemory:
         module = torch.get_device_module(self._device)
         return module if hasattr(module, "reset_peak_memory_stats") else None
 
-    def _reset_resident(self) -> bool:
-        """Reset the process's peak; return whether it can be read."""
-        try:
-            self._clear.write_text(_RESET_PEAK, encoding="ascii")
-            _resident_peak(self._status)
-        except (OSError, ValueError):
-            return False
-        return True
+
+def _reset_resident() -> bool:
+    """Reset the process's peak; return whether it can be read."""
+    try:
+        _CLEAR.write_text(_RESET_PEAK, encoding="ascii")
+        _resident_peak()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
-def _resident_peak(status: Path) -> int:
+def _resident_peak() -> int:
     """``VmHWM`` in bytes; Linux reports kibibytes."""
-    for line in status.read_text(encoding="ascii", errors="replace").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    message = f"{status} does not contain VmHWM"
-    raise ValueError(message)
+    _, _, peak = _STATUS.read_text(encoding="ascii", errors="replace").partition("VmHWM:")
+    return int(peak.partition("kB")[0]) * 1024
 
 
 def _since_start() -> int:

@@ -12,14 +12,14 @@ from gpubench_plugin.session.recording import write_lines
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
     from gpubench_plugin.session.gate.confirmation import Confirmation
     from gpubench_plugin.session.gate.judgement import GateJudgement, GateOutcome
     from gpubench_plugin.session.gate.lookup import BaselineLookup
 
 
-MARKER: Final = "::gate"
+_MARKER: Final = "::gate"
 """Stands between the test's name and its parameters in the id of a gate item."""
 
 
@@ -34,7 +34,7 @@ class GateItem(pytest.Item):
         self, *, benchmark: pytest.Item, outcome_of: Callable[[str], GateOutcome], **kwargs: Any
     ):
         super().__init__(**kwargs)
-        self._benchmark_id = benchmark.nodeid
+        self.benchmark_id = benchmark.nodeid
         self._location = benchmark.reportinfo()
         self._outcome_of = outcome_of
 
@@ -54,7 +54,7 @@ class GateItem(pytest.Item):
 
     def runtest(self) -> None:
         """Pass, fail or skip according to the verdicts."""
-        outcome = self._outcome_of(self._benchmark_id)
+        outcome = self._outcome_of(self.benchmark_id)
         self.user_properties.extend(outcome.properties)
         if outcome.outcome == "skipped":
             pytest.skip(outcome.text)
@@ -67,24 +67,12 @@ class GateItem(pytest.Item):
         return path, line, self.name
 
 
-def benchmark_id(nodeid: str) -> str:
-    """Benchmark id of the gate item with `nodeid`."""
-    head, _, tail = nodeid.rpartition(MARKER)
-    return head + tail
-
-
-def is_gate(nodeid: str) -> bool:
-    """Whether `nodeid` is that of a gate item."""
-    _, marker, tail = nodeid.rpartition(MARKER)
-    return bool(marker) and (not tail or (tail.startswith("[") and tail.endswith("]")))
-
-
 def _name_and_id(benchmark: pytest.Item) -> tuple[str, str]:
     """Name and id; a suffix after the brackets would break pytest's id parsing."""
     full_name = benchmark.name
     function = getattr(benchmark, "originalname", None) or full_name.partition("[")[0]
     params = full_name.removeprefix(function)
-    name = f"{function}{MARKER}{params}"
+    name = f"{function}{_MARKER}{params}"
     return name, benchmark.nodeid.removesuffix(full_name) + name
 
 
@@ -92,24 +80,22 @@ _LAST_FAILED: Final = "cache/lastfailed"
 _STEPWISE: Final = "cache/stepwise"
 
 
-def remember_benchmarks(config: pytest.Config) -> None:
-    """Replace gate items by their benchmarks in pytest's cache, if enabled.
+def remember_benchmarks(config: pytest.Config, ids: Mapping[str, str]) -> None:
+    """Replace gate items by their benchmarks, the `ids`, in pytest's cache, if enabled.
 
     A gate item judges what its session measured, so ``--lf`` must run the benchmark.
     """
     cache = getattr(config, "cache", None)
     if cache is None:
         return
-    failed_ids = cache.get(_LAST_FAILED, {})
-    if any(map(is_gate, failed_ids)):
-        cache.set(_LAST_FAILED, {_measured(nodeid): value for nodeid, value in failed_ids.items()})
+    failed = cache.get(_LAST_FAILED, {})
+    if not ids.keys().isdisjoint(failed):
+        cache.set(
+            _LAST_FAILED, {ids.get(nodeid, nodeid): value for nodeid, value in failed.items()}
+        )
     stepwise = cache.get(_STEPWISE, None)
-    if isinstance(stepwise, dict) and is_gate(stepwise.get("last_failed") or ""):
-        cache.set(_STEPWISE, {**stepwise, "last_failed": _measured(stepwise["last_failed"])})
-
-
-def _measured(nodeid: str) -> str:
-    return benchmark_id(nodeid) if is_gate(nodeid) else nodeid
+    if isinstance(stepwise, dict) and stepwise.get("last_failed") in ids:
+        cache.set(_STEPWISE, {**stepwise, "last_failed": ids[stepwise["last_failed"]]})
 
 
 class GatePlugin:
@@ -128,6 +114,7 @@ class GatePlugin:
         self._confirmation = confirmation
         self._is_gate = bool(lookup.settings.gate)
         self._locations: dict[str, tuple[str, int]] = {}
+        self._benchmark_ids: dict[str, str] = {}
         self._failed_ids: set[str] = set()
 
     def add_items(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
@@ -137,8 +124,9 @@ class GatePlugin:
             self._locations[item.nodeid] = file, (line or 0) + 1
         self._confirmation.register(benchmarks)
         if self._is_gate:
-            outcome_of = self._judgement.gate_outcome
-            session.items.extend(GateItem.of(item, outcome_of) for item in benchmarks)
+            gates = [GateItem.of(item, self._judgement.gate_outcome) for item in benchmarks]
+            self._benchmark_ids = {gate.nodeid: gate.benchmark_id for gate in gates}
+            session.items += gates
 
     def failed_verdicts(self) -> int:
         """Number of tests that failed only because of a verdict."""
@@ -169,7 +157,7 @@ class GatePlugin:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """Store failed benchmarks for ``--lf``."""
-        remember_benchmarks(self._config)
+        remember_benchmarks(self._config, self._benchmark_ids)
 
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter, exitstatus: int

@@ -326,13 +326,24 @@ def test_a_throttled_measurement_is_flagged_otherwise(
 
 
 @pytest.mark.parametrize(
-    ("throttle", "device", "expected_readings"),
-    [("wait", "cuda:0", 4), ("wait", "cpu", 0), ("flag", "cuda:0", 0), ("fail", "cuda:0", 0)],
+    ("throttle", "device", "timeout_s", "expected_readings", "limits_s"),
+    [
+        ("wait", "cuda:0", 600, 4, [60]),
+        ("wait", "cuda:0", 20, 4, [5]),
+        ("wait", "cpu", 600, 0, []),
+        ("flag", "cuda:0", 600, 0, []),
+        ("fail", "cuda:0", 600, 0, []),
+    ],
 )
 def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch, throttle: str, device: str, expected_readings: int
+    monkeypatch: pytest.MonkeyPatch,
+    throttle: str,
+    device: str,
+    timeout_s: float,
+    expected_readings: int,
+    limits_s: list[float],
 ) -> None:
-    """The journal has the wait; with other values, and on a CPU, nothing is read."""
+    """Never for most of the timeout; with other values, and on a CPU, nothing is read."""
     readings: list[float] = []
 
     class Hot(nvml.DeviceState):
@@ -359,12 +370,12 @@ def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
     monkeypatch.setattr(throttling, "wait_while_throttled", noted)
     events: list[Json] = []
     waiting = bench(Group(), device=device, measure={"throttle": throttle}, events=events)
-    waiting._measuring._context.settings = SimpleNamespace(timeout_s=600)  # type: ignore[misc,assignment] # a stand-in
+    waiting._measuring._context.settings = SimpleNamespace(timeout_s=timeout_s)  # type: ignore[misc,assignment] # a stand-in
     waiting(observed_step)
     assert readings_at_calls == {expected_readings}
     waits = [event for event in events if event["event"] == "throttle_wait"]
     assert len(waits) == bool(expected_readings)
-    assert limits == [60.0] * len(waits)
+    assert limits == limits_s
     assert all(wait["reasons"] == ("thermal slowdown",) for wait in waits)
     assert not any(wait["still_throttled"] for wait in waits)
 
@@ -540,7 +551,6 @@ def test_a_result_in_place_of_a_step_is_refused(result: Any, kind: str) -> None:
     """It is what ``gpubench(a @ b)`` passes, or ``gpubench(trainer.step())`` if it took a step."""
     with pytest.raises(Misuse, match=f"you passed {kind}, which is not callable; pass the step"):
         bench(Group(), parts=beside(Fake()))(result)
-
     trainer: Any = Fake()
     trainer.step()
     with pytest.raises(Misuse, match=rf"the result of fake\.step\(\) \({kind}\).*gpubench\(fake\)"):

@@ -137,42 +137,44 @@ def test_a_wait_in_the_blocks_counts(tmp_path: Path) -> None:
     assert not contention.is_contended
 
 
-def test_idle_threads_do_not_count(tmp_path: Path) -> None:
-    """64 threads that wake now and then, and wait for a thousandth of the time each."""
-    machine = Machine(tmp_path, 65)
-    idle = range(1, 65)
+ALL = range(16)
+
+
+@pytest.mark.parametrize(
+    ("threads", "ms", "ran", "waits", "contended"),
+    [
+        pytest.param(
+            65,
+            1000,
+            {0: 990} | dict.fromkeys(range(1, 65), 1),
+            [dict.fromkeys(range(1, 65), 1)],
+            False,
+            id="64 idle ones wake now and then",
+        ),
+        pytest.param(2, 1000, {0: 990, 1: 5}, [{1: 900}], False, id="an idle one waits for long"),
+        pytest.param(
+            4, 10, dict.fromkeys(range(4), 9), [{n: 1} for n in range(4)], True, id="one of four"
+        ),
+        pytest.param(
+            16, 1000, dict.fromkeys(ALL, 990), [dict.fromkeys(ALL, 5)], False, id="all together"
+        ),
+    ],
+)
+def test_the_busy_thread_that_waits_longest_counts(
+    tmp_path: Path,
+    threads: int,
+    ms: float,
+    ran: dict[int, float],
+    waits: list[dict[int, float]],
+    contended: bool,
+) -> None:
+    """In every block; which one it is may change. Nothing timed waits for threads without work."""
+    machine = Machine(tmp_path, threads)
     contention = machine.watch()
-    with contention:
-        machine.spend(1000, ran={0: 990} | dict.fromkeys(idle, 1), waited=dict.fromkeys(idle, 1))
-    assert not contention.is_contended
-
-
-def test_an_idle_thread_may_wait_for_long(tmp_path: Path) -> None:
-    """Nothing that is timed waits for a thread that does no work."""
-    machine = Machine(tmp_path, 2)
-    contention = machine.watch()
-    with contention:
-        machine.spend(1000, ran={0: 990, 1: 5}, waited={1: 900})
-    assert not contention.is_contended
-
-
-def test_the_thread_that_waits_longest_counts(tmp_path: Path) -> None:
-    """One of four that share the work delays all; which one it is may change."""
-    machine = Machine(tmp_path, 4)
-    contention = machine.watch()
-    for late in range(4):
+    for waited in waits:
         with contention:
-            machine.spend(10, ran=dict.fromkeys(range(4), 9), waited={late: 1})
-    assert contention.is_contended
-
-
-def test_threads_that_wait_together_delay_the_step_once(tmp_path: Path) -> None:
-    """16 busy threads that wait for half a percent each, at the same time, are no contention."""
-    machine = Machine(tmp_path, 16)
-    contention = machine.watch()
-    with contention:
-        machine.spend(1000, ran=dict.fromkeys(range(16), 990), waited=dict.fromkeys(range(16), 5))
-    assert not contention.is_contended
+            machine.spend(ms, ran=ran, waited=waited)
+    assert contention.is_contended is contended
 
 
 def test_unknown_account_flags_nothing(tmp_path: Path) -> None:

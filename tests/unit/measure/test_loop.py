@@ -283,7 +283,10 @@ def test_progress_is_told_between_blocks(
         CpuClock(host.now),
         MeasureSection(**keys),
         on_progress=lambda told: rows.append(
-            (told.rounds, told.calls, told.half_width, told.step_s, told.remaining_s)
+            (
+                *(told.recording.rounds, told.recording.calls, told.recording.half_width),
+                *(told.step_s, told.remaining_s),
+            )
         ),
     )
     assert len(samples.block_s) == len(rows)

@@ -82,7 +82,6 @@ def test_step_is_not_followed_and_all_else_is(get: Any, set_to: Any) -> None:
     """Not a single event comes from it; every call that was told of is told to have ended."""
     with followed(get, set_to) as events:
         tracers = timed()
-
     calls = [(name, event) for name, event in events if event in {"call", "return"}]
     assert [pair for pair in calls if pair[0] in {"timed", "before", "after", "step"}] == [
         ("timed", "call"),
@@ -136,7 +135,6 @@ def test_profile_of_a_session_goes_on_and_is_flagged() -> None:
     profiler.enable()
     tracers = timed()
     profiler.disable()
-
     calls = {key[2]: counts[0] for key, counts in pstats.Stats(profiler).stats.items()}  # type: ignore[attr-defined] # not declared
     assert [calls[name] for name in ("timed", "before", "after", "step")] == [1] * 4
     assert tracers.flags == ("instrumented",)
@@ -228,9 +226,7 @@ def test_tools_of_monitoring_are_silent_and_come_back() -> None:
     """Whether they follow all code or some that they have chosen, which no one can ask for."""
     monitoring, untouched = Monitoring(t1=33, t3=0), Monitoring(t1=33, t3=0)
     tracers = Tracers(monitoring)
-
     silent = tracers.paused(lambda: (dict(monitoring.tools), dict(monitoring.callbacks)))
-
     assert silent == ({1: 0, 3: 0}, {})
     assert vars(monitoring) == vars(untouched)
     assert (tracers.were_paused, tracers.flags) == (True, ())
@@ -240,7 +236,6 @@ def test_debugger_among_the_tools_is_left_alone() -> None:
     """As one that is a trace function."""
     monitoring = Monitoring(t0=33, t1=1)
     tracers = Tracers(monitoring)
-
     assert tracers.paused(lambda: dict(monitoring.tools)) == {0: 33, 1: 0}
     assert tracers.flags == ("instrumented",)
 

@@ -142,7 +142,6 @@ def test_a_step_on_a_gpu_is_timed_until_the_device_is_done(torch: Torch) -> None
     assert measured.metrics["step_time_s"].value == pytest.approx(0.00201)
     assert measured.timer == "cuda_synchronised"
     assert measured.metrics["rounds"].value == 7
-
     without = Test(Torch())
     without.benchmark.pedantic(without.step, rounds=7)
     assert without.benchmark.stats.stats.median == pytest.approx(1e-5)
@@ -325,7 +324,6 @@ def test_what_was_not_measured_says_why() -> None:
     assert (
         Test(None).run(lambda _: None).error_reason == "the test did not call the benchmark fixture"
     )
-
     off = Test(None, disabled=True).run(lambda benchmark: benchmark.pedantic(lambda: None))
     assert off.error_reason == "measuring is disabled (--benchmark-disable)"
 

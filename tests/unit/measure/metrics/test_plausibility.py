@@ -7,64 +7,32 @@ import pytest
 
 from gpubench_plugin.core.errors import MeasurementError
 from gpubench_plugin.core.records import Metric, Work
-from gpubench_plugin.measure.metrics._all import check_times, check_values
+from gpubench_plugin.measure.metrics._all import check_values, compute_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.core.records import Observation, RankTimes, Samples
+    from gpubench_plugin.core.records import Observation, Samples
 
-
-@pytest.mark.parametrize("time_s", [0.0, -1e-9, float("nan"), float("inf")])
-def test_a_time_that_cannot_be_is_refused(
-    observe: Callable[..., Observation], sampled: Callable[..., Samples], time_s: float
-) -> None:
-    """A time that is zero, negative or not finite is named with its clock and place."""
-    seen = observe(samples=sampled(durations_s=(0.1, time_s, 0.1)))
-    with pytest.raises(MeasurementError) as caught:
-        check_times(seen)
-    assert str(caught.value) == (
-        f"duration of a clock, 2 of 3, is {time_s} s; a time must be finite and positive"
-    )
-
-
-def test_a_block_without_length_is_refused(
-    observe: Callable[..., Observation], sampled: Callable[..., Samples]
-) -> None:
-    """Blocks are checked as durations are, since rates rest on them."""
-    with pytest.raises(MeasurementError, match=r"block of a clock, 1 of 1, is 0.0 s"):
-        check_times(observe(samples=sampled(block_s=(0.0,))))
+NAN, INFINITE = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize(
-    ("statistic", "time_s", "place"),
-    [("min_s", 0.0, 1), ("max_s", float("nan"), 2), ("total_s", -1.0, 3)],
+    ("durations_s", "said"),
+    [
+        *[((0.1, time_s, 0.1), f"lasted {time_s} s") for time_s in (0.0, -1e-9, NAN, INFINITE)],
+        ((), "nothing was timed"),
+    ],
 )
-def test_the_times_of_every_rank_are_checked(
+def test_a_time_that_cannot_be_is_refused(
     observe: Callable[..., Observation],
-    timed: Callable[..., RankTimes],
-    statistic: str,
-    time_s: float,
-    place: int,
+    sampled: Callable[..., Samples],
+    durations_s: tuple[float, ...],
+    said: str,
 ) -> None:
-    """A rank whose clock stood still is named, and not hidden by the slower ones."""
-    ranks = (timed(0), timed(1, **{statistic: time_s}))
-    message = f"duration on rank 1 of a clock, {place} of 3, is {time_s} s"
-    with pytest.raises(MeasurementError, match=message):
-        check_times(observe(ranks=ranks, world_size=2))
-
-
-def test_nothing_timed_is_refused(
-    observe: Callable[..., Observation], sampled: Callable[..., Samples]
-) -> None:
-    """Without durations there is nothing to report."""
-    with pytest.raises(MeasurementError, match=r"^no duration of a clock: nothing was timed"):
-        check_times(observe(samples=sampled(durations_s=())))
-
-
-def test_true_times_pass(observe: Callable[..., Observation]) -> None:
-    """Ordinary times are accepted."""
-    check_times(observe())
+    """As one that is zero, negative or not finite, or none at all."""
+    with pytest.raises(MeasurementError, match=said):
+        compute_all(observe(samples=sampled(durations_s=durations_s)))
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,6 @@ def test_inconclusive_fails_only_if_asked() -> None:
 def test_each_undecided_kind_is_said_with_its_count_and_its_policy() -> None:
     """Kinds are never merged into one number."""
     found = [verdict(k) for k in ("new", "no_baseline", "no_baseline", "inconclusive", "unchanged")]
-
     assert list(Policy(inconclusive="fail").undecided_notes(found)) == [
         "2 without baseline: pass (--gate-missing=pass)",
         "1 new: pass (--gate-missing=pass)",
@@ -54,7 +53,6 @@ def test_what_is_incomparable_fails_where_nothing_else_could_be_compared() -> No
     """Whatever --gate-missing says; new benchmarks beside it still pass."""
     strict = Policy(all_incomparable=True)
     found = [verdict("incomparable"), verdict("new")]
-
     assert [strict.fails(one) for one in found] == [True, False]
     new, incomparable = strict.undecided_notes(found)
     assert new == "1 new: pass (--gate-missing=pass)"
@@ -70,9 +68,7 @@ def test_a_failing_item_has_a_line_per_metric_and_properties_of_all() -> None:
         "regressed", effect=0.25, interval=(0.125, 0.5), limit="2.5%", reason="25% slower"
     )
     better = verdict("improved", metric="peak_memory_bytes", effect=-0.5)
-
     found = gate_outcome([worse, better], Policy())
-
     assert found.outcome == "failed"
     assert found.text == "step_time_s regressed: 25% slower"
     assert dict(found.properties) == {
@@ -88,7 +84,6 @@ def test_a_failing_item_has_a_line_per_metric_and_properties_of_all() -> None:
 def test_a_line_of_a_whole_benchmark_names_no_metric() -> None:
     """The kind stands in words."""
     said = verdict_line(verdict("no_baseline", metric="", reason="the base has none"))
-
     assert said == "no baseline: the base has none"
 
 
