@@ -75,7 +75,9 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
         stack.enter_context(state_restored(device))
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))
-            _autotune_convolutions(case.configuration)
+            torch.backends.cudnn.benchmark = case.configuration.model.cudnn_benchmark is not False
+            if case.configuration.experiment.preset == "full":  # times all algorithms, not ten
+                torch.backends.cudnn.benchmark_limit = 0
         torch.set_num_threads(
             threads_per_rank(
                 context_of(request.config).ranks.world.local_size,
@@ -92,18 +94,6 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 
             subjects_of(request).tensor_memory = TensorMemory()
         yield device
-
-
-def _autotune_convolutions(configuration: Configuration[Any]) -> None:
-    """Let cuDNN time its algorithms for each convolution; in preset ``full`` all of them.
-
-    Else the first ten: ``torch.backends.cudnn.benchmark_limit``, where 0 means no limit.
-    """
-    import torch
-
-    torch.backends.cudnn.benchmark = configuration.model.cudnn_benchmark is not False
-    if configuration.experiment.preset == "full":
-        torch.backends.cudnn.benchmark_limit = 0
 
 
 @pytest.fixture

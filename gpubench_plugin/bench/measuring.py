@@ -6,7 +6,7 @@ import os
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
 
 import pytest
@@ -187,14 +187,13 @@ class Measuring:
 
     def _passed_by_all(self, check: Callable[[], T]) -> T:
         """Value of the `check` on this rank, once all ranks have passed it."""
-        failure: BaseException | None = None
-        value: T | None = None
         try:
             value = check()
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
-            failure = error  # raised below, once all ranks know: none may wait for a failed one
-        self._reduction.raise_check_failures(failure)
-        return cast("T", value)
+            self._reduction.raise_check_failures(error)  # none may wait for a failed one
+            raise
+        self._reduction.raise_check_failures(None)
+        return value
 
     def _time_step(self, steps: Variants, stated: Work, own_work: Work) -> _Timed:
         timed, tracers = steps.candidate, Tracers()

@@ -56,6 +56,7 @@ _WAIT: Final = ("get", "wait", "result")
 
 _PROPERTIES: Final = (property, cached_property, GetSetDescriptorType)
 _METHODS: Final = (MethodType, BuiltinFunctionType, MethodWrapperType)
+_FUNCTIONS: Final = (FunctionType, partial, *_METHODS)
 # Beginnings of CPython's instructions that call, compute or make something.
 _WORK: Final = (
     *("CALL", "BINARY", "UNARY", "COMPARE", "CONTAINS", "FOR", "IMPORT", "MAKE", "YIELD"),
@@ -92,9 +93,7 @@ def argument_reason(function: Any, name: str) -> str:
     required = _required_argument(function.forward if is_module else function)
     if not required:
         return ""
-    target = "model" if is_module else str(getattr(function, "__name__", ""))
-    call = f"lambda: {target if target.isidentifier() else 'function'}"
-    call += "(batch)" if is_module else "(…)"
+    call = "lambda: model(batch)" if is_module else "lambda: function(…)"
     remedy = f"gpubench({call})" if name == "step" else f"{name}={call}"
     return f"the {name} is called without arguments, but it needs {required!r}; write {remedy}"
 
@@ -125,11 +124,6 @@ def unfinished_reason(result: object, step: Callable[..., object], measure: str)
     return None
 
 
-def is_function(value: object) -> bool:
-    """Whether `value` is a function, a method or a partial."""
-    return isinstance(value, (FunctionType, partial, *_METHODS))
-
-
 def calls_nothing(step: Callable[..., object]) -> bool:
     """Whether `step` is a Python function whose code calls, computes and makes nothing.
 
@@ -147,19 +141,8 @@ def calls_nothing(step: Callable[..., object]) -> bool:
     )
 
 
-def close_coroutines(result: object) -> None:
-    """Close coroutines in a refused `result`, which would otherwise warn "never awaited"."""
-    for value in (result, *_contained_values(result)):
-        if isinstance(value, Coroutine):
-            value.close()
-
-
-def referenced_subjects(step: Callable[..., object]) -> tuple[Subject, ...]:
-    """Subjects that the function `step` references through closures or globals."""
-    return tuple(filter(None, map(as_subject, _referenced_values(step))))
-
-
 def _referenced_values(function: object) -> tuple[object, ...]:
+    """What a Python function references through closures or globals."""
     if not isinstance(function, FunctionType):
         return ()
     with suppress(ValueError):  # a name was deleted
@@ -364,7 +347,7 @@ class FirstCallValidator:
                 (self.wrapped,) = self.advanced
                 work = self.wrapped.work()
                 refuse_contradicting_amounts(self._stated, work, self.wrapped)
-        elif is_function(result) or calls_nothing(self._timed.step):
+        elif isinstance(result, _FUNCTIONS) or calls_nothing(self._timed.step):
             for subject, _ in self._calls_before:
                 _refuse_borrowed_amounts(self._stated, subject)
 
@@ -393,15 +376,16 @@ class FirstCallValidator:
 
 def has_been_used(timed: TimedStep) -> bool:
     """Whether the step's subject, or one it references, has compiled and allocated already."""
-    referenced = referenced_subjects(timed.step)
-    subjects = referenced if timed.subject is None else (timed.subject, *referenced)
-    return any(subject.calls for subject in subjects)
+    subjects = map(as_subject, (timed.subject, *_referenced_values(timed.step)))
+    return any(subject is not None and subject.calls for subject in subjects)
 
 
 def refuse_unfinished(result: object, step: Step, label: str = "") -> None:
     """Refuse a `result` that is still to be awaited, iterated or called."""
     if reason := unfinished_reason(result, step, "gpubench"):
-        close_coroutines(result)
+        for value in (result, *_contained_values(result)):
+            if isinstance(value, Coroutine):
+                value.close()  # else it would warn "never awaited"
         raise Misuse(f"{label}{reason}")
 
 

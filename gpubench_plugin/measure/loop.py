@@ -111,10 +111,10 @@ def measure(
         ]
         if on_first is not None:
             on_first()
-        preparations = []
+        warmups = []
         for variant, first_call_s in zip(variants, first_calls_s, strict=True):
             with naming(variant.name):
-                preparation = prepare(
+                warmup = prepare(
                     variant.task,
                     clock=variant.clock,
                     section=section,
@@ -122,11 +122,11 @@ def measure(
                     first_call_s=first_call_s,
                     is_counted=is_counted,
                 )
-            preparations.append(preparation)
-        paces = [preparation.warmup.pace for preparation in preparations]
+            warmups.append(warmup)
+        paces = [warmup.pace for warmup in warmups]
         plans = plan_turns(planners, paces, fixed_rounds)
         rule = make_rule(section, agreement.decide(fixed_rounds.rounds if fixed_rounds else 0))
-        is_costly = agreement.decide(int(any(p.warmup.is_costly for p in preparations)))
+        is_costly = agreement.decide(int(any(warmup.is_costly for warmup in warmups)))
         turns = _Turns(
             variants=variants,
             blocks=[TimedBlocks(plan.broadcast(agreement), section) for plan in plans],
@@ -143,12 +143,12 @@ def measure(
     return [
         timed_samples(
             blocks,
-            preparation,
+            warmup,
             clock=variant.clock,
             tolerance=section.steady_tolerance,
             converged=bool(agreement.decide(int(rule.converged(blocks)))),
         )
-        for variant, preparation, blocks in zip(variants, preparations, turns.blocks, strict=True)
+        for variant, warmup, blocks in zip(variants, warmups, turns.blocks, strict=True)
     ]
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.measure.clocks.base import Block, Clock
     from gpubench_plugin.measure.plan import Plan
-    from gpubench_plugin.measure.warmup import Preparation
+    from gpubench_plugin.measure.warmup import WarmUp
 
 
 class TimedBlocks:
@@ -183,7 +183,7 @@ _SHARE: Final = 0.005
 
 def timed_samples(
     recording: TimedBlocks,
-    preparation: Preparation,
+    warmup: WarmUp,
     *,
     clock: Clock,
     tolerance: float,
@@ -193,16 +193,15 @@ def timed_samples(
 
     A trend beyond `tolerance` between the warm-up and the last rounds is flagged.
     """
-    warmup, plan = preparation.warmup, recording.plan
-    sample_s = recording.sample_s
+    plan, sample_s = recording.plan, recording.sample_s
     flags = {
-        UNSTEADY: not preparation.steady,
+        UNSTEADY: not warmup.ended_steady,
         DRIFTING: is_trending([*warmup.tail_s, *recording.rounds_s], tolerance),
         NOT_CONVERGED: not converged,
         DEPENDENT: recording.dependent,
         CONTENDED: recording.contended,
         OUTLIERS: has_outliers(sample_s or recording.durations_s),
-        UNCALIBRATED: preparation.calibration_calls < clock.calibration_calls,
+        UNCALIBRATED: warmup.calibration_calls < clock.calibration_calls,
         # At twice the length, so that groups that sped up a little are not flagged.
         TIMER_OVERHEAD: plan.calls_per_duration
         < min(clock.queued_calls, clock.group_size(2 * median(recording.rounds_s))),
@@ -214,9 +213,9 @@ def timed_samples(
         durations_per_round=plan.durations_per_round,
         block_s=tuple(recording.block_s),
         block_calls=tuple(recording.block_calls),
-        first_step_s=preparation.first_call_s,
+        first_step_s=warmup.first_call_s,
         warmup_s=tuple(warmup.durations_s),
-        warmup_calls=warmup.calls + preparation.calibration_calls,
+        warmup_calls=warmup.calls + warmup.calibration_calls,
     ).flagged(
         *(flag for flag, is_raised in flags.items() if is_raised), *clock.flags(recording.evidence)
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from bisect import bisect_left, bisect_right
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -72,7 +72,7 @@ def warm_up(
 
 
 class WarmUp:
-    """Warm-up progress on one rank.
+    """Warm-up on one rank; :func:`prepare` adds what rank zero has found.
 
     `durations_s` are the seconds of each group of calls timed together; their sum is the time
     spent. `pace` is that of the last rounds, before any that of the first call.
@@ -91,6 +91,9 @@ class WarmUp:
         self.durations_s = array("d")
         self.calls = 0
         self.pace = Pace(timed_s=first_call_s, wall_s=first_call_s)
+        self.first_call_s = first_call_s
+        self.ended_steady = False
+        self.calibration_calls = 0
 
     @property
     def is_costly(self) -> bool:
@@ -144,16 +147,6 @@ class WarmUp:
         return (self._now() - self._start_ns) * 1e-9
 
 
-@dataclass(frozen=True, kw_only=True)
-class Preparation:
-    """First call, warm-up and calibration of one step; equal on every rank but for the times."""
-
-    first_call_s: float
-    warmup: WarmUp
-    steady: bool
-    calibration_calls: int
-
-
 def prepare(
     task: Task,
     *,
@@ -162,24 +155,20 @@ def prepare(
     agreement: RankAgreement,
     first_call_s: float,
     is_counted: bool,
-) -> Preparation:
-    """Warm `task` up to its steady state and calibrate the `clock`.
+) -> WarmUp:
+    """Warm `task` up to its steady state and calibrate the `clock`, on all ranks alike.
 
     Where the calls are counted (``measure.by=steps``) and few, none are spent on the calibration.
     """
-    warmup = warm_up(
+    warm = warm_up(
         task, clock=clock, section=section, agreement=agreement, first_call_s=first_call_s
     )
-    steady = bool(agreement.decide(int(warmup.steady)))
-    is_few = is_counted and warmup.calls + section.steps < _FEW_CALLS
-    is_calibrated = not agreement.decide(int(is_few or warmup.is_costly))
+    warm.ended_steady = bool(agreement.decide(int(warm.steady)))
+    is_few = is_counted and warm.calls + section.steps < _FEW_CALLS
+    is_calibrated = not agreement.decide(int(is_few or warm.is_costly))
     clock.calibrate(task, may_call=is_calibrated)
-    return Preparation(
-        first_call_s=first_call_s,
-        warmup=warmup,
-        steady=steady,
-        calibration_calls=clock.calibration_calls if is_calibrated else 0,
-    )
+    warm.calibration_calls = clock.calibration_calls if is_calibrated else 0
+    return warm
 
 
 # In fewer rounds a trend cannot be told from noise: two parts of five are compared.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pytest
@@ -11,7 +13,6 @@ from gpubench_plugin.session.gate import report as gate_report
 from gpubench_plugin.session.recording import write_lines
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Generator, Mapping, Sequence
 
     from gpubench_plugin.session.gate.confirmation import Confirmation
@@ -119,8 +120,12 @@ class GatePlugin:
 
     def add_items(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
         """Append a gate item per benchmark, to run after all of them."""
+        workspace = Path(os.environ.get("GITHUB_WORKSPACE") or self._config.rootpath).resolve()
         for item in benchmarks:
             file, line, _ = item.location
+            path = (self._config.rootpath / file).resolve()
+            if path.is_relative_to(workspace):
+                file = path.relative_to(workspace).as_posix()
             self._locations[item.nodeid] = file, (line or 0) + 1
         self._confirmation.register(benchmarks)
         if self._is_gate:

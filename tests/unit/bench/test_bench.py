@@ -564,12 +564,14 @@ def test_a_step_that_needs_arguments_is_refused_before_it_is_called() -> None:
         raise AssertionError
 
     bench_of = partial(bench, Group())
-    with pytest.raises(Misuse, match=r"step .* needs 'size'; write gpubench\(lambda: work\(…\)\)"):
-        bench_of()(work)
-    with pytest.raises(Misuse, match=r"needs 'input'; write gpubench\(lambda: model\(batch\)\)"):
-        bench_of()(torch.nn.Linear(2, 2))
-    with pytest.raises(Misuse, match=r"setup .* needs 'size'; write setup=lambda: work\(…\)"):
-        bench_of()(step, setup=work)
+    given: Any
+    for given, said in (
+        ({"step": work}, r"step .* needs 'size'; write gpubench\(lambda: function"),
+        ({"step": MODEL}, r"needs 'input'; write gpubench\(lambda: model\(batch"),
+        ({"step": step, "setup": work}, r"setup .* needs 'size'; write setup=lambda: function"),
+    ):
+        with pytest.raises(Misuse, match=said):
+            bench_of()(**given)
     assert bench_of()(partial(lambda x, *y, **z: x, 1)).outcome == "measured"
     assert bench_of()(wraps(work)(lambda: None)).outcome == "measured"
 

@@ -35,17 +35,11 @@ def device() -> TorchCuda:
     return TorchCuda(torch.device("cuda", 0))
 
 
-def test_a_reported_wait_is_heard(device: TorchCuda, modes: list[str | int]) -> None:
-    """A step of which torch warns that it waited is one that waits; the mode is put back."""
-    assert device.synchronizes(lambda: warnings.warn(WAIT, stacklevel=1))
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_reported_wait_is_heard(device: TorchCuda, modes: list[str | int], waits: bool) -> None:
+    """One of which torch warns; its announcement of the mode, which is put back, is none."""
+    assert device.synchronizes(lambda: waits and warnings.warn(WAIT, stacklevel=1)) is waits
     assert modes == ["warn", 0]
-
-
-def test_torchs_announcement_of_the_mode_is_no_wait(
-    device: TorchCuda, modes: list[str | int]
-) -> None:
-    """A step of which torch says nothing does not wait."""
-    assert not device.synchronizes(lambda: None)
 
 
 @pytest.mark.usefixtures("modes")
@@ -120,15 +114,6 @@ def test_the_cache_is_overwritten_by_twice_its_size(
     assert calls.noted == [("empty", 2000, torch.uint8, torch.device("cuda", 0))]
     assert device._scratch is not None
     assert device._scratch.count_nonzero() == 0
-
-
-def test_a_cache_can_be_overwritten_without_preparation(
-    device: TorchCuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first write allocates what it needs."""
-    calls = Calls(monkeypatch, cache_bytes=8)
-    device.overwrite_cache()
-    assert [call[:2] for call in calls.noted] == [("empty", 16)]
 
 
 def stream(index: int, device: int = 0) -> Any:
