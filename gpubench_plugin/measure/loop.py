@@ -27,7 +27,7 @@ from gpubench_plugin.measure.stopping import (
     StoppingRule,
     make_rule,
 )
-from gpubench_plugin.measure.warmup import prepare
+from gpubench_plugin.measure.warmup import warm_up
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.rounds_file import FixedRounds
@@ -100,27 +100,24 @@ def measure(
     ]
     if fixed_rounds is not None:
         fixed_rounds = planners[-1].usable_rounds(fixed_rounds)
-    is_counted = fixed_rounds is None and section.by == "steps"
     with gc_disabled(collected_while_timing=section.gc):
         agreement.barrier()
         first_calls_s = [
-            variant.clock.time_first_call(variant.task)
-            if variant.first_call_s is None
-            else variant.first_call_s
-            for variant in variants
+            v.clock.time_first_call(v.task) if v.first_call_s is None else v.first_call_s
+            for v in variants
         ]
         if on_first is not None:
             on_first()
         warmups = []
         for variant, first_call_s in zip(variants, first_calls_s, strict=True):
             with naming(variant.name):
-                warmup = prepare(
+                warmup = warm_up(
                     variant.task,
                     clock=variant.clock,
                     section=section,
                     agreement=agreement,
                     first_call_s=first_call_s,
-                    is_counted=is_counted,
+                    is_counted=fixed_rounds is None and section.by == "steps",
                 )
             warmups.append(warmup)
         paces = [warmup.pace for warmup in warmups]

@@ -46,13 +46,16 @@ def warm_up(
     section: MeasureSection,
     agreement: RankAgreement,
     first_call_s: float = 0.0,
+    is_counted: bool = False,
 ) -> WarmUp:
-    """Run rounds until the step is steady, or the limits of `section` are reached.
+    """Run rounds until the step is steady, or a limit is reached; then calibrate the `clock`.
 
     At least `warmup_iterations` calls and `warmup_s` seconds; then until the last 10 to 50 rounds
     have no trend beyond `steady_tolerance`, for at most `warmup_max_rounds` further rounds or
     `warmup_max_s` in all. The stopping rule has no part in it. No round runs where `warmup_max_s`
     is a microsecond or less: the pace is then that of the first call.
+
+    If the calls are counted (``measure.by=steps``) and few, none are spent on the calibration.
     """
     planner = Planner(
         clock=clock,
@@ -68,11 +71,16 @@ def warm_up(
             task, durations=plan.durations_per_block, calls_per_duration=plan.calls_per_duration
         )
         warm.add(block, plan, wall_s=(clock.now() - start) * 1e-9)
+    warm.ended_steady = bool(agreement.decide(int(warm.steady)))
+    is_few = is_counted and warm.calls + section.steps < _FEW_CALLS
+    is_calibrated = not agreement.decide(int(is_few or warm.is_costly))
+    clock.calibrate(task, may_call=is_calibrated)
+    warm.calibration_calls = clock.calibration_calls if is_calibrated else 0
     return warm
 
 
 class WarmUp:
-    """Warm-up on one rank; :func:`prepare` adds what rank zero has found.
+    """Warm-up on one rank; :func:`warm_up` adds what rank zero has found.
 
     `durations_s` are the seconds of each group of calls timed together; their sum is the time
     spent. `pace` is that of the last rounds, before any that of the first call.
@@ -145,30 +153,6 @@ class WarmUp:
 
     def _elapsed_s(self) -> float:
         return (self._now() - self._start_ns) * 1e-9
-
-
-def prepare(
-    task: Task,
-    *,
-    clock: Clock,
-    section: MeasureSection,
-    agreement: RankAgreement,
-    first_call_s: float,
-    is_counted: bool,
-) -> WarmUp:
-    """Warm `task` up to its steady state and calibrate the `clock`, on all ranks alike.
-
-    Where the calls are counted (``measure.by=steps``) and few, none are spent on the calibration.
-    """
-    warm = warm_up(
-        task, clock=clock, section=section, agreement=agreement, first_call_s=first_call_s
-    )
-    warm.ended_steady = bool(agreement.decide(int(warm.steady)))
-    is_few = is_counted and warm.calls + section.steps < _FEW_CALLS
-    is_calibrated = not agreement.decide(int(is_few or warm.is_costly))
-    clock.calibrate(task, may_call=is_calibrated)
-    warm.calibration_calls = clock.calibration_calls if is_calibrated else 0
-    return warm
 
 
 # In fewer rounds a trend cannot be told from noise: two parts of five are compared.

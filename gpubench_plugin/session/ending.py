@@ -100,24 +100,22 @@ class UsageErrors(Ending):
     def _missing_packages(
         self, session: pytest.Session, measurements: Mapping[str, Measurement]
     ) -> str:
-        lacking = [m.id for m in measurements.values() if self._lacks_package(m)]
-        others = [m for i, m in measurements.items() if i not in lacking]
-        is_other_test = any(item.nodeid not in self._cases for item in session.items)
-        if not lacking or is_other_test or not all(map(self._is_left_out, others)):
+        packages = []
+        for measurement in measurements.values():
+            if measurement.outcome == "unsupported" and measurement.id in self._missing:
+                packages.append(self._missing[measurement.id])
+            elif not self._is_left_out(measurement):
+                return ""
+        if not packages or any(item.nodeid not in self._cases for item in session.items):
             return ""
-        packages = [self._missing[node_id] for node_id in lacking]
         names = " and ".join(sorted({package["name"] for package in packages}))
         commands = "; ".join(dict.fromkeys(package["install"] for package in packages))
         return f"ERROR: nothing was measured, for lack of {names}: {commands}"
 
-    def _lacks_package(self, measurement: Measurement) -> bool:
-        return measurement.outcome == "unsupported" and measurement.id in self._missing
-
     def _is_left_out(self, measurement: Measurement) -> bool:
         case = self._cases.get(measurement.id)
-        if case is None or measurement.outcome != "skipped":
-            return False
-        return case.skip_reason(self._world_size) is not None
+        is_skipped = case is not None and measurement.outcome == "skipped"
+        return is_skipped and case.skip_reason(self._world_size) is not None
 
     def _misconfigured(
         self, session: pytest.Session, measurements: Mapping[str, Measurement]

@@ -69,13 +69,6 @@ def start_session(
     config, manager = session.config, session.config.pluginmanager
     if not manager.hasplugin("benchmark"):
         raise UsageProblem("-p no:benchmark: gpubench requires pytest-benchmark; remove the option")
-    refusals = Refusals()
-    for item in items:
-        try:
-            check_marks([item])
-        except UsageProblem as error:
-            refusals.add(item, str(error))
-    refusals.raise_any(items)
     world = context_of(config).ranks.world
     gang_rank: GangRank | None = manager.get_plugin(LAUNCHER)
     # Every process runs an adopted test as an ordinary one, and one of them records it.
@@ -86,11 +79,10 @@ def start_session(
     if any(item.stash[STATE].case.adopted for item in items):
         manager.register(AdoptionPlugin(), "gpubench-adopter")
     launcher = gang_rank or _choose_launcher(session, items, output)
-    if is_worker(config):  # measuring is off
-        records = False
     if not (items or gang_rank):
         return
-    gate_plugin = _record(session, items, launcher) if records else None
+    is_written = records and not is_worker(config)  # where measuring is off
+    gate_plugin = _record(session, items, launcher) if is_written else None
     launcher.start(session, items)
     if gang_rank is not None:  # again, as the last of all plugins
         manager.unregister(gang_rank)
@@ -182,6 +174,7 @@ def _resolve_cases(
     refusals = Refusals()
     for item in items:
         try:
+            check_marks([item])
             case = cases.of(item)
         except UsageProblem as error:
             refusals.add(item, str(error))

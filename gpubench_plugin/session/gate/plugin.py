@@ -42,11 +42,14 @@ class GateItem(pytest.Item):
     @classmethod
     def of(cls, benchmark: pytest.Item, outcome_of: Callable[[str], GateOutcome]) -> Self:
         """The gate item of `benchmark`."""
-        name, nodeid = _name_and_id(benchmark)
+        # A suffix after the brackets would break pytest's id parsing.
+        full_name = benchmark.name
+        function = getattr(benchmark, "originalname", None) or full_name.partition("[")[0]
+        name = f"{function}{_MARKER}{full_name.removeprefix(function)}"
         item: Self = cls.from_parent(
             benchmark.session,
             name=name,
-            nodeid=nodeid,
+            nodeid=benchmark.nodeid.removesuffix(full_name) + name,
             path=benchmark.path,
             benchmark=benchmark,
             outcome_of=outcome_of,
@@ -66,15 +69,6 @@ class GateItem(pytest.Item):
         """Location of the benchmark, so that messages link to its source."""
         path, line, _ = self._location
         return path, line, self.name
-
-
-def _name_and_id(benchmark: pytest.Item) -> tuple[str, str]:
-    """Name and id; a suffix after the brackets would break pytest's id parsing."""
-    full_name = benchmark.name
-    function = getattr(benchmark, "originalname", None) or full_name.partition("[")[0]
-    params = full_name.removeprefix(function)
-    name = f"{function}{_MARKER}{params}"
-    return name, benchmark.nodeid.removesuffix(full_name) + name
 
 
 _LAST_FAILED: Final = "cache/lastfailed"

@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.ranks.rank_report import condense
 from tests.support.fake_cuda import FakeHost
+from tests.unit.measure.test_agreement import Board, Threads
 
 MS = 1_000_000
 ENTRY = {"rounds": 40, "durations_per_round": 4, "calls_per_duration": 2}
@@ -104,33 +104,13 @@ def _sizes(durations: int, calls: int) -> dict[str, int]:
     return {"durations_per_round": durations, "calls_per_duration": calls}
 
 
-class Follower(RankAgreement):
-    """The agreement of one of two ranks, each in a thread."""
-
-    world_size = 2
-
-    def __init__(self, rank: int, barrier: Barrier, board: list[int]) -> None:
-        self._rank, self._barrier, self._board = rank, barrier, board
-
-    def decide(self, proposal: int) -> int:
-        if self._rank == 0:
-            self._board[:] = [proposal]
-        self._barrier.wait()
-        (decision,) = self._board
-        self._barrier.wait()
-        return decision
-
-    def barrier(self) -> None:
-        self._barrier.wait()
-
-
 @pytest.mark.parametrize("others", [None, FixedRounds(rounds=7, **_sizes(1, 1))])
 def test_rank_zeros_rounds_are_every_ranks(others: FixedRounds | None) -> None:
     """A rank whose file is missing or stale still runs what rank zero runs."""
-    barrier, board = Barrier(2, timeout=20), list[int]()
+    board = Board(2)
 
     def rank(number: int) -> Samples:
-        agreement = Follower(number, barrier, board)
+        agreement = Threads(board, number)
         return measured(2 * MS, rounds=others if number else ROUNDS, agreement=agreement)
 
     with ThreadPoolExecutor(2) as threads:
