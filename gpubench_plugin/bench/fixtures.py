@@ -11,7 +11,7 @@ import pytest
 from gpubench_plugin.bench.subjects import (
     Subjects,
     case_of,
-    reconfigured,
+    reconfigure,
     require_kinds,
     require_value,
     running_state,
@@ -35,19 +35,17 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def gpubench_config(request: pytest.FixtureRequest) -> Iterator[Configuration[Any]]:
+def gpubench_config(request: pytest.FixtureRequest) -> Configuration[Any]:
     """The benchmark's resolved configuration.
 
     For a benchmark of ``trainer`` with the number that ``training.batch_size=auto`` stands for.
     """
     configuration = case_of(request).configuration
     if configuration.training.batch_size != "auto" or "trainer" not in request.fixturenames:
-        yield configuration
-        return
+        return configuration
     from gpubench_plugin.bench.batch_fitting import fitted_configuration
 
-    with reconfigured(request, fitted_configuration(request)) as configuration:
-        yield configuration
+    return reconfigure(request, fitted_configuration(request))
 
 
 @pytest.fixture

@@ -217,9 +217,8 @@ def _record(
             manager.register(unjudged_gate(f"nothing is judged with {option}"), "gpubench-gate")
         return None
     from gpubench_plugin.session.gate.judgement import GateJudgement
-    from gpubench_plugin.session.gate.plugin import GatePlugin
-    from gpubench_plugin.session.gate.removed import RemovedBenchmarks
-    from gpubench_plugin.session.gate.rounds import fix_rounds
+    from gpubench_plugin.session.gate.lookup import fix_rounds
+    from gpubench_plugin.session.gate.plugin import GatePlugin, RemovedBenchmarks
 
     notes = fix_rounds(items, lookup, recording.run())
     lookup = replace(lookup, notes=(*lookup.notes, *notes))

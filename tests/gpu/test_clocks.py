@@ -134,6 +134,6 @@ def test_what_overwrites_the_cache_is_not_in_the_peak() -> None:
                 section=section,
                 agreement=RankAgreement(),
             )[0]
-        peaks.append(memory.peak_bytes)
+        peaks.append(memory.facts["peak_memory_bytes"])
         del clock
     assert peaks[0] == pytest.approx(peaks[1], abs=4096)

@@ -37,33 +37,20 @@ _STATUS = Path("/proc/self/status")
 class PeakMemory:
     """Context manager that records memory peaks.
 
-    On an accelerator they are torch's allocated (`peak_bytes`) and reserved memory
-    (`reserved_bytes`). On a CPU, where torch does not count (see :class:`TensorMemory`),
-    `process_bytes` is the peak resident size of the process since the entry, interpreter and
-    libraries included; if the system cannot reset it, since the start of the process, and flagged.
-    Peaks without a counter (MPS) stay None.
+    They are `facts`: on an accelerator of torch's allocated and reserved memory, on a CPU, where
+    torch does not count (see :class:`TensorMemory`), the peak resident size of the process since
+    the entry, interpreter and libraries included; if the system cannot reset it, since the start of
+    the process, and flagged. Without a counter (MPS) there are none.
 
     `excluded_bytes` of the device, allocated before the entry and until the exit, count neither as
     allocated nor, but for the rounding of the allocator (to 2 MiB), as reserved.
     """
 
     def __init__(self, device: torch.device, excluded_bytes: int = 0) -> None:
-        self.peak_bytes: int | None = None
-        self.reserved_bytes: int | None = None
-        self.process_bytes: int | None = None
+        self.facts: dict[str, float] = {}
         self.flags: tuple[str, ...] = ()
         self._device = device
         self._excluded_bytes = excluded_bytes
-
-    @property
-    def facts(self) -> dict[str, float]:
-        """Known peaks, by fact name."""
-        peaks = {
-            "peak_memory_bytes": self.peak_bytes,
-            "peak_reserved_bytes": self.reserved_bytes,
-            "process_peak_memory_bytes": self.process_bytes,
-        }
-        return {name: float(peak) for name, peak in peaks.items() if peak is not None}
 
     def __enter__(self) -> Self:
         if self._device.type == "cpu":
@@ -74,12 +61,13 @@ class PeakMemory:
 
     def __exit__(self, *_: object) -> None:
         if self._device.type == "cpu":
-            self.process_bytes = _since_start() if self.flags else _resident_peak()
+            peak = _since_start() if self.flags else _resident_peak()
+            self.facts["process_peak_memory_bytes"] = float(peak)
         elif counters := self._counters():
-            allocated = int(counters.max_memory_allocated(self._device))
-            reserved = int(counters.max_memory_reserved(self._device))
-            self.peak_bytes = allocated - self._excluded_bytes
-            self.reserved_bytes = reserved - self._excluded_bytes
+            allocated = counters.max_memory_allocated(self._device) - self._excluded_bytes
+            reserved = counters.max_memory_reserved(self._device) - self._excluded_bytes
+            self.facts["peak_memory_bytes"] = float(allocated)
+            self.facts["peak_reserved_bytes"] = float(reserved)
 
     def _counters(self) -> ModuleType | None:
         module = torch.get_device_module(self._device)

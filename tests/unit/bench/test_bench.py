@@ -576,54 +576,46 @@ def test_a_step_that_needs_arguments_is_refused_before_it_is_called() -> None:
     assert bench_of()(wraps(work)(lambda: None)).outcome == "measured"
 
 
-def test_a_subject_whose_step_was_replaced_is_refused() -> None:
-    """A no-op in its place would be as fast as nothing, with all of its amounts."""
+class Stopping(Fake):
+    """A subject that takes a step at its first call only; the timed ones have its amounts."""
+
+    def step(self) -> None:
+        step()
+        self.calls += self.calls < 2
+
+
+def replaced() -> Fake:
+    """One whose step is a no-op, as fast as nothing, with all of its amounts."""
     trainer: Any = Fake()
     trainer.step = step
-    with pytest.raises(
-        CorrectnessError,
-        match=r"advanced the Fake by 0 steps, so the amounts stated for one step do not apply",
-    ):
-        bench(Group(), parts=beside(trainer))(trainer)
+    return trainer
 
 
-def test_a_subject_that_stops_taking_steps_is_refused() -> None:
-    """Its first call was a step, and the timed ones have its amounts."""
-
-    class Stopping(Fake):
-        def step(self) -> None:
-            step()
-            self.calls += self.calls < 2
-
-    with pytest.raises(CorrectnessError, match=r"3 timed calls advanced the Stopping by 0 steps"):
-        bench(Group())(Stopping())
-
-
-def test_a_step_that_only_promises_its_work_later_is_refused() -> None:
-    """Its first call did it; the last timed one is looked at as well."""
+def lazy_from_the_second_call() -> Any:
     promised = iter([None])
-
-    def lazy_from_the_second_call() -> object:
-        step()
-        return next(promised, generator())
-
-    with pytest.raises(UsageProblem, match=r"returned a generator"):
-        bench(Group())(lazy_from_the_second_call)
-
-
-def test_a_class_in_place_of_what_its_fixture_made_is_refused() -> None:
-    """It has everything that a subject has, and is none."""
-    with pytest.raises(UsageProblem, match=r"gpubench\(Fake\) is a class; pass the object"):
-        bench(Group())(Fake)
+    return lambda: (step(), next(promised, generator()))[1]
 
 
 @pytest.mark.parametrize(
-    "amount", [True, 10**400, "64", math.nan], ids=["bool", "huge", "text", "nan"]
+    ("make", "options", "said"),
+    [
+        (replaced, {}, "advanced the Fake by 0 steps, so the amounts stated for one step do not"),
+        (Stopping, {}, "3 timed calls advanced the Stopping by 0 steps"),
+        (lazy_from_the_second_call, {}, "returned a generator"),
+        (lambda: Fake, {}, r"gpubench\(Fake\) is a class; pass the object"),
+        (Fake, {"flops": 1e6}, r"flops=1e\+06, but a step of the Fake has flops=48"),
+        *(
+            (lambda: step, {"samples": amount}, r"samples=.{1,70}; allowed: a number above 0")
+            for amount in (True, 10**400, "64", math.nan)
+        ),
+    ],
 )
-def test_what_is_no_amount_is_refused(amount: Any) -> None:
-    """In one line, however long it is."""
-    with pytest.raises(UsageProblem, match=r"samples=.{1,70}; allowed: a number above 0"):
-        bench(Group())(step, samples=amount)
+def test_what_does_not_take_its_steps_is_refused(
+    make: Callable[[], Any], options: dict[str, Any], said: str
+) -> None:
+    """At the first or the last call, by its class, or for amounts that cannot be its own."""
+    with pytest.raises((Misuse, CorrectnessError), match=said):
+        bench(Group())(make(), **options)
 
 
 @pytest.mark.parametrize("amount", [np.int64(64), np.float32(64), 64])
@@ -705,12 +697,6 @@ def test_amounts_of_a_wrapped_step_are_those_stated() -> None:
     for steps in (lambda: (trainer.step(), trainer.step()), lambda: (trainer.step(), other.step())):
         found = bench(Group(), parts=beside(trainer, other))(steps, samples=24)
         assert found.work == Work(samples=24)
-
-
-def test_flops_that_contradict_those_counted_are_refused() -> None:
-    """They are counted after the timed calls, on tensors without data."""
-    with pytest.raises(UsageProblem, match=r"flops=1e\+06, but a step of the Fake has flops=48"):
-        bench(Group())(Fake(), flops=1e6)
 
 
 class Timing(Fake):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from types import MappingProxyType
@@ -55,32 +54,6 @@ def test_neighbours_on_the_same_processor_are_flagged() -> None:
             neighbour.kill()
             neighbour.wait()
     assert contention.is_contended
-
-
-@pytest.fixture
-def asleep() -> Iterator[int]:
-    """The number of a thread that sleeps until the test has ended."""
-    end = threading.Event()
-    thread = threading.Thread(target=end.wait)
-    thread.start()
-    assert thread.native_id is not None
-    until = time.monotonic() + 20
-    while state(thread.native_id) != "S" and time.monotonic() < until:
-        time.sleep(0.01)
-    yield thread.native_id
-    end.set()
-    thread.join()
-
-
-def test_sleeping_is_no_contention(tmp_path: Path, asleep: int) -> None:
-    """A thread that does not want to run does not wait for a processor, however busy those are."""
-    (tmp_path / str(asleep)).symlink_to(f"/proc/self/task/{asleep}")
-    assert (tmp_path / str(asleep) / "schedstat").read_text()
-    contention = Contention(tmp_path)
-    with contention:
-        time.sleep(0.5)
-    assert not contention.is_contended
-    assert state(asleep) == "S"
 
 
 MS = 1_000_000
@@ -220,12 +193,6 @@ def write(tasks: Path, thread: str, ran_ns: int, waited_ns: int) -> None:
     folder = tasks / thread
     folder.mkdir(exist_ok=True)
     (folder / "schedstat").write_text(f"{ran_ns} {waited_ns} 1\n")
-
-
-def state(thread: int) -> str:
-    """What a thread of this process does, as the kernel says: R while running, S while sleeping."""
-    stat = Path(f"/proc/self/task/{thread}/stat").read_text()
-    return stat.rpartition(")")[2].split()[0]
 
 
 def _spin(seconds: float) -> None:

@@ -49,19 +49,6 @@ def test_other_warnings_of_the_step_are_passed_on(device: TorchCuda) -> None:
         assert not device.synchronizes(lambda: warnings.warn("something else", stacklevel=1))
 
 
-def test_a_step_that_raises_leaves_the_mode_as_it_was(
-    device: TorchCuda, modes: list[str | int]
-) -> None:
-    """The mode is put back also after an exception, which goes on to the caller."""
-
-    def raising() -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        device.synchronizes(raising)
-    assert modes == ["warn", 0]
-
-
 class Calls:
     """A ``torch.cuda`` that notes what is called with what, and has one device of so much cache."""
 
@@ -141,7 +128,10 @@ def test_streams_that_a_call_makes_current_are_noticed(
     assert torch.cuda.set_stream is before
 
 
-def test_a_call_that_raises_leaves_torchs_function(device: TorchCuda) -> None:
+@pytest.mark.parametrize("noticing", ["other_streams", "synchronizes"])
+def test_a_call_that_raises_leaves_torchs_function_and_mode(
+    device: TorchCuda, modes: list[str | int], noticing: str
+) -> None:
     """The exception goes on to the caller."""
     before = torch.cuda.set_stream
 
@@ -149,8 +139,9 @@ def test_a_call_that_raises_leaves_torchs_function(device: TorchCuda) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        device.other_streams(raising)
+        getattr(device, noticing)(raising)
     assert torch.cuda.set_stream is before
+    assert modes in ([], ["warn", 0])
 
 
 def test_streams_are_held_behind_the_current_one(

@@ -231,17 +231,13 @@ def test_a_gate_that_passed_for_nothing_says_so(
 ) -> None:
     """No baseline yet, new benchmarks and too few pins pass, unless a flag tightens the gate."""
     kind = "threshold" if reference.kind == "single" else reference.kind
-    policies = ({}, {"gate_missing": "fail"}, {"gate_inconclusive": "fail"})
-    found = [
-        judgement(measurement(MLP), measurement(RESNET), reference=reference, kind=kind, **policy)[
-            0
-        ]
-        for policy in policies
-    ]
-    assert found[0].undecided_text.startswith(said)
-    fails = [one.fails for one in found]
-    assert fails[1:] == [missing, inconclusive]
-    assert fails[0] == (missing and inconclusive and reference is not FEW)
+    both = measurement(MLP), measurement(RESNET)
+    found, _ = judgement(*both, reference=reference, kind=kind)
+    assert found.undecided_text.startswith(said)
+    assert found.fails == (missing and inconclusive and reference is not FEW)
+    for policy, fails in (("gate_missing", missing), ("gate_inconclusive", inconclusive)):
+        strict: dict[str, Any] = {policy: "fail"}
+        assert judgement(*both, reference=reference, kind=kind, **strict)[0].fails == fails
 
 
 def test_the_gate_item_of_a_benchmark_without_numbers_is_skipped() -> None:
@@ -255,27 +251,24 @@ def test_the_gate_item_of_a_benchmark_without_numbers_is_skipped() -> None:
     assert not found.fails
 
 
-def test_a_gate_that_measured_nothing_fails_with_every_item() -> None:
-    """Else a suite that skips itself would pass."""
-    found, _ = judgement(measurement(MLP, outcome="skipped"), reference=BASE)
-    ending = found.gate_outcome(MLP)
-    assert ending.outcome == "failed"
-    assert ending.text == f"{NOTHING_MEASURED}; skipped: said why"
-    assert found.fails
-
-
 @pytest.mark.parametrize(
-    ("error", "said"),
-    [(UsageProblem("it is gone"), "it is gone"), (KeyError("x"), "KeyError: 'x'")],
+    ("measured", "reference", "said"),
+    [
+        (measurement(MLP, outcome="skipped"), BASE, f"{NOTHING_MEASURED}; skipped: said why"),
+        (measurement(MLP), UsageProblem("it is gone"), "judging failed: it is gone"),
+        (measurement(MLP), KeyError("x"), "judging failed: KeyError: 'x'"),
+    ],
 )
-def test_what_cannot_be_judged_fails_and_says_why(error: Exception, said: str) -> None:
-    """Nothing that was measured is lost for it."""
-    found, session = judgement(measurement(MLP), reference=error)
+def test_a_gate_that_can_judge_nothing_fails_with_every_item(
+    measured: Measurement, reference: Reference | Exception, said: str
+) -> None:
+    """Else a suite that skips itself would pass; nothing that was measured is lost for an error."""
+    found, session = judgement(measured, reference=reference)
     ending = found.gate_outcome(MLP)
-    assert (ending.outcome, ending.text) == ("failed", f"judging failed: {said}")
+    assert (ending.outcome, ending.text) == ("failed", said)
     assert found.fails
-    assert found.comparison is None
-    assert not session.kept
+    assert (found.comparison is None) == isinstance(reference, Exception)
+    assert len(session.kept) == (reference is BASE)
 
 
 PINS = Reference(
@@ -350,21 +343,30 @@ def test_an_alarm_that_two_launches_do_not_repeat_passes(tmp_path: Path) -> None
     assert not found.fails
 
 
-def test_an_alarm_stands_where_the_benchmark_cannot_be_launched_again(tmp_path: Path) -> None:
-    """It failed the second time, nobody can start its ranks, or the session is over."""
-    crashes, torchrun, late = Launches(0.01, None), None, Launches()
-    reasons = []
-    for launch in (crashes, torchrun, late):
-        found, _ = alarmed(tmp_path / str(len(reasons)), launch)
-        assert found.fails if launch is late else found.gate_outcome(MLP).outcome == "failed"
-        reasons.append(of_mlp(found).reason)
-    ends = (
-        "; relaunched, but without a result: crashed (said why)",
-        "; not relaunched: nobody can",
-        "; not relaunched: the session ended first",
-    )
-    assert [reason.endswith(end) for reason, end in zip(reasons, ends, strict=True)] == [True] * 3
-    assert not late.launched
+def full(*_: Any) -> Iterable[Measurement]:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    ("launch", "asked", "end"),
+    [
+        (Launches(0.01, None), MLP, "relaunched, but without a result: crashed (said why)"),
+        (None, MLP, "not relaunched: nobody can"),
+        (full, MLP, "not relaunched: [Errno 28] No space left on device"),
+        (Launches(), "", "not relaunched: the session ended first"),
+    ],
+    ids=["crashes", "torchrun", "full", "late"],
+)
+def test_an_alarm_stands_where_the_benchmark_cannot_be_launched_again(
+    tmp_path: Path, launch: Any, asked: str, end: str
+) -> None:
+    """The reason says why; the verdict on the other benchmark is there all the same."""
+    found, _ = alarmed(tmp_path, launch)
+    if asked:
+        assert found.gate_outcome(RESNET).outcome == "passed"
+        assert found.gate_outcome(asked).outcome == "failed"
+    assert found.fails
+    assert of_mlp(found).reason.endswith(f"; {end}")
 
 
 def test_a_signal_while_a_benchmark_is_launched_again_ends_the_session(tmp_path: Path) -> None:
@@ -377,18 +379,6 @@ def test_a_signal_while_a_benchmark_is_launched_again_ends_the_session(tmp_path:
     with pytest.raises(pytest.exit.Exception):
         found.gate_outcome(MLP)
     assert of_mlp(found).reason.endswith("; not relaunched: the session ended first")
-
-
-def test_an_alarm_stands_where_no_process_can_be_started(tmp_path: Path) -> None:
-    """The verdicts on all other benchmarks are there all the same."""
-
-    def full(*_: Any) -> Iterable[Measurement]:
-        raise OSError(28, "No space left on device")
-
-    found, _ = alarmed(tmp_path, cast("Any", full))
-    assert found.gate_outcome(RESNET).outcome == "passed"
-    assert found.gate_outcome(MLP).outcome == "failed"
-    assert of_mlp(found).reason.endswith("; not relaunched: [Errno 28] No space left on device")
 
 
 def test_one_pinned_run_judges_nothing_and_says_how_many_are_missing() -> None:
