@@ -16,7 +16,7 @@ import pytest
 # By module: lazy names of packages took 2 ms in every session. So would `from package import
 # module`, which asks the package for that name first.
 import gpubench_plugin.core.hookspecs as hookspecs  # noqa: PLR0402
-import gpubench_plugin.session.xdist as xdist  # noqa: PLR0402
+import gpubench_plugin.session.ending as ending  # noqa: PLR0402
 from gpubench_plugin.bench.fixtures import (  # noqa: F401 # fixtures, as all of this room
     _gpubench_carrier,
     _gpubench_subjects,
@@ -59,7 +59,6 @@ from gpubench_plugin.config.parametrization import (
     parametrize,
 )
 from gpubench_plugin.core.errors import Misuse, UsageProblem
-from gpubench_plugin.session.ending import unjudged_gate
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -120,8 +119,8 @@ def pytest_configure(config: pytest.Config) -> None:
         from gpubench_plugin.config.settings import Settings
 
         _with_usage_errors(Settings.from_config, config)
-    if xdist.has_workers(config):
-        config.pluginmanager.register(xdist.XdistGuard(), "gpubench-neighbours")
+    if ending.has_workers(config):
+        config.pluginmanager.register(ending.XdistGuard(), "gpubench-neighbours")
         _report_unjudged_gate(config, "nothing is judged with -n (pytest-xdist)")
 
 
@@ -146,20 +145,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     config = session.config
     benchmarks = [item for item in session.items if is_benchmark(item, fixture_names(item))]
     own_benchmarks = [item for item in benchmarks if not is_adopted(item, fixture_names(item))]
-    if own_benchmarks and xdist.refuse(session):
+    if own_benchmarks and ending.refuse_in_worker(session):
         return
-    if xdist.is_worker(config):  # pytest-benchmark measures nothing there
+    if ending.is_worker(config):  # pytest-benchmark measures nothing there
         benchmarks = own_benchmarks
     if benchmarks or _PROBLEM in config.stash or _is_gang_rank(config):
         try:
             _with_usage_errors(_start, session, benchmarks, after_s=_usage_error_delay_s(config))
         except pytest.UsageError as error:
             _silence_save_warning(config)
-            if not xdist.is_worker(config):
+            if not ending.is_worker(config):
                 raise
-            xdist.end_session(session, str(error))  # raised, it would be an error within xdist
+            ending.end_worker(session, str(error))  # raised, it would be an error within xdist
     else:
-        if not (xdist.is_worker(config) or _defers_output(config)):
+        if not (ending.is_worker(config) or _defers_output(config)):
             _report_unjudged_gate(config, "nothing was measured: no benchmark was selected")
         if _OUTPUT in config.stash:
             config.stash[_OUTPUT].release()
@@ -240,7 +239,7 @@ def _report_unjudged_gate(config: pytest.Config, cause: str) -> None:
     """Report that a gate without measurements has not passed."""
     if config.getoption("gpubench_gate") is None or _collects_only(config):
         return
-    config.pluginmanager.register(unjudged_gate(cause), "gpubench-gate")
+    config.pluginmanager.register(ending.unjudged_gate(cause), "gpubench-gate")
 
 
 def _collects_only(config: pytest.Config) -> bool:

@@ -32,7 +32,7 @@ from gpubench_plugin.measure.interval import Autocorrelation
 from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.measure.record_builder import build_measurement
 from gpubench_plugin.measure.recording import has_outliers
-from gpubench_plugin.measure.trend import is_trending
+from gpubench_plugin.measure.warmup import is_trending
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.pytest_benchmark_files import SECTION, relevant_options, settings_of
 
@@ -62,7 +62,7 @@ class AdoptionPlugin:
         self._modules = modules
         self._accelerator: Accelerator | None = None
         self._has_looked_up = False
-        self._timers: dict[object, SynchronisedTimer] = {}
+        self.timers: dict[object, SynchronisedTimer] = {}
         self._fixture: _AdoptedFixture | None = None
 
     def pytest_runtestloop(self) -> None:
@@ -80,9 +80,7 @@ class AdoptionPlugin:
         if fixturedef.argname == FOREIGN_FIXTURE and pytest_benchmark.is_fixture(fixture_value):
             state = state_of(request.node)
             if state is not None and state.case.adopted:
-                self._fixture = _AdoptedFixture(
-                    fixture_value, request.node, state.case, self._find, self._timers
-                )
+                self._fixture = _AdoptedFixture(self, fixture_value, request.node, state.case)
         return fixture_value
 
     @pytest.hookimpl(wrapper=True)
@@ -106,7 +104,8 @@ class AdoptionPlugin:
             self._fixture = None  # frees what the test measured with
         return report
 
-    def _find(self) -> Accelerator | None:
+    def find(self) -> Accelerator | None:
+        """The accelerator, if there is one and torch is imported."""
         if not self._has_looked_up and "torch" in self._modules:
             self._accelerator = Accelerator.find(self._modules)
             self._has_looked_up = True  # asking the driver takes milliseconds
@@ -133,19 +132,13 @@ class _AdoptedFixture:
     """
 
     def __init__(
-        self,
-        benchmark: BenchmarkFixture,
-        item: pytest.Item,
-        case: Case,
-        find: Callable[[], Accelerator | None],
-        timers: dict[object, SynchronisedTimer],
+        self, plugin: AdoptionPlugin, benchmark: BenchmarkFixture, item: pytest.Item, case: Case
     ) -> None:
+        self._plugin = plugin
         self.benchmark = benchmark
         self._item = item
         self._case = case
-        self._find = find
-        self._accelerator = find()
-        self._timers = timers
+        self._accelerator = plugin.find()
         self._contention = Contention()
         self._error: str | None = None
         self._rounds: dict[str, int] | None = None
@@ -177,7 +170,7 @@ class _AdoptedFixture:
 
     def _begin(self) -> Contention:
         """Prepare for measuring; torch may have been imported since the fixture's creation."""
-        self._accelerator = self._find()
+        self._accelerator = self._plugin.find()
         if self._accelerator is not None:
             pytest_benchmark.change_timer(self.benchmark, self._synchronised)
         self._contention = Contention()
@@ -233,10 +226,11 @@ class _AdoptedFixture:
     def _synchronised(self, timer: Callable[[], float]) -> Callable[[], float]:
         """Synchronized timer, cached since pytest-benchmark calibrates each timer once."""
         assert self._accelerator is not None
-        if timer not in self._timers:
-            self._timers[timer] = SynchronisedTimer(timer, self._accelerator)
-        self._timers[timer].refresh()
-        return self._timers[timer]
+        timers = self._plugin.timers
+        if timer not in timers:
+            timers[timer] = SynchronisedTimer(timer, self._accelerator)
+        timers[timer].refresh()
+        return timers[timer]
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = self.benchmark.stats.options

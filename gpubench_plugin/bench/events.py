@@ -53,10 +53,10 @@ class ProgressLog:
         if now_s < self._due_s:
             return
         self._due_s = now_s + INTERVAL_S
-        step_s, half_width = progress.step_s, progress.half_width
+        step_s, half_width = progress.step_s, progress.recording.half_width
         event = ProgressEvent(
-            rounds=progress.rounds,
-            calls=progress.calls,
+            rounds=progress.recording.rounds,
+            calls=progress.recording.calls,
             half_width=half_width if half_width < math.inf else None,
             step_s=step_s,
             elapsed_s=progress.elapsed_s,

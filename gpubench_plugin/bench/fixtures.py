@@ -11,7 +11,7 @@ import pytest
 from gpubench_plugin.bench.subjects import (
     Subjects,
     case_of,
-    reconfigured,
+    reconfigure,
     require_kinds,
     require_value,
     running_state,
@@ -35,19 +35,17 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def gpubench_config(request: pytest.FixtureRequest) -> Iterator[Configuration[Any]]:
+def gpubench_config(request: pytest.FixtureRequest) -> Configuration[Any]:
     """The benchmark's resolved configuration.
 
     For a benchmark of ``trainer`` with the number that ``training.batch_size=auto`` stands for.
     """
     configuration = case_of(request).configuration
     if configuration.training.batch_size != "auto" or "trainer" not in request.fixturenames:
-        yield configuration
-        return
+        return configuration
     from gpubench_plugin.bench.batch_fitting import fitted_configuration
 
-    with reconfigured(request, fitted_configuration(request)) as configuration:
-        yield configuration
+    return reconfigure(request, fitted_configuration(request))
 
 
 @pytest.fixture
@@ -75,7 +73,9 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
         stack.enter_context(state_restored(device))
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))
-            _autotune_convolutions(case.configuration)
+            torch.backends.cudnn.benchmark = case.configuration.model.cudnn_benchmark is not False
+            if case.configuration.experiment.preset == "full":  # times all algorithms, not ten
+                torch.backends.cudnn.benchmark_limit = 0
         torch.set_num_threads(
             threads_per_rank(
                 context_of(request.config).ranks.world.local_size,
@@ -88,22 +88,10 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
             stack.enter_context(deterministic(device))
         torch.manual_seed(case.configuration.experiment.seed)
         if device.type == "cpu":
-            from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
+            from gpubench_plugin.measure.probes.memory import TensorMemory
 
             subjects_of(request).tensor_memory = TensorMemory()
         yield device
-
-
-def _autotune_convolutions(configuration: Configuration[Any]) -> None:
-    """Let cuDNN time its algorithms for each convolution; in preset ``full`` all of them.
-
-    Else the first ten: ``torch.backends.cudnn.benchmark_limit``, where 0 means no limit.
-    """
-    import torch
-
-    torch.backends.cudnn.benchmark = configuration.model.cudnn_benchmark is not False
-    if configuration.experiment.preset == "full":
-        torch.backends.cudnn.benchmark_limit = 0
 
 
 @pytest.fixture

@@ -3,38 +3,37 @@
 from __future__ import annotations
 
 import os
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
 
 import pytest
 
 from gpubench_plugin.bench.events import MetricLog, ProgressLog
-from gpubench_plugin.bench.probing import inspect_call, probed, profile_steps, run_traced
+from gpubench_plugin.bench.probing import file_name, inspect_call, probed
 from gpubench_plugin.bench.step import (
     FirstCallValidator,
     refuse_contradicting_amounts,
     refuse_unfinished,
 )
-from gpubench_plugin.bench.throttling import ThrottlePolicy
 from gpubench_plugin.bench.variants import with_variants
 from gpubench_plugin.config.parametrization import fixture_names
 from gpubench_plugin.core.errors import Misuse, error_text
 from gpubench_plugin.core.events import FlopsEvent, TrafficEvent, TurnsEvent
 from gpubench_plugin.core.quality_flags import UNCHECKED
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
-from gpubench_plugin.measure.clocks.base import Task
-from gpubench_plugin.measure.clocks.select import clock_for
+from gpubench_plugin.measure.clocks.base import clock_for
 from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.measure.paired_turns import turns_s
 from gpubench_plugin.measure.probes.interference import Contention
+from gpubench_plugin.measure.probes.nvml import DeviceState
 from gpubench_plugin.measure.record_builder import CustomMetric, build_measurement
 from gpubench_plugin.measure.tracers import Tracers
 from gpubench_plugin.ranks.reduction import Reduction
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.recorder import append
-from gpubench_plugin.training.seeding import nondeterminism_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -110,7 +109,7 @@ class Measuring:
             return self._run_once(steps, result_check)
         traffic_before = dict(self._group.control.traffic)
         was_used = self.subjects.stop_tracking() or steps.have_been_used
-        with nondeterminism_errors():
+        with self._nondeterminism_errors():
             check = self._prepare(subject)
             own_work = Work() if subject is None else subject.work()
             first_s = check.facts.get("first_step_s")  # if the check took the first step
@@ -140,7 +139,15 @@ class Measuring:
         work = self._work(stated, own_work, subject)
         facts = {**check.facts, **timed.facts, **memory}
         observations = {
-            name: self._observation(of_variant, work, facts)
+            name: Observation(
+                samples=of_variant,
+                work=work,
+                device=self._device.type,
+                device_name=self._case.device.model,
+                precision="" if self.precision is None else self.precision.compute_dtype,
+                world_size=1,
+                facts=facts,
+            )
             for name, of_variant in zip(steps.names, (*timed.samples[:-1], samples), strict=True)
         }
         measurement = self._conclude(observations, replace(check, correctness=correctness))
@@ -162,11 +169,11 @@ class Measuring:
         def run(timed: TimedStep) -> object:
             if timed is not steps.candidate:
                 return timed.run()
-            return pytest_benchmark.run_once(self._carrier, timed.call, timed.setup, timed.teardown)
+            return pytest_benchmark.run_once(self._carrier, timed.step, timed.setup, timed.teardown)
 
         if steps.is_single:
             result = run(steps.candidate)
-            refuse_unfinished(result, steps.candidate.call)
+            refuse_unfinished(result, steps.candidate.step)
         else:
             result, _ = self._compare_results(steps, lambda _, timed: run(timed), check)
         self.result, self.has_result = result, True
@@ -180,14 +187,13 @@ class Measuring:
 
     def _passed_by_all(self, check: Callable[[], T]) -> T:
         """Value of the `check` on this rank, once all ranks have passed it."""
-        failure: BaseException | None = None
-        value: T | None = None
         try:
             value = check()
         except (Exception, pytest.skip.Exception, pytest.fail.Exception) as error:
-            failure = error  # raised below, once all ranks know: none may wait for a failed one
-        self._reduction.raise_check_failures(failure)
-        return cast("T", value)
+            self._reduction.raise_check_failures(error)  # none may wait for a failed one
+            raise
+        self._reduction.raise_check_failures(None)
+        return value
 
     def _time_step(self, steps: Variants, stated: Work, own_work: Work) -> _Timed:
         timed, tracers = steps.candidate, Tracers()
@@ -238,7 +244,7 @@ class Measuring:
             probes.begin(steps.together.run)
             samples = self._timed_calls(variants, probes, tracers, stated)
         self.result, self.has_result = variants[-1].clock.result, True
-        refuse_unfinished(self.result, steps.candidate.call)
+        refuse_unfinished(self.result, steps.candidate.step)
         step_s = {name: tuple(turns_s(s)) for name, s in zip(steps.names, samples, strict=True)}
         self._notes.log(TurnsEvent(step_s=step_s).line())  # of each turn of this rank
         self._run_traced(steps.together, tracers)
@@ -255,8 +261,8 @@ class Measuring:
         return Variant(
             name=name,
             clock=clock_for(self._device, timing=self._case.timing, cache=cache),
-            task=Task(
-                step=timed.call,
+            task=replace(
+                timed,
                 setup=self.metric_log.around_calls(timed.setup),
                 teardown=self.metric_log.around_calls(timed.teardown),
             ),
@@ -279,7 +285,8 @@ class Measuring:
             progress_log.begin()
             if on_timed is not None:
                 on_timed()
-            probes.device_state.begin()
+            if probes.device_state is not None:
+                probes.device_state.begin()
 
         def on_progress(progress: Progress) -> None:
             probes.growth.block_ended()
@@ -328,23 +335,48 @@ class Measuring:
 
     def _probed(self, clocks: Sequence[Clock]) -> AbstractContextManager[Probes]:
         """Probes of a measurement by `clocks`, which waits while the GPU is throttled."""
+        sharing_ranks = self._group.world.local_size if self._case.shares_device else 1
+        is_gpu = self._case.device.type == "cuda"
         return probed(
             self._device,
             clocks,
-            sharing_ranks=self._group.world.local_size if self._case.shares_device else 1,
+            device_state=DeviceState(self._device, sharing_ranks=sharing_ranks) if is_gpu else None,
             tensors=self.subjects.tensor_memory,
-            guard=partial(
-                ThrottlePolicy(self._case, self._notes).guard,
-                context=self._context,
-                agreement=self._group.agreement,
-                reduction=self._reduction,
-            ),
+            guard=self._guard,
             log=self._notes.log,
         )
 
+    def _guard(self, device_state: DeviceState) -> None:
+        if self._case.configuration.measure.throttle != "flag":
+            from gpubench_plugin.bench.throttling import guard
+
+            guard(
+                self._case,
+                device_state,
+                notes=self._notes,
+                context=self._context,
+                agreement=self._group.agreement,
+                reduction=self._reduction,
+            )
+
+    def _nondeterminism_errors(self) -> AbstractContextManager[None]:
+        """Context that names an operation which has no deterministic form."""
+        if not self._case.configuration.training.deterministic:
+            return nullcontext()
+        from gpubench_plugin.training.seeding import nondeterminism_errors
+
+        return nondeterminism_errors()
+
     def _run_traced(self, timed: TimedStep, tracers: Tracers) -> None:
+        """Run the step once more under tracers (coverage) that were paused, ignoring errors.
+
+        The call of a census, if there is one, is traced.
+        """
         has_census = self.precision is not None or self.subjects.tensor_memory is not None
-        run_traced(timed, tracers, agreement=self._group.agreement, has_census=has_census)
+        is_untraced = tracers.were_paused and timed.subject is None and not has_census
+        if self._group.agreement.decide(int(is_untraced)):
+            with suppress(Exception):
+                timed.run()
 
     def _facts(self, subject: Subject | None) -> dict[str, float]:
         """Facts about the step from the configuration."""
@@ -359,11 +391,16 @@ class Measuring:
         return has_model and self._case.configuration.model.compile != "none"
 
     def _profile(self, timed: TimedStep) -> dict[str, Any]:
-        """Profile a few steps, if configured; what is recorded of them."""
-        if not self._case.configuration.profiling.enabled:
+        """Profile a few steps on every rank, if configured; what rank zero records of them."""
+        section, run = self._case.configuration.profiling, self._context.run
+        if not section.enabled:
             return {}
+        from gpubench_plugin.measure.probes.profiler import profile
+
         self._notes.enter("profile")
-        return profile_steps(timed, case=self._case, context=self._context, device=self._device)
+        path = None if run is None else run.traces / f"{file_name(self._case)}.json"
+        operators = profile(timed.run, section=section, device=self._device, path=path)
+        return {} if operators is None else {"operators": operators}
 
     def _work(self, stated: Work, subject_work: Work, subject: Subject | None) -> Work:
         """Merge the `stated` amounts with the subject's, counting its FLOPs.
@@ -393,18 +430,6 @@ class Measuring:
         self._notes.log(event.line())
         return flops.total or None
 
-    def _observation(self, samples: Samples, work: Work, facts: Mapping[str, float]) -> Observation:
-        """Observation of this rank."""
-        return Observation(
-            samples=samples,
-            work=work,
-            device=self._device.type,
-            device_name=self._case.device.model,
-            precision="" if self.precision is None else self.precision.compute_dtype,
-            world_size=1,
-            facts=facts,
-        )
-
     def _conclude(self, observations: Mapping[str, Observation], check: Check) -> Measurement:
         """Build the measurement over all ranks; ranks other than zero get their own.
 
@@ -419,8 +444,11 @@ class Measuring:
             measurement = build_measurement(
                 self._item, self._case, reduced, check, custom_metrics=self.custom_metrics.values()
             )
-            if self._group.world.is_root:  # whose flags are those of all ranks
-                ThrottlePolicy(self._case, self._notes).refuse(measurement)
+            is_refused = self._case.configuration.measure.throttle == "fail"
+            if is_refused and self._group.world.is_root:  # with the flags of all ranks
+                from gpubench_plugin.bench.throttling import refuse_throttled
+
+                refuse_throttled(measurement, self._notes)
         except Exception as error:
             failure = error
         self._reduction.raise_conclusion(failure)

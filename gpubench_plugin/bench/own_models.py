@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.bench.batch_fitting import fitted_samples, with_unit_scale
-from gpubench_plugin.bench.subjects import case_of, reconfigured, require_kinds, subjects_of
+from gpubench_plugin.bench.subjects import case_of, reconfigure, require_kinds, subjects_of
 from gpubench_plugin.bench.training import drawn_section
 from gpubench_plugin.bench.training_setup import TrainingSetup, checked_inference, checked_trainer
 from gpubench_plugin.core import catalog
@@ -200,10 +199,8 @@ class OwnModels:
     def _reconfigure(
         self, training: TrainingSection, facts: Mapping[str, object] | None = None
     ) -> Configuration[Any]:
-        stack = ExitStack()
-        self.request.addfinalizer(stack.close)
         configuration = self._configuration.model_copy(update={"training": training})
-        return stack.enter_context(reconfigured(self.request, configuration, facts))
+        return reconfigure(self.request, configuration, facts)
 
 
 def _with_optimizer(training: TrainingSection, optimizer: object) -> TrainingSection:

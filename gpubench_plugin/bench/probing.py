@@ -1,16 +1,15 @@
-"""Probes around the timed calls, and calls after them: under tracers, inspected, profiled."""
+"""Probes around the timed calls, and the inspection of a call after them."""
 
 from __future__ import annotations
 
 import re
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.core.quality_flags import PRECISION_UNUSED
 from gpubench_plugin.measure.probes.interference import Suspension
 from gpubench_plugin.measure.probes.memory import MemoryGrowth, PeakMemory
-from gpubench_plugin.measure.probes.nvml import DeviceState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,13 +19,11 @@ if TYPE_CHECKING:
     from gpubench_plugin.bench.step import TimedStep
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.core.records import Samples
-    from gpubench_plugin.launchers.context import RunContext
     from gpubench_plugin.measure.clocks.base import Clock
-    from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
+    from gpubench_plugin.measure.probes.memory import TensorMemory
+    from gpubench_plugin.measure.probes.nvml import DeviceState
     from gpubench_plugin.measure.protocols import Log
-    from gpubench_plugin.measure.tracers import Tracers
     from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.ranks.process_group import RankAgreement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +31,7 @@ class Probes:
     """What watches a measurement; its facts and flags are complete once :func:`probed` is left."""
 
     memory: PeakMemory
-    device_state: DeviceState
+    device_state: DeviceState | None
     suspension: Suspension
     growth: MemoryGrowth
     tensors: TensorMemory | None
@@ -48,14 +45,15 @@ class Probes:
     @property
     def facts(self) -> dict[str, float]:
         """Facts of memory and device."""
-        return {**self.memory.facts, **self.device_state.facts}
+        state = self.device_state
+        return {**self.memory.facts, **({} if state is None else state.facts)}
 
     def flags(self, block_calls: Sequence[int], calls_per_duration: int) -> tuple[str, ...]:
         """All flags, given the calls between two readings of the memory in use."""
         return (
             *self.memory.flags,
             *self.growth.flags(block_calls, calls_per_duration),
-            *self.device_state.flags,
+            *(() if self.device_state is None else self.device_state.flags),
             *self.suspension.flags,
         )
 
@@ -65,24 +63,26 @@ def probed(
     device: torch.device,
     clocks: Sequence[Clock],
     *,
-    sharing_ranks: int,
+    device_state: DeviceState | None,
     tensors: TensorMemory | None,
     guard: Callable[[DeviceState], None],
     log: Log,
 ) -> Iterator[Probes]:
     """Context with probes of a measurement on `device` by `clocks`.
 
-    The memory of the clocks is allocated first, and counts not. The `guard` is called with the
-    device's state before anything is measured, and the `log` with its event afterwards.
+    The memory of the clocks is allocated first, and counts not. If the `device_state` is watched,
+    the `guard` is called with it before anything is measured, and the `log` with its event
+    afterwards.
     """
     growth = MemoryGrowth(device)
     with ExitStack() as stack:
         own_bytes = sum(clock.prepare() for clock in clocks)
         memory = stack.enter_context(PeakMemory(device, own_bytes))
-        device_state = stack.enter_context(DeviceState(device, sharing_ranks=sharing_ranks))
-        for clock in clocks:
-            clock.on_launched = device_state.sample
-        guard(device_state)
+        if device_state is not None:
+            stack.enter_context(device_state)
+            for clock in clocks:
+                clock.on_launched = device_state.sample
+            guard(device_state)
         suspension = stack.enter_context(Suspension())
         yield Probes(
             memory=memory,
@@ -91,21 +91,8 @@ def probed(
             growth=growth,
             tensors=tensors,
         )
-    if (event := device_state.event) is not None:
+    if device_state is not None and (event := device_state.event) is not None:
         log(event)
-
-
-def run_traced(
-    timed: TimedStep, tracers: Tracers, *, agreement: RankAgreement, has_census: bool
-) -> None:
-    """Run the step once more under tracers (coverage) that were paused, ignoring errors.
-
-    The call of a census, if there is one, is traced.
-    """
-    is_untraced = tracers.were_paused and timed.subject is None and not has_census
-    if agreement.decide(int(is_untraced)):
-        with suppress(Exception):
-            timed.run()
 
 
 def inspect_call(
@@ -133,25 +120,6 @@ def inspect_call(
     if census is None or not census.confirms(precision.compute_dtype):
         samples = samples.flagged(PRECISION_UNUSED)
     return samples, {"product_dtypes": census and dict(census.products)}, facts
-
-
-def profile_steps(
-    timed: TimedStep, *, case: Case, context: RunContext, device: torch.device
-) -> dict[str, Any]:
-    """Trace a few extra steps on every rank; rank zero writes the trace.
-
-    Returns the operators of the steps for the record, on rank zero.
-    """
-    from gpubench_plugin.measure.probes.profiler import profile
-
-    run = context.run
-    operators = profile(
-        timed.run,
-        section=case.configuration.profiling,
-        device=device,
-        path=None if run is None else run.traces / f"{file_name(case)}.json",
-    )
-    return {} if operators is None else {"operators": operators}
 
 
 def file_name(case: Case) -> str:

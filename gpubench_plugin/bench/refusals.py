@@ -104,10 +104,6 @@ def _compilation(case: Case) -> str:
     return compilation_refusal(case.configuration.model)
 
 
-def _training_data(case: Case) -> str:
-    return str(_source(case).training_refusal(case.configuration.training))
-
-
 def _optimization(case: Case) -> str:
     training = case.configuration.training
     optimizer = catalog.load("optimizers", training.optimizer, key="training.optimizer")
@@ -135,16 +131,15 @@ def _convergence_data(case: Case) -> str:
     return f"data.source={source}: {NOTHING_HELD_OUT}" if _source(case).is_endless else ""
 
 
-def _generation(name: str, case: Case) -> str:
+def _generation(kind: str, case: Case) -> str:
     from gpubench_plugin.training import generation
     from gpubench_plugin.workloads._language import CausalLanguageModel
 
     if not issubclass(_workload_class(case), CausalLanguageModel):  # unsupported
         return ""
     inference, positions = case.configuration.inference, case.configuration.model.sequence_length
-    kind: type[generation.Prefill] | type[generation.Decode]
-    kind = generation.Prefill if name == "prefill" else generation.Decode
-    return kind.refusal(inference.prompt_tokens, inference.new_tokens, positions=positions)
+    refusal = getattr(generation, kind).refusal
+    return str(refusal(inference.prompt_tokens, inference.new_tokens, positions=positions))
 
 
 def _workload_class(case: Case) -> Any:
@@ -220,7 +215,10 @@ _REASONS: Final[tuple[tuple[frozenset[str], Callable[[Case], str]], ...]] = (
     (frozenset({"model"}), _compilation),
     (frozenset({"data"}), lambda case: str(_source(case).refusal(case.configuration.data))),
     (frozenset({"data", "inference", "trainer"}), _batches),
-    (frozenset({"data", "trainer"}), _training_data),
+    (
+        frozenset({"data", "trainer"}),
+        lambda case: str(_source(case).training_refusal(case.configuration.training)),
+    ),
     (frozenset({"trainer"}), lambda case: check_refusal(case.configuration)),
     (frozenset({"trainer"}), lambda case: schedule_refusal(case.configuration.training)),
     (frozenset({"trainer"}), _optimization),
@@ -228,7 +226,7 @@ _REASONS: Final[tuple[tuple[frozenset[str], Callable[[Case], str]], ...]] = (
     (frozenset({"convergence"}), _convergence),
     (frozenset({"data", "convergence"}), _convergence_data),
     (frozenset({"_gpubench_setup"}), _parallelism),
-    (frozenset({"workload", "prefill"}), partial(_generation, "prefill")),
-    (frozenset({"workload", "decode"}), partial(_generation, "decode")),
+    (frozenset({"workload", "prefill"}), partial(_generation, "Prefill")),
+    (frozenset({"workload", "decode"}), partial(_generation, "Decode")),
 )
 """By the fixtures that a test must have for it to apply."""

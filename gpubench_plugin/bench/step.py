@@ -11,9 +11,10 @@ from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from dis import get_instructions
-from functools import partial
+from functools import cached_property, partial
 from inspect import (
     Parameter,
+    getattr_static,
     getclosurevars,
     isasyncgenfunction,
     iscoroutinefunction,
@@ -22,11 +23,18 @@ from inspect import (
 )
 from itertools import islice
 from numbers import Number, Real
-from types import BuiltinFunctionType, FunctionType, MethodType, MethodWrapperType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GetSetDescriptorType,
+    MethodType,
+    MethodWrapperType,
+)
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core.errors import CorrectnessError, Misuse
 from gpubench_plugin.core.records import Work, is_same_amount
+from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.protocols import Subject
 
 if TYPE_CHECKING:
@@ -46,7 +54,9 @@ _MAX_INSPECTED: Final = 100
 _DONE: Final = ("done", "ready", "is_completed")
 _WAIT: Final = ("get", "wait", "result")
 
+_PROPERTIES: Final = (property, cached_property, GetSetDescriptorType)
 _METHODS: Final = (MethodType, BuiltinFunctionType, MethodWrapperType)
+_FUNCTIONS: Final = (FunctionType, partial, *_METHODS)
 # Beginnings of CPython's instructions that call, compute or make something.
 _WORK: Final = (
     *("CALL", "BINARY", "UNARY", "COMPARE", "CONTAINS", "FOR", "IMPORT", "MAKE", "YIELD"),
@@ -67,10 +77,7 @@ def result_reason(value: object, subjects: Sequence[Subject]) -> str:
     elif isinstance(value, Number | str):
         kind += f", {short_repr(value)}"
     if name := next((type(s).__name__.lower() for s in subjects if s.calls), ""):
-        return (
-            f"you passed the result of {name}.step() ({kind}) instead of the step; write "
-            f"gpubench({name}) or gpubench({name}.step)"
-        )
+        return f"you passed the result of {name}.step() ({kind}); write gpubench({name})"
     return (
         f"you passed {kind}, which is not callable; pass the step itself, not the result "
         "of calling it: gpubench(lambda: a @ b), gpubench(trainer)"
@@ -86,9 +93,7 @@ def argument_reason(function: Any, name: str) -> str:
     required = _required_argument(function.forward if is_module else function)
     if not required:
         return ""
-    target = "model" if is_module else str(getattr(function, "__name__", ""))
-    call = f"lambda: {target if target.isidentifier() else 'function'}"
-    call += "(batch)" if is_module else "(…)"
+    call = "lambda: model(batch)" if is_module else "lambda: function(…)"
     remedy = f"gpubench({call})" if name == "step" else f"{name}={call}"
     return f"the {name} is called without arguments, but it needs {required!r}; write {remedy}"
 
@@ -119,35 +124,30 @@ def unfinished_reason(result: object, step: Callable[..., object], measure: str)
     return None
 
 
-def is_function(value: object) -> bool:
-    """Whether `value` is a function, a method or a partial."""
-    return isinstance(value, (FunctionType, partial, *_METHODS))
-
-
 def calls_nothing(step: Callable[..., object]) -> bool:
-    """Whether `step` is a Python function whose code calls, computes and makes nothing."""
-    function = _unwrap_partial(step)
-    code = getattr(getattr(function, "__func__", function), "__code__", None)
-    return code is not None and not any(
+    """Whether `step` is a Python function whose code calls, computes and makes nothing.
+
+    Nor does it read a property, which may.
+    """
+    method = _unwrap_partial(step)
+    function = getattr(method, "__func__", method)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return False
+    owners = (getattr(method, "__self__", None), *_referenced_values(function))
+    attributes = (getattr_static(type(o), name, None) for o in owners for name in code.co_names)
+    return not any(isinstance(attribute, _PROPERTIES) for attribute in attributes) and not any(
         instruction.opname.startswith(_WORK) for instruction in get_instructions(code)
     )
 
 
-def close_coroutines(result: object) -> None:
-    """Close coroutines in a refused `result`, which would otherwise warn "never awaited"."""
-    for value in (result, *_contained_values(result)):
-        if isinstance(value, Coroutine):
-            value.close()
-
-
-def referenced_subjects(step: Callable[..., object]) -> tuple[Subject, ...]:
-    """Subjects that the function `step` references through closures or globals."""
-    if not isinstance(step, FunctionType):
+def _referenced_values(function: object) -> tuple[object, ...]:
+    """What a Python function references through closures or globals."""
+    if not isinstance(function, FunctionType):
         return ()
     with suppress(ValueError):  # a name was deleted
-        closure = getclosurevars(step)
-        values = (*closure.globals.values(), *closure.nonlocals.values())
-        return tuple(subject for subject in map(as_subject, values) if subject is not None)
+        closure = getclosurevars(function)
+        return (*closure.globals.values(), *closure.nonlocals.values())
     return ()
 
 
@@ -237,28 +237,23 @@ _LAZY_FUNCTIONS: Final = (iscoroutinefunction, isgeneratorfunction, isasyncgenfu
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimedStep:
-    """Callable with setup and teardown of every call, and the subject that it advances, if any."""
+class TimedStep(Task):
+    """Step with setup and teardown of every call, and the subject that it advances, if any."""
 
-    call: Step
-    subject: Subject | None
-    setup: Step | None
-    teardown: Step | None
+    subject: Subject | None = None
 
     def run(self) -> object:
         """Call the step once, untimed, with its setup and teardown, and return its result."""
-        return self._run(self.call)
+        return self._run(self.step)
 
     def run_briefly(self) -> None:
         """An equivalent, possibly shorter call: the first steps of a whole training."""
-        self._run(getattr(self.subject, "short_step", self.call))
+        self._run(getattr(self.subject, "short_step", self.step))
 
-    def _run(self, call: Step) -> object:
-        if self.setup is not None:
-            self.setup()
-        result = call()
-        if self.teardown is not None:
-            self.teardown()
+    def _run(self, step: Step) -> object:
+        self.run_setup()
+        result = step()
+        self.run_teardown()
         return result
 
     @classmethod
@@ -288,7 +283,7 @@ class TimedStep:
                     f"{name} returns before its work is done; pass a "
                     "function that does the work: asyncio.run(…), or a loop over its values"
                 )
-        return cls(call=call, subject=subject, setup=setup, teardown=teardown)
+        return cls(step=call, subject=subject, setup=setup, teardown=teardown)
 
 
 def _call_of(target: object, subjects: Sequence[Subject]) -> tuple[Step, Subject | None]:
@@ -326,7 +321,7 @@ class FirstCallValidator:
                 those of the advanced subject, or equal those of one that was not advanced.
             CorrectnessError: the subject's own step did not advance it by one step.
         """
-        refuse_unfinished(result, self._timed.call)
+        refuse_unfinished(result, self._timed.step)
         steps = [(subject, subject.calls - calls) for subject, calls in self._calls_before]
         self.advanced = tuple(subject for subject, count in steps if count)
         for subject, count in steps:
@@ -352,7 +347,7 @@ class FirstCallValidator:
                 (self.wrapped,) = self.advanced
                 work = self.wrapped.work()
                 refuse_contradicting_amounts(self._stated, work, self.wrapped)
-        elif is_function(result) or (result is None and calls_nothing(self._timed.call)):
+        elif isinstance(result, _FUNCTIONS) or calls_nothing(self._timed.step):
             for subject, _ in self._calls_before:
                 _refuse_borrowed_amounts(self._stated, subject)
 
@@ -370,7 +365,7 @@ class FirstCallValidator:
             Misuse: the last result is still to be run or called.
             CorrectnessError: the subject took another number of steps.
         """
-        refuse_unfinished(result, self._timed.call)
+        refuse_unfinished(result, self._timed.step)
         subject = self._timed.subject
         if subject is not None and (steps := subject.calls - self._calls_at_start) != calls:
             raise CorrectnessError(
@@ -381,15 +376,16 @@ class FirstCallValidator:
 
 def has_been_used(timed: TimedStep) -> bool:
     """Whether the step's subject, or one it references, has compiled and allocated already."""
-    referenced = referenced_subjects(timed.call)
-    subjects = referenced if timed.subject is None else (timed.subject, *referenced)
-    return any(subject.calls for subject in subjects)
+    subjects = map(as_subject, (timed.subject, *_referenced_values(timed.step)))
+    return any(subject is not None and subject.calls for subject in subjects)
 
 
 def refuse_unfinished(result: object, step: Step, label: str = "") -> None:
     """Refuse a `result` that is still to be awaited, iterated or called."""
     if reason := unfinished_reason(result, step, "gpubench"):
-        close_coroutines(result)
+        for value in (result, *_contained_values(result)):
+            if isinstance(value, Coroutine):
+                value.close()  # else it would warn "never awaited"
         raise Misuse(f"{label}{reason}")
 
 

@@ -7,8 +7,7 @@ override. Anything else is the project's, and is refused where a fixture of gpub
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -20,7 +19,7 @@ from gpubench_plugin.core.records import Check
 if TYPE_CHECKING:
     import torch
 
-    from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
+    from gpubench_plugin.measure.probes.memory import TensorMemory
     from gpubench_plugin.measure.protocols import Checkable, Log, Subject
 
     Facts = Callable[[], Mapping[str, float]]
@@ -170,23 +169,20 @@ def case_of(request: pytest.FixtureRequest) -> Case:
     return running_state(request).case
 
 
-@contextmanager
-def reconfigured(
+def reconfigure(
     request: pytest.FixtureRequest,
     configuration: Configuration[Any],
     facts: Mapping[str, object] | None = None,
-) -> Iterator[Configuration[Any]]:
+) -> Configuration[Any]:
     """Measure and record the benchmark with `configuration` and `facts` of what was built.
 
     One that runs again starts anew.
     """
     state = running_state(request)
     original = state.case
+    request.addfinalizer(lambda: setattr(state, "case", original))
     state.case = replace(original, configuration=configuration, facts=facts or original.facts)
-    try:
-        yield configuration
-    finally:
-        state.case = original
+    return configuration
 
 
 def running_state(request: pytest.FixtureRequest) -> BenchmarkState:

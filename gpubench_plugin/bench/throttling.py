@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
@@ -32,62 +31,48 @@ _TIMEOUT_SHARE: Final = 0.25
 _POLL_S: Final = 0.5
 
 
-@dataclass(frozen=True)
-class ThrottlePolicy:
-    """``measure.throttle`` of a `case`, applied on all its ranks; its `notes` go to the journal."""
+def guard(
+    case: Case,
+    device_state: DeviceState,
+    *,
+    notes: Notes,
+    context: RunContext,
+    agreement: RankAgreement,
+    reduction: Reduction,
+) -> None:
+    """Before the first call on a GPU, with ``wait`` or ``fail``: with the former wait.
 
-    case: Case
-    notes: Notes
+    Raises:
+        Unsupported: NVML is missing, or does not know the device.
+        CorrectnessError: that is so on another rank.
+    """
+    throttle = case.configuration.measure.throttle
+    failure: Exception | None = None
+    if not device_state.is_watching:
+        failure = Unsupported(
+            f"measure.throttle={throttle} requires NVML, which does not answer for "
+            f"{case.device.torch_name}: pip install 'pytest-gpubench[gpu]'"
+        )
+    reduction.raise_check_failures(failure)
+    if throttle == "wait":
+        limit_s = min(_LONGEST_S, _TIMEOUT_SHARE * case.timeout_s(context.settings.timeout_s))
+        wait = wait_while_throttled(device_state.slowing_reasons, agreement, limit_s=limit_s)
+        if wait is not None:
+            notes.log(wait.line())
 
-    def guard(
-        self,
-        device_state: DeviceState,
-        *,
-        context: RunContext,
-        agreement: RankAgreement,
-        reduction: Reduction,
-    ) -> None:
-        """Before the first call: with ``wait`` wait until no GPU is throttled.
 
-        Raises:
-            Unsupported: ``wait`` or ``fail``, but NVML is missing, or does not know the device.
-            CorrectnessError: that is so on another rank.
-        """
-        throttle = self.case.configuration.measure.throttle
-        if throttle == "flag" or self.case.device.type != "cuda":
-            return
-        failure: Exception | None = None
-        if not device_state.is_watching:
-            failure = Unsupported(
-                f"measure.throttle={throttle} requires NVML, which does not answer for "
-                f"{self.case.device.torch_name}: pip install 'pytest-gpubench[gpu]'"
-            )
-        reduction.raise_check_failures(failure)
-        if throttle == "wait":
-            limit_s = longest_wait_s(self.case.timeout_s(context.settings.timeout_s))
-            wait = wait_while_throttled(device_state.slowing_reasons, agreement, limit_s=limit_s)
-            if wait is not None:
-                self.notes.log(wait.line())
+def refuse_throttled(measurement: Measurement, notes: Notes) -> None:
+    """After the timed calls, with ``fail``; the journal keeps the numbers.
 
-    def refuse(self, measurement: Measurement) -> None:
-        """After the timed calls: fail as ``fail`` asks for; the journal keeps the numbers.
-
-        Raises:
-            Throttled: a rank's GPU was throttled.
-        """
-        is_refused = self.case.configuration.measure.throttle == "fail"
-        if not is_refused or THROTTLED not in measurement.flags:
-            return
+    Raises:
+        Throttled: a rank's GPU was throttled.
+    """
+    if THROTTLED in measurement.flags:
         values = {name: metric.value for name, metric in measurement.finite().metrics.items()}
-        self.notes.log(ThrottledEvent(flags=measurement.flags, metrics=values).line())
+        notes.log(ThrottledEvent(flags=measurement.flags, metrics=values).line())
         raise Throttled(
             "the GPU was throttled (measure.throttle=fail); the journal has the numbers"
         )
-
-
-def longest_wait_s(timeout_s: float) -> float:
-    """Longest wait of a benchmark with that timeout."""
-    return min(_LONGEST_S, _TIMEOUT_SHARE * timeout_s)
 
 
 def wait_while_throttled(

@@ -226,8 +226,13 @@ def checked_trainer(
         reference=reference_of(setup, shared=case_of(request).shares_device),
         evaluate=None if evaluator is None else evaluator.evaluate,
     )
-    path = training.resume
-    resumption = () if path is None else (_resumption(request, trainer, setup, path),)
+    before: list[Checkable] = []
+    if training.resume is not None:
+        from gpubench_plugin.training.checkpoint import ResumeFromCheckpoint
+
+        checkpoints = checkpoints_of(request, "training.resume", setup)
+        path, world = request.config.rootpath / training.resume, setup.group.world
+        before.append(ResumeFromCheckpoint(checkpoints, path, trainer, rank=world.rank))
     after: list[Checkable] = [setup.seeds]
     evaluate = None
     if evaluator is not None:
@@ -235,8 +240,26 @@ def checked_trainer(
         after.append(EvaluationCheck(evaluate))
     if training.checkpoint:
         after.append(_checkpointing(request, trainer, setup, evaluate))
-    subjects_of(request).add(trainer, before=resumption, after=after)
+    subjects_of(request).add(trainer, before=before, after=after)
     return trainer
+
+
+def _checkpointing(
+    request: pytest.FixtureRequest,
+    trainer: Trainer,
+    setup: TrainingSetup,
+    evaluate: Callable[[], Evaluation] | None,
+) -> Checkable:
+    """Check that writes a checkpoint of `trainer`."""
+    from gpubench_plugin.training.checkpoint import WriteCheckpoint
+
+    def metrics() -> Mapping[str, float]:
+        (loss,) = setup.group.agreement.mean([float(trainer.last_loss)])
+        return {"loss": loss, **(evaluate().metrics if evaluate is not None else {})}
+
+    checkpoints = checkpoints_of(request, "training.checkpoint", setup)
+    best_metric = "loss" if evaluate is None else "test_loss"
+    return WriteCheckpoint(checkpoints, trainer, metrics=metrics, best_metric=best_metric)
 
 
 def checked_inference(
@@ -300,38 +323,6 @@ def reference_of(setup: TrainingSetup, *, shared: bool) -> Fp32Reference | None:
         steps=1 if is_full and measure.check is None else measure.check_steps,
         free_bytes=free if is_full else None,
     )
-
-
-def _resumption(
-    request: pytest.FixtureRequest, trainer: Trainer, setup: TrainingSetup, path: str
-) -> Checkable:
-    """Resumption of `trainer` from the checkpoint at `path`, ``training.resume``."""
-    from gpubench_plugin.training.checkpoint import ResumeFromCheckpoint
-
-    return ResumeFromCheckpoint(
-        checkpoints_of(request, "training.resume", setup),
-        request.config.rootpath / path,
-        trainer,
-        rank=setup.group.world.rank,
-    )
-
-
-def _checkpointing(
-    request: pytest.FixtureRequest,
-    trainer: Trainer,
-    setup: TrainingSetup,
-    evaluate: Callable[[], Evaluation] | None,
-) -> Checkable:
-    """Check that writes a checkpoint of `trainer`."""
-    from gpubench_plugin.training.checkpoint import WriteCheckpoint
-
-    def metrics() -> Mapping[str, float]:
-        (loss,) = setup.group.agreement.mean([float(trainer.last_loss)])
-        return {"loss": loss, **(evaluate().metrics if evaluate is not None else {})}
-
-    checkpoints = checkpoints_of(request, "training.checkpoint", setup)
-    best_metric = "loss" if evaluate is None else "test_loss"
-    return WriteCheckpoint(checkpoints, trainer, metrics=metrics, best_metric=best_metric)
 
 
 def checkpoints_of(request: pytest.FixtureRequest, key: str, setup: TrainingSetup) -> Checkpoints:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
@@ -16,8 +16,6 @@ from gpubench_plugin.measure.loop import naming
 from gpubench_plugin.measure.paired_turns import speed_ups, variant_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import torch
 
     from gpubench_plugin.core.records import Check, Json, Observation
@@ -31,8 +29,8 @@ name, which raises or returns False where they disagree, and else returns None o
 Comparison: TypeAlias = Literal["check", "close", "unchecked"]
 """How results that agree were compared: by a ``check``, as ``close``, or not at all."""
 
-# numpy's kinds of types that torch has: bool, integers, floating and complex numbers.
-_NUMERIC: Final = "biufc"
+_TEXTS: Final = (str, bytes, bytearray, memoryview, range)
+"""Sequences that are compared as a whole."""
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 _SEEDED: Final = ("cuda", "xpu")
@@ -110,7 +108,7 @@ class Variants:
             for timed in self.steps.values():
                 timed.run()
 
-        return TimedStep(call=call, subject=None, setup=None, teardown=None)
+        return TimedStep(step=call)
 
     def compare_results(
         self,
@@ -135,12 +133,12 @@ class Variants:
             steps_before = [subject.calls for subject in subjects]
             with naming(name), _random_state_kept(device):
                 result = run(name, timed)
-            refuse_unfinished(result, timed.call, f"variant {name!r}: ")
+            refuse_unfinished(result, timed.step, f"variant {name!r}: ")
             for subject, steps in zip(subjects, steps_before, strict=True):
                 if subject.calls != steps:
                     raise _stateful(name, subject)
             # What is written in place is the next variant's by the time it is compared.
-            results[name] = result if callable(check) else copied(result)
+            results[name] = copied(result) if check is None else result
         return result, agreement(results, check)
 
 
@@ -251,21 +249,18 @@ def copied(result: object) -> object:
         result = {field.name: getattr(result, field.name) for field in fields(result)}
     match result:
         case torch.Tensor():
-            copy: object = result.detach().clone()
-        case np.ndarray() if result.dtype.kind in _NUMERIC:
-            copy = torch.tensor(result)
-        case np.ndarray() | np.generic():
-            copy = copied(result.tolist())
-        case int() | float() | complex():  # in Python's precision
-            wide = {float: torch.float64, complex: torch.complex128}
-            copy = torch.tensor(result, dtype=wide.get(type(result)))
+            return result.detach().clone()
+        case np.ndarray() | np.generic() | int() | float() | complex():
+            wide = {float: torch.float64, complex: torch.complex128}  # Python's precision
+            try:
+                return torch.tensor(result, dtype=wide.get(type(result)))
+            except (TypeError, ValueError, RuntimeError):  # texts, long doubles, 2**63 and above
+                return copied(result.tolist()) if isinstance(result, np.ndarray) else result
         case Mapping():
-            copy = {key: copied(value) for key, value in result.items()}
-        case list() | tuple():
-            copy = [copied(value) for value in result]
-        case _:
-            copy = result
-    return copy
+            return {key: copied(value) for key, value in result.items()}
+        case Sequence() if not isinstance(result, _TEXTS):
+            return [copied(value) for value in result]
+    return result
 
 
 def _call(check: Callable[[dict[str, Any]], object], results: dict[str, Any]) -> None:
@@ -336,6 +331,8 @@ def _difference(actual: Any, expected: Any, where: str) -> str:
 
     kinds = type(actual).__name__, type(expected).__name__
     if _is_tensor(actual) and _is_tensor(expected):
+        if actual.is_meta or expected.is_meta:
+            raise _cannot_compare(where, "meta tensors, which have no data")
         try:
             assert_close(
                 actual,
@@ -355,9 +352,10 @@ def _difference(actual: Any, expected: Any, where: str) -> str:
         return f"{kinds[0]} instead of {kinds[1]}"
     if actual is expected:
         return ""
-    if vars(object)["__eq__"] is type(actual).__eq__:
-        raise _cannot_compare(where, f"two objects of {kinds[0]}")
-    return "" if actual == expected else "the values differ"
+    if vars(object)["__eq__"] is not type(actual).__eq__:
+        with suppress(Exception):  # whatever an object's own comparison raises, or returns
+            return "" if actual == expected else "the values differ"
+    raise _cannot_compare(where, f"two objects of {kinds[0]}")
 
 
 def _cannot_compare(where: str, what: str) -> Misuse:

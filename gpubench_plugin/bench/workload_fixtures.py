@@ -117,27 +117,25 @@ def _refuse_parallelism(configuration: Configuration[Any], reason: str) -> None:
 
 
 @pytest.fixture
-def prefill(_gpubench_generation: Callable[[type[Any]], Any]) -> Prefill:
+def prefill(_gpubench_generation: Callable[[type[Prefill]], Prefill]) -> Prefill:
     """Prefill of a prompt, up to the first token: ``gpubench(prefill)``.
 
     Its logits are compared with those of a forward pass without a cache before it is measured.
     """
     from gpubench_plugin.training.generation import Prefill
 
-    prefill_step: Prefill = _gpubench_generation(Prefill)
-    return prefill_step
+    return _gpubench_generation(Prefill)
 
 
 @pytest.fixture
-def decode(_gpubench_generation: Callable[[type[Any]], Any]) -> Decode:
+def decode(_gpubench_generation: Callable[[type[Decode]], Decode]) -> Decode:
     """Token-by-token decoding with a static cache: ``gpubench(decode)``.
 
     Its logits are compared with those of a forward pass without a cache before it is measured.
     """
     from gpubench_plugin.training.generation import Decode
 
-    decode_step: Decode = _gpubench_generation(Decode)
-    return decode_step
+    return _gpubench_generation(Decode)
 
 
 @pytest.fixture

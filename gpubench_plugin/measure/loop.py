@@ -27,7 +27,7 @@ from gpubench_plugin.measure.stopping import (
     StoppingRule,
     make_rule,
 )
-from gpubench_plugin.measure.warmup import prepare
+from gpubench_plugin.measure.warmup import warm_up
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.rounds_file import FixedRounds
@@ -100,38 +100,41 @@ def measure(
     ]
     if fixed_rounds is not None:
         fixed_rounds = planners[-1].usable_rounds(fixed_rounds)
-    is_counted = fixed_rounds is None and section.by == "steps"
     with gc_disabled(collected_while_timing=section.gc):
         agreement.barrier()
         first_calls_s = [
-            variant.clock.time_first_call(variant.task)
-            if variant.first_call_s is None
-            else variant.first_call_s
-            for variant in variants
+            v.clock.time_first_call(v.task) if v.first_call_s is None else v.first_call_s
+            for v in variants
         ]
         if on_first is not None:
             on_first()
-        preparations = []
+        warmups = []
         for variant, first_call_s in zip(variants, first_calls_s, strict=True):
             with naming(variant.name):
-                preparation = prepare(
+                warmup = warm_up(
                     variant.task,
                     clock=variant.clock,
                     section=section,
                     agreement=agreement,
                     first_call_s=first_call_s,
-                    is_counted=is_counted,
+                    is_counted=fixed_rounds is None and section.by == "steps",
                 )
-            preparations.append(preparation)
-        paces = [preparation.pace for preparation in preparations]
+            warmups.append(warmup)
+        paces = [warmup.pace for warmup in warmups]
         plans = plan_turns(planners, paces, fixed_rounds)
         rule = make_rule(section, agreement.decide(fixed_rounds.rounds if fixed_rounds else 0))
-        is_costly = agreement.decide(int(any(p.is_costly for p in preparations)))
+        is_costly = agreement.decide(int(any(warmup.is_costly for warmup in warmups)))
+        courses = [
+            _Course(
+                variant=variant,
+                blocks=TimedBlocks(plan.broadcast(agreement), section),
+                checks=CheckSchedule(section),
+                contention=make_contention() if make_contention else None,
+            )
+            for variant, plan in zip(variants, plans, strict=True)
+        ]
         turns = _Turns(
-            variants=variants,
-            blocks=[TimedBlocks(plan.broadcast(agreement), section) for plan in plans],
-            checks=[CheckSchedule(section) for _ in variants],
-            contentions=[make_contention() if make_contention else None for _ in variants],
+            courses=courses,
             rule=rule,
             section=section,
             agreement=agreement,
@@ -142,27 +145,31 @@ def measure(
         turns.take(on_progress)
     return [
         timed_samples(
-            blocks,
-            preparation,
-            clock=variant.clock,
+            course.blocks,
+            warmup,
+            clock=course.variant.clock,
             tolerance=section.steady_tolerance,
-            converged=bool(agreement.decide(int(rule.converged(blocks)))),
+            converged=bool(agreement.decide(int(rule.converged(course.blocks)))),
         )
-        for variant, preparation, blocks in zip(variants, preparations, turns.blocks, strict=True)
+        for course, warmup in zip(courses, warmups, strict=True)
     ]
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Course:
+    """A variant with its timed blocks, the checks of its interval, and what watches the blocks."""
+
+    variant: Variant
+    blocks: TimedBlocks
+    checks: CheckSchedule
+    contention: Contention | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class _Turns:
-    """Turns of the variants, and their timed blocks; before each an untimed call if it `leads_in`.
+    """Turns of the variants; before each an untimed call if it `leads_in`."""
 
-    `checks` and `contentions` are those of each variant.
-    """
-
-    variants: Sequence[Variant]
-    blocks: Sequence[TimedBlocks]
-    checks: Sequence[CheckSchedule]
-    contentions: Sequence[Contention | None]
+    courses: Sequence[_Course]
     rule: StoppingRule
     section: MeasureSection
     agreement: RankAgreement
@@ -170,48 +177,47 @@ class _Turns:
 
     def take(self, on_progress: Callable[[Progress], object] | None) -> None:
         """Take turns until the stopping rule is met; every decision acts as a barrier."""
-        now, count = self.variants[0].clock.now, len(self.variants)
-        start_ns, elapsed_s = now(), 0.0
-        order = list(range(count))
+        now, count = self.courses[0].variant.clock.now, len(self.courses)
+        start_ns, elapsed_s, direction = now(), 0.0, 1
         while True:
             lengths = self._lengths(elapsed_s)
-            for number in order:
-                durations = self.agreement.decide(lengths[number])
+            for course, length in [*zip(self.courses, lengths, strict=True)][::direction]:
+                durations = self.agreement.decide(length)
                 if durations == 0:  # of the first in the pass: then all have none
-                    for blocks, checks in zip(self.blocks, self.checks, strict=True):
-                        blocks.update_interval(checks.confidence)
+                    for ended in self.courses:
+                        ended.blocks.update_interval(ended.checks.confidence)
                     return
-                with naming(self.variants[number].name):
-                    self._take_turn(number, durations)
-            order.reverse()
+                with naming(course.variant.name):
+                    self._take_turn(course, durations)
+            direction = -direction
             elapsed_s = (now() - start_ns) * 1e-9 / count
-            for blocks, checks in zip(self.blocks, self.checks, strict=True):
-                if checks.due(blocks.rounds, elapsed_s):
-                    blocks.update_interval(checks.confidence)
+            for course in self.courses:
+                if course.checks.due(course.blocks.rounds, elapsed_s):
+                    course.blocks.update_interval(course.checks.confidence)
             if on_progress is not None:
-                widest = max(self.blocks, key=lambda blocks: blocks.half_width)
+                widest = max((c.blocks for c in self.courses), key=lambda b: b.half_width)
                 on_progress(Progress(widest, self.rule, elapsed_s, variants=count))
 
     def _lengths(self, elapsed_s: float) -> list[int]:
         """Durations of each variant's next turn; all zero to stop."""
-        lengths = [self.rule.durations(blocks, elapsed_s) for blocks in self.blocks]
+        all_blocks = [course.blocks for course in self.courses]
+        lengths = [self.rule.durations(blocks, elapsed_s) for blocks in all_blocks]
         lacks_turns = (
             len(lengths) > 1
             and isinstance(self.rule, ByInterval)
-            and len(self.blocks[0].block_s) < FEWEST_TURNS
+            and len(all_blocks[0].block_s) < FEWEST_TURNS
             and elapsed_s < self.section.max_time_s
         )
         if not any(lengths) and not lacks_turns:
             return lengths
         return [
             length or blocks.plan.durations_per_block
-            for length, blocks in zip(lengths, self.blocks, strict=True)
+            for length, blocks in zip(lengths, all_blocks, strict=True)
         ]
 
-    def _take_turn(self, number: int, durations: int) -> None:
+    def _take_turn(self, course: _Course, durations: int) -> None:
         """Time a block of that variant, of several after an untimed call."""
-        variant, blocks = self.variants[number], self.blocks[number]
-        contention = self.contentions[number]
+        variant, blocks, contention = course.variant, course.blocks, course.contention
         if self.leads_in:
             variant.clock.time_first_call(variant.task)
             self.agreement.barrier()
@@ -223,7 +229,7 @@ class _Turns:
             )
         blocks.add(block)
         blocks.contended = contention is not None and contention.is_contended
-        if number < len(self.variants) - 1:
+        if course is not self.courses[-1]:
             variant.clock.take_result()
 
 

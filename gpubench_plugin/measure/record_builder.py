@@ -82,9 +82,8 @@ def build_measurement(
         Misuse: the name of a custom metric is taken, or its unit unknown; or a hook returned
             something else than it may.
     """
-    from gpubench_plugin.measure.metrics._all import compute_all
-    from gpubench_plugin.measure.metrics._plausibility import check_values
-    from gpubench_plugin.measure.metrics._rates import rate_flags
+    from gpubench_plugin.measure.metrics._all import check_values, compute_all
+    from gpubench_plugin.measure.metrics.throughput import rate_flags
 
     metrics = compute_all(observation)
     for metric in (custom.metric() for custom in custom_metrics):
@@ -112,21 +111,13 @@ def _plugin_metrics(item: pytest.Item, observation: Observation) -> dict[str, Me
     hook = item.ihook.pytest_gpubench_metrics
     metrics: dict[str, Metric] = {}
     for result in hook(item=item, observation=observation):
-        if not isinstance(result, Iterable):
-            raise wrong_result(hook, result, expected="Metrics in a list, or None")
-        for metric in result:
-            if not _is_metric(metric):
-                raise wrong_result(hook, metric, expected="Metrics, each with a name and a number")
+        for metric in result if isinstance(result, Iterable) else [result]:
+            is_metric = isinstance(metric, Metric) and isinstance(metric.name, str)
+            if not is_metric or not isinstance(metric.value, int | float):
+                expected = "a list of Metrics, each with a name and a number, or None"
+                raise wrong_result(hook, metric, expected=expected)
             metrics[metric.name] = metric
     return metrics
-
-
-def _is_metric(value: object) -> bool:
-    return (
-        isinstance(value, Metric)
-        and isinstance(value.name, str)
-        and isinstance(value.value, int | float)
-    )
 
 
 def _replacement(item: pytest.Item, measurement: Measurement) -> Measurement:

@@ -22,7 +22,7 @@ from gpubench_plugin.core.quality_flags import (
 )
 from gpubench_plugin.core.records import Samples, round_medians
 from gpubench_plugin.measure.interval import Autocorrelation
-from gpubench_plugin.measure.trend import is_trending
+from gpubench_plugin.measure.warmup import is_trending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.measure.clocks.base import Block, Clock
     from gpubench_plugin.measure.plan import Plan
-    from gpubench_plugin.measure.warmup import Preparation
+    from gpubench_plugin.measure.warmup import WarmUp
 
 
 class TimedBlocks:
@@ -86,7 +86,7 @@ class TimedBlocks:
         Raises:
             MeasurementError: a duration is not finite or not positive.
         """
-        _check(block.durations_s)
+        check_durations(block.durations_s)
         self.rounds_s.extend(round_medians(block.durations_s, self.plan.durations_per_round))
         self.block_s.append(block.length_s)
         self.block_calls.append(block.calls)
@@ -147,21 +147,22 @@ class _Sample:
         return [float(self._least), *sorted(self._kept.tolist()), float(self._most)]
 
 
-def impossible_index(times_s: Sequence[float]) -> int | None:
-    """Index of the first time that is not finite or not positive, if any."""
+def check_durations(durations_s: Sequence[float]) -> None:
+    """Refuse durations that are not finite or not positive, and none at all.
+
+    Raises:
+        MeasurementError: naming the first of them.
+    """
+    if not durations_s:
+        raise MeasurementError("nothing was timed: there is no duration")
     # A sum is finite only if every part is: no step of Python per part.
-    if min(times_s) > 0 and math.isfinite(sum(times_s)):
-        return None
-    return next(at for at, time_s in enumerate(times_s) if not 0 < time_s < math.inf)
-
-
-def _check(durations_s: Sequence[float]) -> None:
-    """Refuse impossible durations."""
-    if (at := impossible_index(durations_s)) is not None:
-        raise MeasurementError(
-            f"a timed call lasted {durations_s[at]} s: the clock did not advance or failed, so no "
-            "number is reported"
-        )
+    if min(durations_s) > 0 and math.isfinite(sum(durations_s)):
+        return
+    impossible_s = next(seconds for seconds in durations_s if not 0 < seconds < math.inf)
+    raise MeasurementError(
+        f"a timed call lasted {impossible_s} s: the clock did not advance or failed, so no "
+        "number is reported"
+    )
 
 
 # Quantile at the slow end of the bulk: one duration in twenty may be an outlier without moving it.
@@ -182,7 +183,7 @@ _SHARE: Final = 0.005
 
 def timed_samples(
     recording: TimedBlocks,
-    preparation: Preparation,
+    warmup: WarmUp,
     *,
     clock: Clock,
     tolerance: float,
@@ -192,16 +193,15 @@ def timed_samples(
 
     A trend beyond `tolerance` between the warm-up and the last rounds is flagged.
     """
-    warmup, plan = preparation.warmup, recording.plan
-    sample_s = recording.sample_s
+    plan, sample_s = recording.plan, recording.sample_s
     flags = {
-        UNSTEADY: not preparation.steady,
+        UNSTEADY: not warmup.ended_steady,
         DRIFTING: is_trending([*warmup.tail_s, *recording.rounds_s], tolerance),
         NOT_CONVERGED: not converged,
         DEPENDENT: recording.dependent,
         CONTENDED: recording.contended,
         OUTLIERS: has_outliers(sample_s or recording.durations_s),
-        UNCALIBRATED: preparation.calibration_calls < clock.calibration_calls,
+        UNCALIBRATED: warmup.calibration_calls < clock.calibration_calls,
         # At twice the length, so that groups that sped up a little are not flagged.
         TIMER_OVERHEAD: plan.calls_per_duration
         < min(clock.queued_calls, clock.group_size(2 * median(recording.rounds_s))),
@@ -213,9 +213,9 @@ def timed_samples(
         durations_per_round=plan.durations_per_round,
         block_s=tuple(recording.block_s),
         block_calls=tuple(recording.block_calls),
-        first_step_s=preparation.first_call_s,
+        first_step_s=warmup.first_call_s,
         warmup_s=tuple(warmup.durations_s),
-        warmup_calls=warmup.calls + preparation.calibration_calls,
+        warmup_calls=warmup.calls + warmup.calibration_calls,
     ).flagged(
         *(flag for flag, is_raised in flags.items() if is_raised), *clock.flags(recording.evidence)
     )

@@ -8,7 +8,7 @@ import os
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, chdir, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -57,13 +57,12 @@ def state_restored(device: torch.device) -> Iterator[None]:
     with ExitStack() as stack:
         # Last in, first out.
         stack.callback(_reset_memory, device)
-        for switch in reversed((*_old_tf32(), *_switches())):
-            stack.callback(switch.restore, switch.read())
+        for switch in reversed(_switches()):
+            stack.callback(switch.restore, switch.value)
         for restore, state in _generators(device):
             stack.callback(restore, state)
         stack.callback(_restore_environment, dict(os.environ))
-        if (old_directory := _working_directory()) is not None:
-            stack.callback(_change_directory, old_directory)
+        stack.enter_context(chdir("."))
         stack.callback(_forget_compiled_code)
         yield
 
@@ -75,9 +74,16 @@ class _Switch:
     read: Callable[[], Any]
     set: Callable[[Any], object]
 
+    @property
+    def value(self) -> Any:
+        """The value, None if torch refuses to tell it, as older switches contradict newer ones."""
+        with suppress(RuntimeError):
+            return self.read()
+        return None
+
     def restore(self, value: object) -> None:
-        """Restore `value`, without writing if it is unchanged."""
-        if self.read() != value:
+        """Restore `value`, without writing if it is unchanged or was not known."""
+        if value is not None and self.value != value:
             self.set(value)
 
 
@@ -87,6 +93,10 @@ def _attribute(owner: object, name: str) -> _Switch:
 
 def _switches() -> tuple[_Switch, ...]:
     return (
+        # TF32 switches older than fp32_precision, which torch keeps separately.
+        _Switch(read=torch.get_float32_matmul_precision, set=torch.set_float32_matmul_precision),
+        _attribute(torch.backends.cuda.matmul, "allow_tf32"),
+        _attribute(torch.backends.cudnn, "allow_tf32"),
         *(_attribute(attrgetter(path)(torch), "fp32_precision") for path in _FP32_PRECISION),
         *(
             _attribute(torch.backends.cudnn, name)
@@ -116,34 +126,6 @@ def _set_default_device(device: torch.device) -> None:
     torch.set_default_device(None if device.type == "cpu" else device)
 
 
-def _old_tf32() -> tuple[_Switch, ...]:
-    """TF32 switches older than ``fp32_precision``, which torch keeps separately.
-
-    Reading one raises if the new ones contradict it; then there is nothing to restore.
-    """
-    switches = (
-        _Switch(read=torch.get_float32_matmul_precision, set=torch.set_float32_matmul_precision),
-        _attribute(torch.backends.cuda.matmul, "allow_tf32"),
-        _attribute(torch.backends.cudnn, "allow_tf32"),
-    )
-    return tuple(
-        _Switch(read=partial(_readable, switch.read), set=partial(_set_readable, switch.set))
-        for switch in switches
-    )
-
-
-def _readable(read: Callable[[], Any]) -> Any:
-    try:
-        return read()
-    except RuntimeError:
-        return None
-
-
-def _set_readable(setter: Callable[[Any], object], value: object) -> None:
-    if value is not None:
-        setter(value)
-
-
 def _generators(device: torch.device) -> Iterator[tuple[Callable[[Any], object], Any]]:
     """Restore function and state of each random number generator."""
     yield random.setstate, random.getstate()
@@ -162,20 +144,6 @@ def _restore_environment(old_environment: Mapping[str, str]) -> None:
     for name, value in old_environment.items():
         if name != _CURRENT_TEST and os.environ.get(name) != value:
             os.environ[name] = value
-
-
-def _working_directory() -> str | None:
-    """Current directory; None if it was removed."""
-    try:
-        return os.getcwd()  # noqa: PTH109 # no Path is needed
-    except OSError:
-        return None
-
-
-def _change_directory(folder: str) -> None:
-    if _working_directory() != folder:
-        with suppress(OSError):  # it may have been removed
-            os.chdir(folder)
 
 
 def release_memory(device: torch.device) -> None:

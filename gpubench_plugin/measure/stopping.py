@@ -211,21 +211,6 @@ class Progress:
         return self.spent_s * self.variants
 
     @property
-    def rounds(self) -> int:
-        """Rounds so far."""
-        return self.recording.rounds
-
-    @property
-    def calls(self) -> int:
-        """Timed calls so far."""
-        return self.recording.calls
-
-    @property
-    def half_width(self) -> float:
-        """Relative half-width of the median's interval at the last check, infinite before it."""
-        return self.recording.half_width
-
-    @property
     def step_s(self) -> float:
         """Seconds per call: the median of the last rounds."""
         return median(self.recording.rounds_s[-_RECENT:])

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from array import array
-from dataclasses import dataclass, replace
-from statistics import median
+from bisect import bisect_left, bisect_right
+from dataclasses import replace
+from itertools import pairwise
+from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.core.records import round_medians
 from gpubench_plugin.measure.plan import Pace, Plan, Planner, remaining_rounds
-from gpubench_plugin.measure.trend import FEWEST, is_trending
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.measure.clocks.base import Block, Clock, Task
     from gpubench_plugin.ranks.process_group import RankAgreement
@@ -42,13 +46,16 @@ def warm_up(
     section: MeasureSection,
     agreement: RankAgreement,
     first_call_s: float = 0.0,
+    is_counted: bool = False,
 ) -> WarmUp:
-    """Run rounds until the step is steady, or the limits of `section` are reached.
+    """Run rounds until the step is steady, or a limit is reached; then calibrate the `clock`.
 
     At least `warmup_iterations` calls and `warmup_s` seconds; then until the last 10 to 50 rounds
     have no trend beyond `steady_tolerance`, for at most `warmup_max_rounds` further rounds or
     `warmup_max_s` in all. The stopping rule has no part in it. No round runs where `warmup_max_s`
     is a microsecond or less: the pace is then that of the first call.
+
+    If the calls are counted (``measure.by=steps``) and few, none are spent on the calibration.
     """
     planner = Planner(
         clock=clock,
@@ -64,11 +71,16 @@ def warm_up(
             task, durations=plan.durations_per_block, calls_per_duration=plan.calls_per_duration
         )
         warm.add(block, plan, wall_s=(clock.now() - start) * 1e-9)
+    warm.ended_steady = bool(agreement.decide(int(warm.steady)))
+    is_few = is_counted and warm.calls + section.steps < _FEW_CALLS
+    is_calibrated = not agreement.decide(int(is_few or warm.is_costly))
+    clock.calibrate(task, may_call=is_calibrated)
+    warm.calibration_calls = clock.calibration_calls if is_calibrated else 0
     return warm
 
 
 class WarmUp:
-    """Warm-up progress on one rank.
+    """Warm-up on one rank; :func:`warm_up` adds what rank zero has found.
 
     `durations_s` are the seconds of each group of calls timed together; their sum is the time
     spent. `pace` is that of the last rounds, before any that of the first call.
@@ -87,12 +99,20 @@ class WarmUp:
         self.durations_s = array("d")
         self.calls = 0
         self.pace = Pace(timed_s=first_call_s, wall_s=first_call_s)
+        self.first_call_s = first_call_s
+        self.ended_steady = False
+        self.calibration_calls = 0
+
+    @property
+    def is_costly(self) -> bool:
+        """Whether a call takes so long that none is spent on anything but the measurement."""
+        return self.pace.wall_s >= _COSTLY_CALL_S
 
     @property
     def steady(self) -> bool:
         """Whether the last rounds are sufficient and show no trend."""
-        rounds_s = self._rounds_s
-        return len(rounds_s) >= FEWEST and not is_trending(rounds_s, self._section.steady_tolerance)
+        rounds_s, tolerance = self._rounds_s, self._section.steady_tolerance
+        return len(rounds_s) >= _FEWEST and not is_trending(rounds_s, tolerance)
 
     @property
     def tail_s(self) -> tuple[float, ...]:
@@ -135,50 +155,64 @@ class WarmUp:
         return (self._now() - self._start_ns) * 1e-9
 
 
-@dataclass(frozen=True, kw_only=True)
-class Preparation:
-    """First call, warm-up and calibration of one step; equal on every rank but for the times."""
+# In fewer rounds a trend cannot be told from noise: two parts of five are compared.
+_FEWEST = 10
+_LEAST_PART = 5
 
-    first_call_s: float
-    warmup: WarmUp
-    steady: bool
-    calibration_calls: int
-
-    @property
-    def pace(self) -> Pace:
-        """Pace of the last rounds of the warm-up."""
-        return self.warmup.pace
-
-    @property
-    def is_costly(self) -> bool:
-        """Whether a call takes so long that none is spent on anything but the measurement."""
-        return self.pace.wall_s >= _COSTLY_CALL_S
+# Share of pairs that are slower in one part: noise within a part does not reach it, however
+# autocorrelated, but a drift that spans both parts does…
+_APART = 0.95
+# …and so do two parts of five by chance in less than 1% of cases.
+_APART_ERRORS = 2.5
+# Standard errors, widened by autocorrelation, between parts that overlap.
+_ERRORS = 3.5
 
 
-def prepare(
-    task: Task,
-    *,
-    clock: Clock,
-    section: MeasureSection,
-    agreement: RankAgreement,
-    first_call_s: float,
-    is_counted: bool,
-) -> Preparation:
-    """Warm `task` up to its steady state and calibrate the `clock`.
+def is_trending(rounds_s: Sequence[float], tolerance: float) -> bool:
+    """Whether the last rounds differ significantly from the first by more than `tolerance`."""
+    if len(rounds_s) < _FEWEST:
+        return False
+    size = max(_LEAST_PART, len(rounds_s) // 3)
+    first_rounds, last_rounds = rounds_s[:size], rounds_s[-size:]
+    first_median, last_median = median(first_rounds), median(last_rounds)
+    if abs(last_median - first_median) <= tolerance * first_median:
+        return False
+    slower_share = _share_above(first_rounds, last_rounds)
+    # Source: H. B. Mann and D. R. Whitney, Annals of Mathematical Statistics 18 (1947), 50-60.
+    errors = abs(slower_share - 0.5) / math.sqrt((2 * size + 1) / (12 * size * size))
+    if max(slower_share, 1 - slower_share) >= _APART:
+        return errors >= _APART_ERRORS
+    return errors >= _ERRORS * math.sqrt(_correlation_time(first_rounds, last_rounds))
 
-    Where the calls are counted (``measure.by=steps``) and few, none are spent on the calibration.
+
+def _share_above(first_rounds: Sequence[float], last_rounds: Sequence[float]) -> float:
+    """Share of pairs whose round of `last_rounds` is slower; ties count half."""
+    sorted_first = sorted(first_rounds)
+    count = sum(
+        bisect_left(sorted_first, value) + bisect_right(sorted_first, value)
+        for value in last_rounds
+    )
+    return count / (2 * len(first_rounds) * len(last_rounds))
+
+
+def _correlation_time(*sections: Sequence[float]) -> float:
+    """Correlation time in rounds, from an AR(1) model of their ranks.
+
+    The first autocorrelation of n values comes out too small by (1 + 4φ) / n. Source: M. G.
+    Kendall, Note on bias in the estimation of autocorrelation, Biometrika 41 (1954), 403-404.
     """
-    warmup = warm_up(
-        task, clock=clock, section=section, agreement=agreement, first_call_s=first_call_s
-    )
-    steady = bool(agreement.decide(int(warmup.steady)))
-    is_few = is_counted and warmup.calls + section.steps < _FEW_CALLS
-    is_costly = warmup.pace.wall_s >= _COSTLY_CALL_S
-    is_calibrated = not agreement.decide(int(is_few or is_costly))
-    clock.calibrate(task, may_call=is_calibrated)
-    return Preparation(
-        first_call_s=first_call_s,
-        warmup=warmup,
-        steady=steady,
-        calibration_calls=clock.calibration_calls if is_calibrated else 0,
-    )
+    size = len(sections[0])
+    phi = fmean(_autocorrelation(part) for part in sections)
+    phi = min(max(phi + (1 + 4 * phi) / size, 0.0), 1 - 2 / size)
+    return (1 + phi) / (1 - phi)
+
+
+def _autocorrelation(values: Sequence[float]) -> float:
+    """Lag-1 autocorrelation of the ranks of the values."""
+    sorted_values = sorted(values)
+    offset = len(values)
+    ranks = [
+        bisect_left(sorted_values, v) + bisect_right(sorted_values, v) - offset for v in values
+    ]
+    squares = sum(rank * rank for rank in ranks)
+    return sum(a * b for a, b in pairwise(ranks)) / squares if squares else 0.0

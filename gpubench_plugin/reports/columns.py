@@ -142,7 +142,7 @@ def own_metrics(measurements: Iterable[Measurement]) -> list[str]:
 
     names: dict[str, None] = {}
     for measurement in measurements:
-        compared = variant_metrics(measurement.variants)
+        compared = variant_metrics(measurement.variants) if measurement.variants else set()
         bounds = {bound for name in compared for bound in confidence_bounds_of(name)}
         names |= dict.fromkeys(
             name for name in measurement.metrics if name not in compared | bounds

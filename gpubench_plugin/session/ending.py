@@ -1,10 +1,17 @@
-"""Ends of a session with an exit code of its own, and a line that tells why."""
+"""Ends of a session with an exit code of its own, and a line that tells why.
+
+With pytest-xdist concurrent benchmarks would disturb each other. A worker that has collected some,
+or refuses one of them, tells the controller and offers no test at all; the controller, which
+collects nothing itself, then ends the session as a usage error.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
+
+from gpubench_plugin.core.format import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,24 +100,22 @@ class UsageErrors(Ending):
     def _missing_packages(
         self, session: pytest.Session, measurements: Mapping[str, Measurement]
     ) -> str:
-        lacking = [i for i, m in measurements.items() if self._lacks_package(m)]
-        others = [m for i, m in measurements.items() if i not in lacking]
-        is_other_test = any(item.nodeid not in self._cases for item in session.items)
-        if not lacking or is_other_test or not all(map(self._is_left_out, others)):
+        packages = []
+        for measurement in measurements.values():
+            if measurement.outcome == "unsupported" and measurement.id in self._missing:
+                packages.append(self._missing[measurement.id])
+            elif not self._is_left_out(measurement):
+                return ""
+        if not packages or any(item.nodeid not in self._cases for item in session.items):
             return ""
-        packages = [self._missing[node_id] for node_id in lacking]
         names = " and ".join(sorted({package["name"] for package in packages}))
         commands = "; ".join(dict.fromkeys(package["install"] for package in packages))
         return f"ERROR: nothing was measured, for lack of {names}: {commands}"
 
-    def _lacks_package(self, measurement: Measurement) -> bool:
-        return measurement.outcome == "unsupported" and measurement.id in self._missing
-
     def _is_left_out(self, measurement: Measurement) -> bool:
         case = self._cases.get(measurement.id)
-        if case is None or measurement.outcome != "skipped":
-            return False
-        return case.skip_reason(self._world_size) is not None
+        is_skipped = case is not None and measurement.outcome == "skipped"
+        return is_skipped and case.skip_reason(self._world_size) is not None
 
     def _misconfigured(
         self, session: pytest.Session, measurements: Mapping[str, Measurement]
@@ -118,5 +123,58 @@ class UsageErrors(Ending):
         number = [m.outcome for m in measurements.values()].count("misconfigured")
         if not number or session.testsfailed != self._misconfigured_reports:
             return ""
-        benchmarks = f"{number} misconfigured benchmark{'s' * (number > 1)}"
+        benchmarks = counted(number, "misconfigured benchmark")
         return f"ERROR: {benchmarks}; nothing else failed, so the exit code is 4"
+
+
+_DISTURBED: Final = (
+    "-n (pytest-xdist): concurrent benchmarks disturb each other; run without -n, or disable "
+    "measuring with --benchmark-skip or --benchmark-disable"
+)
+
+_KEY: Final = "gpubench"
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this process is a pytest-xdist worker."""
+    return hasattr(config, "workerinput")
+
+
+def has_workers(config: pytest.Config) -> bool:
+    """Whether this process distributes tests to workers."""
+    return config.getoption("dist", "no") != "no" and not is_worker(config)
+
+
+def refuse_in_worker(session: pytest.Session) -> bool:
+    """Report an error to the controller and collect nothing, in a worker that would measure."""
+    config = session.config
+    if measuring_disabled_option(config) or not is_worker(config):
+        return False
+    end_worker(session, _DISTURBED)
+    return True
+
+
+def end_worker(session: pytest.Session, message: str) -> None:
+    """Collect nothing in this worker, and have the controller end the session with `message`."""
+    session.config.workeroutput[_KEY] = message  # type: ignore[attr-defined] # pytest-xdist's
+    session.items.clear()
+
+
+class XdistGuard(Ending):
+    """Ends the session with a usage error instead of 5 if a worker refused a benchmark."""
+
+    def __init__(self) -> None:
+        super().__init__("", pytest.ExitCode.USAGE_ERROR)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Read the worker's error."""
+        worker_output: Mapping[str, str] = getattr(node, "workeroutput", {})
+        if error := worker_output.get(_KEY):
+            self.message = f"ERROR: {error}"
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Exit with code 4 instead of 5 (nothing collected)."""
+        if self.message:
+            session.exitstatus = pytest.ExitCode.USAGE_ERROR

@@ -5,8 +5,8 @@ The stages of this side, in order: run directory → journal → (benchmarks run
 
 from __future__ import annotations
 
-import json
 import sys
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from gpubench_plugin.session.live_status import LiveStatus
 from gpubench_plugin.session.run import open_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.core.records import Comparison, Json, Measurement, Run, RunStatus
@@ -68,8 +68,7 @@ class SessionRecorder:
         self._own_cases = {case.id: case for case in cases if not case.adopted}
         self._payloads: dict[str, list[Json]] = {}
         self._measurements: dict[str, Measurement] = {}
-        self._configurations: dict[str, Mapping[str, Any]] = {}
-        self._families = Families()
+        self._families: Families | None = None
         self._passed_tests: set[str] = set()
         self._write_error: ResultsError | None = None
         self._index_warning: str | None = None
@@ -87,8 +86,12 @@ class SessionRecorder:
         self._directory = self._run.recorder.directory
         self._status.skip(self._run.carried_over)
         self._unselected = self._run.earlier_measurements.keys() - self._cases.keys()
+        earlier = self._run.earlier_measurements
+        sizes = {known.world_size for known in (*self._cases.values(), *earlier.values())}
+        if len(sizes) > 1:
+            self._families = Families()
         for node_id in self._unselected | self._run.carried_over:
-            self._measurements |= self._families.add(self._run.earlier_measurements[node_id])
+            self._measurements |= self._scaled(earlier[node_id])
         update_context(
             self._config,
             run=self._directory,
@@ -126,10 +129,8 @@ class SessionRecorder:
 
     def keep_verdicts(self, comparison: Comparison) -> None:
         """Write the verdicts to journal and run directory; a failure ends the session."""
-        try:
+        with self._writing():
             self._run.recorder.keep_verdicts(comparison)
-        except ResultsError as error:
-            self._write_error = error
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Header: benchmarks, devices and run directory."""
@@ -159,10 +160,8 @@ class SessionRecorder:
         if self._is_finished:
             return
         if self._write_error is None:
-            try:
+            with self._writing():
                 self._run.recorder.event(benchmark, event)
-            except ResultsError as error:
-                self._write_error = error
         self._status.add(benchmark, event)  # then, since a terminal may stop what writes to it
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -200,24 +199,30 @@ class SessionRecorder:
         measurement = report_payload.measurement_of(case, payloads)
         if measurement.outcome == "not_measured" and not case.measures:
             self._passed_tests.add(case.id)
-        family = self._families.add(self._reduced(measurement))
+        family = self._scaled(measurement.without_samples())
         self._measurements |= family
         if self._write_error is not None:
             return
         measurement = replace(measurement, metrics=family[measurement.id].metrics)
-        try:
+        with self._writing():
             for payload in payloads:
                 for event in payload.get("events", ()):  # how the ranks ended
                     self._run.recorder.event(measurement.id, event)
             self._run.recorder.record(measurement)
+
+    def _scaled(self, measurement: Measurement) -> Mapping[str, Measurement]:
+        """By id: `measurement`, and those on other numbers of ranks whose scaling it changes."""
+        if self._families is None:
+            return {measurement.id: measurement}
+        return self._families.add(measurement)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        """Keep the error of results that cannot be written, which ends the session."""
+        try:
+            yield
         except ResultsError as error:
             self._write_error = error
-
-    def _reduced(self, measurement: Measurement) -> Measurement:
-        """Reduce for memory: share equal configurations, drop samples."""
-        key = json.dumps(measurement.configuration, default=repr)
-        shared_configuration = self._configurations.setdefault(key, measurement.configuration)
-        return replace(measurement.without_samples(), configuration=shared_configuration)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
@@ -285,7 +290,11 @@ class SessionRecorder:
         if exitstatus == pytest.ExitCode.OK and self._cases.keys() - self._measurements.keys():
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
         status = self._run_status(session, exitstatus)
-        self._complete(self._end_reason(session, status))
+        ended = session.shouldfail or session.shouldstop
+        reason = str(ended or "the session ended before this benchmark")
+        if status == "interrupted":
+            reason = "stdout was closed" if self._output_closed else "interrupted"
+        self._complete(reason)
         if self.close_gate():
             session.exitstatus = exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
         self._status.clear()
@@ -302,13 +311,6 @@ class SessionRecorder:
             exitstatus = pytest.ExitCode.OK
         return status_of(exitstatus, [self._measurements[i] for i in self._unselected])
 
-    def _end_reason(self, session: pytest.Session, status: RunStatus) -> str:
-        """Why the remaining benchmarks were not measured."""
-        if status == "interrupted":
-            return "stdout was closed" if self._output_closed else "interrupted"
-        ended = session.shouldfail or session.shouldstop
-        return str(ended or "the session ended before this benchmark")
-
     def _complete(self, reason: str) -> None:
         """Add the benchmarks that the session has not recorded, unmeasured for this `reason`."""
         for case in self._cases.values():
@@ -322,11 +324,9 @@ class SessionRecorder:
     def _close(self, status: RunStatus) -> None:
         """Write the summary and close the run."""
         if self._write_error is None:
-            try:
+            with self._writing():
                 measurements = list(self.measurements.values())
                 self._run.recorder.finish(status, measurements, self._benchmark_json())
-            except ResultsError as error:
-                self._write_error = error
         if self._write_error is not None:
             self._run.recorder.close()
 

@@ -38,11 +38,6 @@ class ResultWords:
         self._last_results: LastResults | None = None
         self._is_unavailable = False
 
-    @classmethod
-    def is_wanted(cls, config: pytest.Config) -> bool:
-        """Whether the session prints a line per test."""
-        return config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES) > 0
-
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_report_teststatus(
         self, report: pytest.CollectReport | pytest.TestReport
@@ -56,14 +51,11 @@ class ResultWords:
         if measurement is None:
             return status
         category, letter, word = status
-        text = self._text(measurement)
+        glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
+        text = result_line(measurement, self._earlier(measurement), glyphs)
         if isinstance(word, str):
             return category, letter, f"{word} {text}".strip()
         return category, letter, (f"{word[0]} {text}".strip(), word[1])
-
-    def _text(self, measurement: Measurement) -> str:
-        glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
-        return result_line(measurement, self._earlier(measurement), glyphs)
 
     def _earlier(self, measurement: Measurement) -> Result | None:
         if self._is_unavailable:

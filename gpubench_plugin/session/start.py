@@ -11,14 +11,18 @@ torchrun     SessionRecorder, TorchrunRank (0)  TorchrunRank
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+import pytest
 
 from gpubench_plugin.bench.adoption import AdoptionPlugin
 from gpubench_plugin.bench.refusals import refusal
 from gpubench_plugin.config.parametrization import fixture_names, is_adopted
 from gpubench_plugin.config.resolve_case import CaseFactory, check_marks
 from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.hookspecs import LAUNCHER
 from gpubench_plugin.environment.scratch import private_folder
 from gpubench_plugin.launchers.context import (
@@ -30,15 +34,15 @@ from gpubench_plugin.launchers.context import (
 )
 from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
 from gpubench_plugin.results.registry.locations import absolute_url
-from gpubench_plugin.session import xdist
-from gpubench_plugin.session.ending import UsageErrors, measuring_disabled_option, unjudged_gate
-from gpubench_plugin.session.refusals import Refusals
-from gpubench_plugin.session.result_words import ResultWords
+from gpubench_plugin.session.ending import (
+    UsageErrors,
+    is_worker,
+    measuring_disabled_option,
+    unjudged_gate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    import pytest
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.rounds_file import FixedRounds
@@ -65,13 +69,6 @@ def start_session(
     config, manager = session.config, session.config.pluginmanager
     if not manager.hasplugin("benchmark"):
         raise UsageProblem("-p no:benchmark: gpubench requires pytest-benchmark; remove the option")
-    refusals = Refusals()
-    for item in items:
-        try:
-            check_marks([item])
-        except UsageProblem as error:
-            refusals.add(item, str(error))
-    refusals.raise_any(items)
     world = context_of(config).ranks.world
     gang_rank: GangRank | None = manager.get_plugin(LAUNCHER)
     # Every process runs an adopted test as an ordinary one, and one of them records it.
@@ -82,11 +79,10 @@ def start_session(
     if any(item.stash[STATE].case.adopted for item in items):
         manager.register(AdoptionPlugin(), "gpubench-adopter")
     launcher = gang_rank or _choose_launcher(session, items, output)
-    if xdist.is_worker(config):  # measuring is off
-        records = False
     if not (items or gang_rank):
         return
-    gate_plugin = _record(session, items, launcher) if records else None
+    is_written = records and not is_worker(config)  # where measuring is off
+    gate_plugin = _record(session, items, launcher) if is_written else None
     launcher.start(session, items)
     if gang_rank is not None:  # again, as the last of all plugins
         manager.unregister(gang_rank)
@@ -104,7 +100,7 @@ def _choose_launcher(
         UsageProblem: a flag does not go with this way to run.
     """
     context = context_of(session.config)
-    if xdist.is_worker(session.config):  # it starts no ranks: tests of several are skipped
+    if is_worker(session.config):  # it starts no ranks: tests of several are skipped
         return InProcessLauncher(session.config)
     cases = list(filter(None, map(case_on_ranks, benchmarks)))
     if context.ranks.started_world_size:
@@ -115,7 +111,7 @@ def _choose_launcher(
             return TorchrunRank(session, output)
         if output is not None:  # the ranks run nothing together
             output.release()
-    elif cases and _needs_gang(context, cases):
+    elif _needs_gang(context, cases):
         if has_debugger(session.config):
             raise UsageProblem(
                 "--pdb: a debugger needs the terminal, which the processes of a gang do not have; "
@@ -132,9 +128,8 @@ def _needs_gang(context: RunContext, cases: Iterable[Case]) -> bool:
 
     Then all do: what one process measured is compared with nothing but other processes.
     """
-    sizes = [case.world_size for case in cases if case.skip_reason() is None]
-    settings = context.settings
-    return settings.isolate or settings.launches > 1 or max(sizes, default=1) > 1
+    is_asked = context.settings.isolate or context.settings.launches > 1
+    return any(is_asked or (c.world_size > 1 and c.skip_reason() is None) for c in cases)
 
 
 def _refuse_flags_of_gangs(context: RunContext) -> None:
@@ -179,6 +174,7 @@ def _resolve_cases(
     refusals = Refusals()
     for item in items:
         try:
+            check_marks([item])
             case = cases.of(item)
         except UsageProblem as error:
             refusals.add(item, str(error))
@@ -209,7 +205,9 @@ def _record(
     cases = {item.nodeid: item.stash[STATE].case for item in items}
     usage_errors = UsageErrors(recording, cases, started_world_size=world_size)
     manager.register(usage_errors, "gpubench-usage-errors")
-    if ResultWords.is_wanted(config):
+    if config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES) > 0:  # a line per test
+        from gpubench_plugin.session.result_words import ResultWords
+
         own_ids = {i.nodeid for i in items if not i.stash[STATE].case.adopted}
         manager.register(ResultWords(recording, settings, own_ids), "gpubench-result-words")
     if lookup is None:
@@ -219,9 +217,8 @@ def _record(
             manager.register(unjudged_gate(f"nothing is judged with {option}"), "gpubench-gate")
         return None
     from gpubench_plugin.session.gate.judgement import GateJudgement
-    from gpubench_plugin.session.gate.plugin import GatePlugin
-    from gpubench_plugin.session.gate.removed import RemovedBenchmarks
-    from gpubench_plugin.session.gate.rounds import fix_rounds
+    from gpubench_plugin.session.gate.lookup import fix_rounds
+    from gpubench_plugin.session.gate.plugin import GatePlugin, RemovedBenchmarks
 
     notes = fix_rounds(items, lookup, recording.run())
     lookup = replace(lookup, notes=(*lookup.notes, *notes))
@@ -260,3 +257,49 @@ def _confirmation(
             folder.remove()
 
     return Confirmation(recording, launch)
+
+
+_SHOWN: Final = 4
+"""Reasons, or tests to deselect, in a message."""
+
+
+class Refusals:
+    """Reasons for which a session starts no benchmark, each with the tests that it holds for."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, list[str]] = {}
+
+    def add(self, item: pytest.Item, reason: str) -> None:
+        """Add the `reason` for which `item` is refused."""
+        reason = reason.removeprefix(f"{item.nodeid}: ")
+        self._ids.setdefault(reason, []).append(item.nodeid)
+
+    def raise_any(self, items: Iterable[pytest.Item]) -> None:
+        """Refuse the session with all reasons; of the benchmarks `items` others may be fine.
+
+        Raises:
+            UsageProblem: there is a reason.
+        """
+        if not self._ids:
+            return
+        lines = [_line(reason, ids) for reason, ids in list(self._ids.items())[:_SHOWN]]
+        if (rest := len(self._ids) - _SHOWN) > 0:
+            lines.append(f"and {counted(rest, 'more reason')}")
+        refused = [node_id for ids in self._ids.values() for node_id in ids]
+        others = {item.nodeid for item in items} - {*refused}
+        if others and len(refused) <= _SHOWN and not any(map(_is_of_option, self._ids)):
+            options = (f"--deselect={shlex.quote(node_id)}" for node_id in refused)
+            lines.append(f"to run the others, add {' '.join(options)}")
+        raise UsageProblem("\n".join(lines))
+
+
+def _is_of_option(reason: str) -> bool:
+    """Whether an option is refused, whichever benchmark meets it first: it is to be mended."""
+    return reason.startswith("--")
+
+
+def _line(reason: str, ids: list[str]) -> str:
+    if _is_of_option(reason):
+        return reason
+    more = f" (and {counted(len(ids) - 1, 'more benchmark')})" if len(ids) > 1 else ""
+    return f"{ids[0]}: {reason}{more}"

@@ -11,9 +11,8 @@ import pytest
 import torch
 
 from gpubench_plugin.config.sections import MeasureSection
-from gpubench_plugin.measure.clocks.base import Task
+from gpubench_plugin.measure.clocks.base import Task, clock_for
 from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
-from gpubench_plugin.measure.clocks.select import clock_for
 from gpubench_plugin.measure.clocks.step_cost import Spin
 from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.measure.probes.memory import PeakMemory
@@ -135,6 +134,6 @@ def test_what_overwrites_the_cache_is_not_in_the_peak() -> None:
                 section=section,
                 agreement=RankAgreement(),
             )[0]
-        peaks.append(memory.peak_bytes)
+        peaks.append(memory.facts["peak_memory_bytes"])
         del clock
     assert peaks[0] == pytest.approx(peaks[1], abs=4096)

@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 from gpubench_plugin.core.records import Samples
 from gpubench_plugin.core.student import t_quantile
 from gpubench_plugin.measure.interval import Autocorrelation
-from gpubench_plugin.measure.metrics._rates import log_rate_half_width
+from gpubench_plugin.measure.metrics.throughput import log_rate_half_width
 from tests.support import virtual_steps as steps
 from tools.evidence.pages import Table, write
 

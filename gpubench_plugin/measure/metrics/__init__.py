@@ -5,10 +5,6 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from gpubench_plugin.measure.metrics._all import compute_all, is_built_in, preload
-    from gpubench_plugin.measure.metrics._peaks import DEVICES
-    from gpubench_plugin.measure.metrics._plausibility import check_times, check_values
-    from gpubench_plugin.measure.metrics._rates import log_rate_half_width, rate_flags
     from gpubench_plugin.measure.metrics.base import MULTIPLES, UNITS, MetricSource, metrics
 
 __getattr__ = lazy_names(__name__)

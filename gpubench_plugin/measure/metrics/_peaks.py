@@ -47,14 +47,6 @@ _V100 = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Peak:
-    """Dense peak in FLOP/s of one dtype on one device, and its source."""
-
-    flops_per_s: float
-    source: str
-
-
-@dataclass(frozen=True, kw_only=True)
 class DeviceLimits:
     """Vendor figures of the devices that match a full name.
 
@@ -159,9 +151,6 @@ def plausibility_limits(name: str) -> DeviceLimits:
     return next((device for device in DEVICES if device.name.fullmatch(name)), UNKNOWN)
 
 
-def flops_peak(device_name: str, dtype: str) -> Peak | None:
+def peak_tflops(device_name: str, dtype: str) -> float | None:
     """Dense peak for `dtype` on the device with that driver name, if known."""
-    device = plausibility_limits(device_name)
-    if device is UNKNOWN or dtype not in device.tflops:
-        return None
-    return Peak(flops_per_s=device.tflops[dtype] * 1e12, source=device.source)
+    return plausibility_limits(device_name).tflops.get(dtype)

@@ -10,14 +10,8 @@ from gpubench_plugin.core.catalog import Function
 from gpubench_plugin.core.records import Better, Metric, Observation
 
 _PREFIXES = {
-    "k": 1e3,
-    "M": 1e6,
-    "G": 1e9,
-    "T": 1e12,
-    "Ki": 2.0**10,
-    "Mi": 2.0**20,
-    "Gi": 2.0**30,
-    "Ti": 2.0**40,
+    **{prefix: 1000.0**power for power, prefix in enumerate("kMGT", start=1)},
+    **{f"{prefix}i": 1024.0**power for power, prefix in enumerate("KMGT", start=1)},
 }
 UNITS = (
     "s",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpubench_plugin.core.records import Metric, Observation
-from gpubench_plugin.measure.metrics._rates import timed_s
 from gpubench_plugin.measure.metrics.base import Fact, facts, metrics
+from gpubench_plugin.measure.metrics.throughput import timed_s
 
 # Share of the time that timed calls must fill, or the energy is also that of other work: setups,
 # writes over the cache.

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import Metric, Observation
-from gpubench_plugin.measure.metrics._rates import meanings, median_step_s, rate
 from gpubench_plugin.measure.metrics.base import Fact, facts, metrics
+from gpubench_plugin.measure.metrics.throughput import meanings, median_step_s, rate
 
 
 @metrics(

@@ -1,15 +1,28 @@
-"""Step time metrics: median, sample size, warm-up, first step, denoising steps."""
+"""Step time metrics: median, sample size, warm-up, first step, denoising steps, variants."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from math import fsum
 from statistics import median
 
-from gpubench_plugin.core.records import CONFIDENCE, Metric, Observation, Samples, has_quantile
+from gpubench_plugin.core.records import (
+    CONFIDENCE,
+    Better,
+    Metric,
+    Observation,
+    confidence_bounds_of,
+    has_quantile,
+)
 from gpubench_plugin.measure.interval import median_interval
-from gpubench_plugin.measure.metrics._rates import meanings, median_step_s, rate, rounds_s, timed_s
 from gpubench_plugin.measure.metrics.base import metrics
+from gpubench_plugin.measure.metrics.throughput import (
+    meanings,
+    median_step_s,
+    rate,
+    rounds_s,
+    timed_s,
+)
 
 _QUANTILES = {"step_time_p95_s": 0.95, "step_time_p99_s": 0.99}
 
@@ -47,28 +60,23 @@ def step_time(observation: Observation) -> Iterator[Metric]:
 
 
 def _spread(observation: Observation) -> Iterator[Metric]:
+    """Statistics of all durations."""
+    import numpy as np
+
     samples = observation.samples
     fractions = {
         name: fraction
         for name, fraction in _QUANTILES.items()
         if has_quantile(samples.timing.durations, fraction)
     }
-    mean_s, shortest_s, longest_s, *quantiles_s = _statistics(samples, fractions.values())
+    spread_s = np.asarray(samples.spread_s)
+    mean_s = timed_s(samples) / samples.calls if samples.sample_s else spread_s.mean()
     # Ranks send their longest even if they cannot send every duration.
-    longest_s = max((rank.max_s for rank in observation.ranks), default=longest_s)
+    longest_s = max((rank.max_s for rank in observation.ranks), default=spread_s.max())
     yield _seconds("step_time_mean_s", mean_s)
-    yield _seconds("step_time_min_s", shortest_s)
+    yield _seconds("step_time_min_s", spread_s.min())
     yield _seconds("step_time_max_s", longest_s)
-    yield from map(_seconds, fractions, quantiles_s)
-
-
-def _statistics(samples: Samples, fractions: Iterable[float]) -> tuple[float, ...]:
-    """Mean, minimum, maximum and the quantiles of all durations."""
-    import numpy as np
-
-    spread = np.asarray(samples.spread_s)
-    mean_s = timed_s(samples) / samples.calls if samples.sample_s else spread.mean()
-    return (mean_s, spread.min(), spread.max(), *np.quantile(spread, list(fractions)))
+    yield from map(_seconds, fractions, np.quantile(spread_s, [*fractions.values()]))
 
 
 def _seconds(name: str, value: float) -> Metric:
@@ -135,3 +143,32 @@ def iterations(observation: Observation) -> Iterator[Metric]:
     """Denoising steps of a whole batch per second."""
     amount = observation.facts["iterations_per_call"]
     yield from rate("iterations_per_s", amount, "iterations/s", observation)
+
+
+_VARIANT, _SPEED_UP = "variant_", "speed_up"
+
+
+@metrics(
+    "gpubench.compare",
+    needs="variant_",
+    variant_eager_step_time_s="Median of the rounds of a variant, here eager",
+    variant_eager_step_time_ci_low_s="Lower end of that median's confidence interval",
+    variant_eager_step_time_ci_high_s="Upper end of that median's confidence interval",
+    variant_eager_rounds="Complete rounds timed of the variant",
+    speed_up_compiled="Speed-up of a variant, here compiled, over the first; speed_up of two",
+    speed_up_compiled_ci_low="Lower end of that speed-up's confidence interval",
+    speed_up_compiled_ci_high="Upper end of that speed-up's confidence interval",
+)
+def variants(observation: Observation) -> Iterator[Metric]:
+    """Step time of each variant, and its speed-up over the first, by neighbouring turns."""
+    facts = observation.facts
+    bounds = {bound for name in facts for bound in confidence_bounds_of(name)}
+    better: Better
+    for name, value in facts.items():
+        if name.startswith(_SPEED_UP):
+            better = "none" if name in bounds else "higher"
+            yield Metric(name=name, value=value, unit="1", better=better)
+        elif name.startswith(_VARIANT):
+            is_time = name.endswith("_s")
+            better = "lower" if is_time and name not in bounds else "none"
+            yield Metric(name=name, value=value, unit="s" if is_time else "count", better=better)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpubench_plugin.core.records import Metric, Observation
-from gpubench_plugin.measure.metrics._rates import median_step_s, timed_s
 from gpubench_plugin.measure.metrics.base import Fact, facts, metrics
+from gpubench_plugin.measure.metrics.throughput import median_step_s, timed_s
 
 
 @metrics(

@@ -1,19 +1,29 @@
-"""Memory of device and process: its peak, and its growth over the timed calls."""
+"""Memory of device, process and tensors: peaks, and growth over the timed calls."""
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import sys
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import median
 from types import ModuleType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import torch
+from torch import Tensor, UntypedStorage
+from torch._C._autograd import (
+    _disable_profiler_legacy,
+    _enable_profiler_legacy,
+    _profiler_enabled,
+)
+from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from gpubench_plugin.core.quality_flags import GROWING_MEMORY, SINCE_START, UNCOLLECTED
 from gpubench_plugin.measure.state import release_memory
@@ -27,80 +37,57 @@ _STATUS = Path("/proc/self/status")
 class PeakMemory:
     """Context manager that records memory peaks.
 
-    On an accelerator they are torch's allocated (`peak_bytes`) and reserved memory
-    (`reserved_bytes`). On a CPU, where torch does not count (see :class:`TensorMemory`),
-    `process_bytes` is the peak resident size of the process since the entry, interpreter and
-    libraries included; if the system cannot reset it, since the start of the process, and flagged.
-    Peaks without a counter (MPS) stay None.
+    They are `facts`: on an accelerator of torch's allocated and reserved memory, on a CPU, where
+    torch does not count (see :class:`TensorMemory`), the peak resident size of the process since
+    the entry, interpreter and libraries included; if the system cannot reset it, since the start of
+    the process, and flagged. Without a counter (MPS) there are none.
 
     `excluded_bytes` of the device, allocated before the entry and until the exit, count neither as
     allocated nor, but for the rounding of the allocator (to 2 MiB), as reserved.
     """
 
-    def __init__(
-        self,
-        device: torch.device,
-        excluded_bytes: int = 0,
-        *,
-        clear: Path = _CLEAR,
-        status: Path = _STATUS,
-    ) -> None:
-        self.peak_bytes: int | None = None
-        self.reserved_bytes: int | None = None
-        self.process_bytes: int | None = None
+    def __init__(self, device: torch.device, excluded_bytes: int = 0) -> None:
+        self.facts: dict[str, float] = {}
         self.flags: tuple[str, ...] = ()
         self._device = device
         self._excluded_bytes = excluded_bytes
-        self._clear = clear
-        self._status = status
-
-    @property
-    def facts(self) -> dict[str, float]:
-        """Known peaks, by fact name."""
-        peaks = {
-            "peak_memory_bytes": self.peak_bytes,
-            "peak_reserved_bytes": self.reserved_bytes,
-            "process_peak_memory_bytes": self.process_bytes,
-        }
-        return {name: float(peak) for name, peak in peaks.items() if peak is not None}
 
     def __enter__(self) -> Self:
         if self._device.type == "cpu":
-            self.flags = () if self._reset_resident() else (SINCE_START,)
+            self.flags = () if _reset_resident() else (SINCE_START,)
         elif counters := self._counters():
             counters.reset_peak_memory_stats(self._device)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._device.type == "cpu":
-            self.process_bytes = _since_start() if self.flags else _resident_peak(self._status)
+            peak = _since_start() if self.flags else _resident_peak()
+            self.facts["process_peak_memory_bytes"] = float(peak)
         elif counters := self._counters():
-            allocated = int(counters.max_memory_allocated(self._device))
-            reserved = int(counters.max_memory_reserved(self._device))
-            self.peak_bytes = allocated - self._excluded_bytes
-            self.reserved_bytes = reserved - self._excluded_bytes
+            allocated = counters.max_memory_allocated(self._device) - self._excluded_bytes
+            reserved = counters.max_memory_reserved(self._device) - self._excluded_bytes
+            self.facts["peak_memory_bytes"] = float(allocated)
+            self.facts["peak_reserved_bytes"] = float(reserved)
 
     def _counters(self) -> ModuleType | None:
         module = torch.get_device_module(self._device)
         return module if hasattr(module, "reset_peak_memory_stats") else None
 
-    def _reset_resident(self) -> bool:
-        """Reset the process's peak; return whether it can be read."""
-        try:
-            self._clear.write_text(_RESET_PEAK, encoding="ascii")
-            _resident_peak(self._status)
-        except (OSError, ValueError):
-            return False
-        return True
+
+def _reset_resident() -> bool:
+    """Reset the process's peak; return whether it can be read."""
+    try:
+        _CLEAR.write_text(_RESET_PEAK, encoding="ascii")
+        _resident_peak()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
-def _resident_peak(status: Path) -> int:
+def _resident_peak() -> int:
     """``VmHWM`` in bytes; Linux reports kibibytes."""
-    for line in status.read_text(encoding="ascii", errors="replace").splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    message = f"{status} does not contain VmHWM"
-    raise ValueError(message)
+    _, _, peak = _STATUS.read_text(encoding="ascii", errors="replace").partition("VmHWM:")
+    return int(peak.partition("kB")[0]) * 1024
 
 
 def _since_start() -> int:
@@ -212,3 +199,103 @@ def _reader(device: torch.device) -> Callable[[], int] | None:
         return (int(resident) - int(shared_pages)) * page
 
     return anonymous
+
+
+_ALLOCATION: Final = "memory_alloc"
+"""Kind of profiler events that allocate memory, or with a negative number free it."""
+
+
+class TensorMemory:
+    """Peak bytes of a benchmark's CPU tensors; created before the benchmark builds anything.
+
+    torch does not count them. The resident size of the process depends on the interpreter, on
+    libraries loaded at first use and on pages that allocators keep, hence on what ran before. Bytes
+    allocated by torch are reproducible, and are what accelerators count.
+
+    :meth:`watch` runs one untimed call of the step: `peak_bytes` is the size of the tensors created
+    until then, plus the peak that the call allocates. :meth:`add_inputs` adds older tensors that
+    the step uses, such as caches and fixtures of a wider scope. Memory not allocated by torch is
+    left out: numpy arrays, Python objects, and internal memory of libraries.
+    """
+
+    def __init__(self) -> None:
+        self.peak_bytes: int | None = None
+        # A weak reference keeps the address from being reused.
+        self._older = {
+            storage._cdata: StorageWeakRef(storage) for storage in _storages(_all_tensors())
+        }
+
+    @property
+    def facts(self) -> dict[str, float]:
+        """Peak by fact name; empty for a step without tensors, whose memory is unknown."""
+        return {"peak_memory_bytes": float(self.peak_bytes)} if self.peak_bytes else {}
+
+    def watch(self, call: Callable[[], object]) -> None:
+        """Run `call` once under the profiler, ignoring exceptions; not under another profiler."""
+        if _profiler_enabled():
+            return
+        gc.collect()  # cycles left by earlier calls, of any generation: which one is chance
+        storages = _storages_of(_all_tensors())
+        bytes_in_use = sum(size for address, size in storages.items() if address not in self._older)
+        config = ProfilerConfig(
+            ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig()
+        )
+        _enable_profiler_legacy(config)
+        try:
+            with suppress(Exception):
+                call()
+        finally:
+            threads = _disable_profiler_legacy()
+        self.peak_bytes = bytes_in_use + _peak(threads)
+
+    def add_inputs(self, inputs: Iterable[Tensor] | None) -> None:
+        """Add older tensors among the step's `inputs`; if these are None, the peak is unknown."""
+        if inputs is None:
+            self.peak_bytes = None
+        elif self.peak_bytes is not None:
+            # The collector does not list objects older than the benchmark, which are frozen.
+            listed_ids = set(map(id, _gc_tensors()))
+            unlisted = _storages_of(tensor for tensor in inputs if id(tensor) not in listed_ids)
+            sizes = _storages_of(inputs)
+            older = {address: sizes[address] for address in sizes.keys() & self._older.keys()}
+            self.peak_bytes += sum((unlisted | older).values())
+
+
+def _storages_of(tensors: Iterable[Tensor]) -> dict[int, int]:
+    """Bytes of each CPU storage of `tensors`, by address."""
+    return {storage._cdata: storage.nbytes() for storage in _storages(tensors)}
+
+
+def _storages(tensors: Iterable[Tensor]) -> Iterator[UntypedStorage]:
+    for tensor in tensors:
+        with suppress(NotImplementedError, RuntimeError, ValueError):  # has no storage
+            storage = tensor.untyped_storage()
+            if storage.device.type == "cpu":
+                yield storage
+
+
+def _all_tensors() -> Iterator[Tensor]:
+    """All tensors known to Python, and gradients; C++-only tensors are missing."""
+    for tensor in _gc_tensors():
+        yield tensor
+        with suppress(NotImplementedError, RuntimeError):  # some kinds of tensors have neither
+            if tensor.is_leaf and tensor.grad is not None:
+                yield tensor.grad
+
+
+def _gc_tensors() -> list[Tensor]:
+    # Not isinstance, which reads __class__ of every object: some warn of any access.
+    return [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
+
+
+def _peak(threads: list[list[Any]]) -> int:
+    """Peak bytes above the start, over the events of all threads in order."""
+    start = threads[0][0]
+    events = [event for events in threads for event in events if event.kind() == _ALLOCATION]
+    if sum(map(bool, threads)) > 1:
+        events.sort(key=start.cpu_elapsed_us)
+    current = peak = 0
+    for event in events:
+        current += event.cpu_memory_usage()
+        peak = max(peak, current)
+    return peak

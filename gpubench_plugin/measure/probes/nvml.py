@@ -75,9 +75,9 @@ _UNSIGNED_INT: Final = 1  # NVML_VALUE_TYPE_UNSIGNED_INT; the counters above are
 
 
 class DeviceState:
-    """Context manager around a measurement on `device`, shared by `sharing_ranks` of its ranks.
+    """Context manager around a measurement on a GPU, shared by `sharing_ranks` of its ranks.
 
-    It does nothing on devices other than CUDA, or without the optional ``pynvml``. What NVML, the
+    It does nothing without the optional ``pynvml``. What NVML, the
     driver or the GPU lacks is missing in :attr:`facts` and named by :attr:`unknown`. The window of
     the counters begins with :meth:`begin`, and ends with the context.
     """
@@ -104,8 +104,7 @@ class DeviceState:
         self._seen_reasons: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
-        if self._device.type == "cuda":
-            self._library = self._stack.enter_context(nvml.opened())
+        self._library = self._stack.enter_context(nvml.opened())
         if self._library is not None:
             # By UUID, since the indices of NVML and CUDA may differ.
             uuid = torch.cuda.get_device_properties(self._device).uuid

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 from operator import attrgetter
@@ -63,7 +62,7 @@ def profile(
         activities.append(_ACTIVITIES[device.type])
     with torch_profile(
         activities=activities,
-        schedule=_first_dropped,
+        schedule=lambda step: ProfilerAction.RECORD if step else ProfilerAction.WARMUP,
         record_shapes=section.record_shapes,
         with_stack=section.with_stack,
         acc_events=True,  # else torch 2.11 warns that events of past cycles are dropped
@@ -79,11 +78,6 @@ def profile(
     )
 
 
-def _first_dropped(number: int) -> ProfilerAction:
-    """What the profiler does in its step of that number."""
-    return ProfilerAction.RECORD if number else ProfilerAction.WARMUP
-
-
 def _run(step: Callable[[], object], steps: int) -> None:
     for number in range(steps):
         with record_function(f"step {number}"):
@@ -97,18 +91,12 @@ def _write(profiler: torch_profile, path: Path) -> None:
         # torch leaves temporary files beside an unfinished trace; they go with the folder.
         with TemporaryDirectory(dir=path.parent, prefix=".trace-") as folder:
             temporary = Path(folder, path.name)
-            _export(profiler, temporary)
+            profiler.export_chrome_trace(str(temporary))
+            with temporary.open("rb") as file:  # missing if torch has only logged an error
+                os.fsync(file.fileno())
             temporary.replace(path)
     except (OSError, RuntimeError) as error:
         raise ResultsError(f"cannot write the profile to {path}: {error}") from error
-
-
-def _export(profiler: torch_profile, path: Path) -> None:
-    profiler.export_chrome_trace(str(path))
-    if not path.exists():  # torch only logs the error
-        raise OSError(errno.EIO, "torch wrote no trace; is the disk full?")
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
 
 
 def operator_table(averages: Sequence[Any], *, steps: int, on_device: bool) -> Json | None:

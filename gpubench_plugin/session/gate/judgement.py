@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -38,7 +38,7 @@ class GateOutcome:
 
     outcome: Literal["passed", "failed", "skipped"]
     text: str = ""
-    properties: tuple[tuple[str, object], ...] = field(default=())
+    properties: tuple[tuple[str, object], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,15 @@
-"""Gate plugin: adds a gate item per benchmark, which fails if it regressed; reports verdicts."""
+"""Gate plugin: adds a gate item per benchmark, which fails if it regressed; reports verdicts.
+
+Removed benchmarks of the baseline are told from deselected ones.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from functools import partial
+from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import pytest
@@ -11,15 +18,14 @@ from gpubench_plugin.session.gate import report as gate_report
 from gpubench_plugin.session.recording import write_lines
 
 if TYPE_CHECKING:
-    import os
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     from gpubench_plugin.session.gate.confirmation import Confirmation
     from gpubench_plugin.session.gate.judgement import GateJudgement, GateOutcome
     from gpubench_plugin.session.gate.lookup import BaselineLookup
 
 
-MARKER: Final = "::gate"
+_MARKER: Final = "::gate"
 """Stands between the test's name and its parameters in the id of a gate item."""
 
 
@@ -34,18 +40,21 @@ class GateItem(pytest.Item):
         self, *, benchmark: pytest.Item, outcome_of: Callable[[str], GateOutcome], **kwargs: Any
     ):
         super().__init__(**kwargs)
-        self._benchmark_id = benchmark.nodeid
+        self.benchmark_id = benchmark.nodeid
         self._location = benchmark.reportinfo()
         self._outcome_of = outcome_of
 
     @classmethod
     def of(cls, benchmark: pytest.Item, outcome_of: Callable[[str], GateOutcome]) -> Self:
         """The gate item of `benchmark`."""
-        name, nodeid = _name_and_id(benchmark)
+        # A suffix after the brackets would break pytest's id parsing.
+        full_name = benchmark.name
+        function = getattr(benchmark, "originalname", None) or full_name.partition("[")[0]
+        name = f"{function}{_MARKER}{full_name.removeprefix(function)}"
         item: Self = cls.from_parent(
             benchmark.session,
             name=name,
-            nodeid=nodeid,
+            nodeid=benchmark.nodeid.removesuffix(full_name) + name,
             path=benchmark.path,
             benchmark=benchmark,
             outcome_of=outcome_of,
@@ -54,7 +63,7 @@ class GateItem(pytest.Item):
 
     def runtest(self) -> None:
         """Pass, fail or skip according to the verdicts."""
-        outcome = self._outcome_of(self._benchmark_id)
+        outcome = self._outcome_of(self.benchmark_id)
         self.user_properties.extend(outcome.properties)
         if outcome.outcome == "skipped":
             pytest.skip(outcome.text)
@@ -67,49 +76,26 @@ class GateItem(pytest.Item):
         return path, line, self.name
 
 
-def benchmark_id(nodeid: str) -> str:
-    """Benchmark id of the gate item with `nodeid`."""
-    head, _, tail = nodeid.rpartition(MARKER)
-    return head + tail
-
-
-def is_gate(nodeid: str) -> bool:
-    """Whether `nodeid` is that of a gate item."""
-    _, marker, tail = nodeid.rpartition(MARKER)
-    return bool(marker) and (not tail or (tail.startswith("[") and tail.endswith("]")))
-
-
-def _name_and_id(benchmark: pytest.Item) -> tuple[str, str]:
-    """Name and id; a suffix after the brackets would break pytest's id parsing."""
-    full_name = benchmark.name
-    function = getattr(benchmark, "originalname", None) or full_name.partition("[")[0]
-    params = full_name.removeprefix(function)
-    name = f"{function}{MARKER}{params}"
-    return name, benchmark.nodeid.removesuffix(full_name) + name
-
-
 _LAST_FAILED: Final = "cache/lastfailed"
 _STEPWISE: Final = "cache/stepwise"
 
 
-def remember_benchmarks(config: pytest.Config) -> None:
-    """Replace gate items by their benchmarks in pytest's cache, if enabled.
+def remember_benchmarks(config: pytest.Config, ids: Mapping[str, str]) -> None:
+    """Replace gate items by their benchmarks, the `ids`, in pytest's cache, if enabled.
 
     A gate item judges what its session measured, so ``--lf`` must run the benchmark.
     """
     cache = getattr(config, "cache", None)
     if cache is None:
         return
-    failed_ids = cache.get(_LAST_FAILED, {})
-    if any(map(is_gate, failed_ids)):
-        cache.set(_LAST_FAILED, {_measured(nodeid): value for nodeid, value in failed_ids.items()})
+    failed = cache.get(_LAST_FAILED, {})
+    if not ids.keys().isdisjoint(failed):
+        cache.set(
+            _LAST_FAILED, {ids.get(nodeid, nodeid): value for nodeid, value in failed.items()}
+        )
     stepwise = cache.get(_STEPWISE, None)
-    if isinstance(stepwise, dict) and is_gate(stepwise.get("last_failed") or ""):
-        cache.set(_STEPWISE, {**stepwise, "last_failed": _measured(stepwise["last_failed"])})
-
-
-def _measured(nodeid: str) -> str:
-    return benchmark_id(nodeid) if is_gate(nodeid) else nodeid
+    if isinstance(stepwise, dict) and stepwise.get("last_failed") in ids:
+        cache.set(_STEPWISE, {**stepwise, "last_failed": ids[stepwise["last_failed"]]})
 
 
 class GatePlugin:
@@ -128,17 +114,23 @@ class GatePlugin:
         self._confirmation = confirmation
         self._is_gate = bool(lookup.settings.gate)
         self._locations: dict[str, tuple[str, int]] = {}
+        self._benchmark_ids: dict[str, str] = {}
         self._failed_ids: set[str] = set()
 
     def add_items(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
         """Append a gate item per benchmark, to run after all of them."""
+        workspace = Path(os.environ.get("GITHUB_WORKSPACE") or self._config.rootpath).resolve()
         for item in benchmarks:
             file, line, _ = item.location
+            path = (self._config.rootpath / file).resolve()
+            if path.is_relative_to(workspace):
+                file = path.relative_to(workspace).as_posix()
             self._locations[item.nodeid] = file, (line or 0) + 1
         self._confirmation.register(benchmarks)
         if self._is_gate:
-            outcome_of = self._judgement.gate_outcome
-            session.items.extend(GateItem.of(item, outcome_of) for item in benchmarks)
+            gates = [GateItem.of(item, self._judgement.gate_outcome) for item in benchmarks]
+            self._benchmark_ids = {gate.nodeid: gate.benchmark_id for gate in gates}
+            session.items += gates
 
     def failed_verdicts(self) -> int:
         """Number of tests that failed only because of a verdict."""
@@ -169,7 +161,7 @@ class GatePlugin:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
         """Store failed benchmarks for ``--lf``."""
-        remember_benchmarks(self._config)
+        remember_benchmarks(self._config, self._benchmark_ids)
 
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter, exitstatus: int
@@ -181,3 +173,51 @@ class GatePlugin:
         write_lines(terminalreporter, lines)
         for message in gate_report.report_to_github(self._judgement, self._locations, self._config):
             terminalreporter.write_line(message)
+
+
+class RemovedBenchmarks:
+    """Decides from files and collection of `session` whether a benchmark was removed.
+
+    A benchmark is removed if its file is, whatever was selected, or if a file collected as a whole
+    no longer has its function; one case of a function may only have been deselected. Nothing is
+    known of a file that was not collected, or of which the command line names single tests.
+    """
+
+    def __init__(self, session: pytest.Session):
+        config = session.config
+        cwd = config.invocation_params.dir
+        self._root = config.rootpath
+        names = (text.partition("::")[0] for text in config.args if "::" in text)
+        self._explicit_files = {(cwd / name).resolve() for name in names}
+        # With importlib, pytest leaves a module whose import failed in sys.modules.
+        by_importlib = config.getoption("importmode") == "importlib"
+        self._modules: dict[Path, object] = {} if by_importlib else dict(_imported())
+        for item in session.items:
+            module = item.getparent(pytest.Module)
+            if module is not None:
+                self._modules[item.path.resolve()] = module.obj
+
+    def __call__(self, nodeid: str) -> bool:
+        """Whether the benchmark with that id no longer exists."""
+        name, _, qualified_name = nodeid.partition("::")
+        if not qualified_name:
+            return False
+        file = (self._root / name).resolve()
+        if not file.exists():
+            return True
+        module = self._modules.get(file) or self._modules.get(self._root / name)
+        if file in self._explicit_files or module is None:
+            return False
+        resolved: object = module
+        for part in qualified_name.partition("[")[0].split("::"):
+            resolved = getattr(resolved, part, None)
+        return resolved is None
+
+
+def _imported() -> Iterator[tuple[Path, object]]:
+    """All modules loaded from files, which include collected ones without tests."""
+    for module in list(sys.modules.values()):
+        # Not getattr, which would load lazy modules.
+        file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
+        if isinstance(file, str) and file.endswith(".py"):
+            yield Path(file), module

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.threshold import LABEL
@@ -33,7 +31,7 @@ def report_to_github(
 ) -> Iterator[str]:
     """Append to the job summary; yield lines to print: annotations and errors.
 
-    `locations` are file, relative to the rootdir, and line of each benchmark by node id.
+    `locations` are file, relative to the runner's workspace, and line of each benchmark by id.
     """
     comparison = judgement.comparison
     if comparison is None:
@@ -41,22 +39,11 @@ def report_to_github(
     arguments = [str(argument) for argument in config.invocation_params.args]
     annotations, error = page.publish(
         comparison,
-        dict(_relative_locations(locations, config.rootpath)),
+        locations,
         reproduce=["pytest", *redacted_command(arguments)],
         accept=judgement.accept_command,
     )
     yield from filter(None, (error, *annotations))
-
-
-def _relative_locations(
-    locations: Mapping[str, tuple[str, int]], root: Path
-) -> Iterator[tuple[str, tuple[str, int]]]:
-    """Locations relative to the runner's workspace."""
-    workspace = Path(os.environ.get("GITHUB_WORKSPACE") or root).resolve()
-    for node_id, (file, line) in locations.items():
-        path = (root / file).resolve()
-        is_inside = path.is_relative_to(workspace)
-        yield node_id, (path.relative_to(workspace).as_posix() if is_inside else file, line)
 
 
 _KINDS: Final = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,15 @@ class Output:
 
 class Opaque:
     """An object that is equal to itself only."""
+
+
+class Elementwise:
+    """An object whose comparison is an array, as of data frames."""
+
+    __hash__ = None  # type: ignore[assignment] # as of those
+
+    def __eq__(self, other: object) -> Any:
+        return np.array([True, False])
 
 
 def compared(first: object, second: object, check: ResultCheck = None) -> str:
@@ -49,6 +59,11 @@ def compared(first: object, second: object, check: ResultCheck = None) -> str:
         (Output(logits=ONES), Output(logits=ONES.clone())),
         (np.float32(0.5), 0.5),
         (np.array(["a", "b"]), ["a", "b"]),
+        (2**63, 2**63),
+        (np.longdouble(0.5), np.longdouble(0.5)),
+        (np.array([0.5], np.longdouble), np.array([0.5], np.longdouble)),
+        (deque([ONES]), [ONES + 1e-7]),
+        (range(3), range(3)),
     ],
 )
 def test_equal_and_close_results_agree(first: object, second: object) -> None:
@@ -81,6 +96,9 @@ def test_variants_without_results_are_unchecked() -> None:
         ([1], [1, 2], "at result[1]: is not in the other"),
         ({"a": 1}, {}, "at result['a']: is missing"),
         ("yes", "no", "the values differ"),
+        (2**63, 2**63 + 1, "the values differ"),
+        (np.longdouble(1), np.longdouble(2), "the values differ"),
+        (deque([ONES]), deque([ONES + 0.5]), "at result[0]: Tensor-likes are not close"),
         (ONES, None, "NoneType instead of Tensor"),
     ],
 )
@@ -102,12 +120,24 @@ def test_results_without_a_finite_number_do_not_agree(value: object) -> None:
     assert compared(value, value, check=False) == "unchecked"
 
 
-def test_what_cannot_be_compared_asks_for_a_check() -> None:
-    """Two objects without equality neither agree nor disagree; one object does with itself."""
-    with pytest.raises(UsageProblem, match="cannot compare torch"):
-        compared(ONES, ONES.to(torch.float8_e4m3fn))
-    with pytest.raises(UsageProblem, match=r"result\[0\]: cannot compare two objects of Opaque"):
-        compared([Opaque()], [Opaque()])
+@pytest.mark.parametrize(
+    ("first", "second", "said"),
+    [
+        (ONES, ONES.to(torch.float8_e4m3fn), "result: cannot compare torch"),
+        ([Opaque()], [Opaque()], r"result\[0\]: cannot compare two objects of Opaque"),
+        (Elementwise(), Elementwise(), "cannot compare two objects of Elementwise"),
+        (ONES.to("meta"), ONES.to("meta"), "cannot compare meta tensors"),
+        (ONES, ONES.to("meta"), "cannot compare meta tensors"),
+    ],
+)
+def test_what_cannot_be_compared_asks_for_a_check(first: object, second: object, said: str) -> None:
+    """Two objects without equality neither agree nor disagree."""
+    with pytest.raises(UsageProblem, match=said):
+        compared(first, second)
+
+
+def test_an_object_agrees_with_itself() -> None:
+    """Whether it has an equality or not."""
     shared = Opaque()
     assert compared(shared, shared) == "close"
 

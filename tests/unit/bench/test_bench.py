@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache, partial, wraps
 from multiprocessing.pool import ThreadPool
 from time import perf_counter
-from types import MappingProxyType, SimpleNamespace
+from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -44,7 +44,7 @@ from gpubench_plugin.measure.clocks.base import Block, Task
 from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.probes import memory, nvml
 from gpubench_plugin.measure.probes.interference import Contention
-from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
+from gpubench_plugin.measure.probes.memory import TensorMemory
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.ranks.reduction import Reduction
 
@@ -100,6 +100,7 @@ def bench(
     parts: Subjects | None = None,
     disabled: bool = False,
     tensor_memory: TensorMemory | None = None,
+    device: str = "cpu",
     measure: Json | None = None,
     events: list[Json] | None = None,
 ) -> Bench:
@@ -113,7 +114,7 @@ def bench(
         params={},
         mark=BenchmarkMark(),
         world_size=group.world.size,
-        device=Device(torch_name="cpu", model="a CPU", memory_gib=None),
+        device=Device(torch_name=device, model="a device", memory_gib=None),
         configuration=Configuration[ModelSection](
             model=ModelSection(),
             measure=MeasureSection(by="steps", steps=3, warmup_s=1e-6, **(measure or {})),
@@ -141,16 +142,23 @@ def bench(
     return Bench(measuring, notes=notes)
 
 
-@pytest.mark.parametrize("name", ["PeakMemory", "DeviceState", "Suspension"])
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [(probing, "PeakMemory"), (measuring, "DeviceState"), (probing, "Suspension")],
+)
 def test_what_a_probe_has_seen_is_a_flag_of_the_record(
-    monkeypatch: pytest.MonkeyPatch, name: str
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str
 ) -> None:
     """Whichever of them it was that says how far the numbers can be trusted."""
-    probe = SimpleNamespace(
-        flags=("seen",), facts={}, event=None, begin=lambda: None, sample=lambda: None
-    )
-    monkeypatch.setattr(probing, name, lambda *_, **__: nullcontext(probe))
-    assert "seen" in bench(Group())(step).flags
+
+    class Probe(SimpleNamespace):
+        __enter__ = begin = sample = lambda self: self
+
+        def __exit__(self, *_: object) -> None: ...
+
+    probe = Probe(flags=("seen",), facts={}, event=None)
+    monkeypatch.setattr(module, name, lambda *_, **__: probe)
+    assert "seen" in bench(Group(), device="cuda:0")(step).flags
 
 
 def test_the_devices_state_is_watched_from_the_first_timed_call_on(
@@ -179,10 +187,10 @@ def test_the_devices_state_is_watched_from_the_first_timed_call_on(
             self._announce_launched()
             return super().block(task, **sizes)
 
-    monkeypatch.setattr(probing, "DeviceState", Watch)
+    monkeypatch.setattr(measuring, "DeviceState", Watch)
     monkeypatch.setattr(measuring, "clock_for", lambda *_, **__: Launching())
     events: list[Json] = []
-    watched = bench(Group(), events=events)
+    watched = bench(Group(), device="cuda:0", events=events)
     measurement = watched(step)
     assert measurement.metrics["sm_clock_mhz"].value == 1980
     phases = ["phase:check", "phase:warm-up", "phase:measure", "device_state", "phase:inspect"]
@@ -197,10 +205,7 @@ def test_a_gpu_that_nothing_watches_is_not_measured_under_guard(
     monkeypatch: pytest.MonkeyPatch, throttle: str
 ) -> None:
     """Numbers that were to be refused are not passed for want of NVML, on no rank."""
-    guarded = bench(Group(), measure={"throttle": throttle})
-    guarded._measuring._state.case = replace(
-        guarded._measuring._case, device=Device(torch_name="cuda:0", model="", memory_gib=None)
-    )
+    guarded = bench(Group(), device="cuda:0", measure={"throttle": throttle})
     failures: list[BaseException | None] = []
 
     def shared(_: Reduction, failure: BaseException | None) -> None:
@@ -223,12 +228,12 @@ def test_ranks_that_share_a_gpu_share_its_energy(monkeypatch: pytest.MonkeyPatch
             super().__init__(device, sharing_ranks=sharing_ranks)
             numbers.append(sharing_ranks)
 
-    monkeypatch.setattr(probing, "DeviceState", Watch)
+    monkeypatch.setattr(measuring, "DeviceState", Watch)
     for shares in (True, False):
         monkeypatch.setattr(Case, "shares_device", shares)
         group = Group()
         group.world.local_size = 2
-        bench(group)(step)
+        bench(group, device="cuda:0")(step)
     assert numbers == [2, 1]
 
 
@@ -321,13 +326,24 @@ def test_a_throttled_measurement_is_flagged_otherwise(
 
 
 @pytest.mark.parametrize(
-    ("throttle", "device", "expected_readings"),
-    [("wait", "cuda:0", 4), ("wait", "cpu", 0), ("flag", "cuda:0", 0), ("fail", "cuda:0", 0)],
+    ("throttle", "device", "timeout_s", "expected_readings", "limits_s"),
+    [
+        ("wait", "cuda:0", 600, 4, [60]),
+        ("wait", "cuda:0", 20, 4, [5]),
+        ("wait", "cpu", 600, 0, []),
+        ("flag", "cuda:0", 600, 0, []),
+        ("fail", "cuda:0", 600, 0, []),
+    ],
 )
 def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch, throttle: str, device: str, expected_readings: int
+    monkeypatch: pytest.MonkeyPatch,
+    throttle: str,
+    device: str,
+    timeout_s: float,
+    expected_readings: int,
+    limits_s: list[float],
 ) -> None:
-    """The journal has the wait; with other values, and on a CPU, nothing is read."""
+    """Never for most of the timeout; with other values, and on a CPU, nothing is read."""
     readings: list[float] = []
 
     class Hot(nvml.DeviceState):
@@ -343,7 +359,7 @@ def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
         step()
         readings_at_calls.add(len(readings))
 
-    monkeypatch.setattr(probing, "DeviceState", Hot)
+    monkeypatch.setattr(measuring, "DeviceState", Hot)
     monkeypatch.setattr("gpubench_plugin.bench.throttling._POLL_S", 1e-3)
     limits: list[float] = []
 
@@ -353,16 +369,13 @@ def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
 
     monkeypatch.setattr(throttling, "wait_while_throttled", noted)
     events: list[Json] = []
-    waiting = bench(Group(), measure={"throttle": throttle}, events=events)
-    waiting._measuring._context.settings = SimpleNamespace(timeout_s=600)  # type: ignore[misc,assignment] # a stand-in
-    waiting._measuring._state.case = replace(
-        waiting._measuring._case, device=Device(torch_name=device, model="", memory_gib=None)
-    )
+    waiting = bench(Group(), device=device, measure={"throttle": throttle}, events=events)
+    waiting._measuring._context.settings = SimpleNamespace(timeout_s=timeout_s)  # type: ignore[misc,assignment] # a stand-in
     waiting(observed_step)
     assert readings_at_calls == {expected_readings}
     waits = [event for event in events if event["event"] == "throttle_wait"]
     assert len(waits) == bool(expected_readings)
-    assert limits == [60.0] * len(waits)
+    assert limits == limits_s
     assert all(wait["reasons"] == ("thermal slowdown",) for wait in waits)
     assert not any(wait["still_throttled"] for wait in waits)
 
@@ -450,6 +463,23 @@ def work() -> None:
     """A step that a lambda forgets to call."""
 
 
+class Result:
+    """What a step returns."""
+
+
+class Holder:
+    """One whose method does nothing, and whose property makes a model."""
+
+    @property
+    def model(self) -> torch.nn.Module:
+        """A new one."""
+        return torch.nn.Linear(2, 2)
+
+    def step(self) -> None:
+        """Nothing."""
+
+
+HOLDER = Holder()
 PARTIAL = partial(sum, (1, 2))
 CACHED = cache(work)
 MATRIX = torch.ones(2, 2)
@@ -498,9 +528,10 @@ def test_parentheses_are_missed_of_whatever_can_be_called(forgetful: Any, named:
         lambda: partial(sum, (1, 2)),
         lambda: MODEL.requires_grad_(requires_grad=True),
         lambda: type(MODEL),
+        lambda: HOLDER.model,
         lambda: (MATRIX.sum(), MODEL.forward),
     ],
-    ids=["function", "partial", "model", "class", "several"],
+    ids=["function", "partial", "model", "class", "property", "several"],
 )
 def test_a_step_that_makes_something_to_be_called_is_measured(making: Any) -> None:
     """A function that was not there before, a model that it has changed, a result with its own."""
@@ -520,7 +551,6 @@ def test_a_result_in_place_of_a_step_is_refused(result: Any, kind: str) -> None:
     """It is what ``gpubench(a @ b)`` passes, or ``gpubench(trainer.step())`` if it took a step."""
     with pytest.raises(Misuse, match=f"you passed {kind}, which is not callable; pass the step"):
         bench(Group(), parts=beside(Fake()))(result)
-
     trainer: Any = Fake()
     trainer.step()
     with pytest.raises(Misuse, match=rf"the result of fake\.step\(\) \({kind}\).*gpubench\(fake\)"):
@@ -534,64 +564,58 @@ def test_a_step_that_needs_arguments_is_refused_before_it_is_called() -> None:
         raise AssertionError
 
     bench_of = partial(bench, Group())
-    with pytest.raises(Misuse, match=r"step .* needs 'size'; write gpubench\(lambda: work\(…\)\)"):
-        bench_of()(work)
-    with pytest.raises(Misuse, match=r"needs 'input'; write gpubench\(lambda: model\(batch\)\)"):
-        bench_of()(torch.nn.Linear(2, 2))
-    with pytest.raises(Misuse, match=r"setup .* needs 'size'; write setup=lambda: work\(…\)"):
-        bench_of()(step, setup=work)
+    given: Any
+    for given, said in (
+        ({"step": work}, r"step .* needs 'size'; write gpubench\(lambda: function"),
+        ({"step": MODEL}, r"needs 'input'; write gpubench\(lambda: model\(batch"),
+        ({"step": step, "setup": work}, r"setup .* needs 'size'; write setup=lambda: function"),
+    ):
+        with pytest.raises(Misuse, match=said):
+            bench_of()(**given)
     assert bench_of()(partial(lambda x, *y, **z: x, 1)).outcome == "measured"
     assert bench_of()(wraps(work)(lambda: None)).outcome == "measured"
 
 
-def test_a_subject_whose_step_was_replaced_is_refused() -> None:
-    """A no-op in its place would be as fast as nothing, with all of its amounts."""
+class Stopping(Fake):
+    """A subject that takes a step at its first call only; the timed ones have its amounts."""
+
+    def step(self) -> None:
+        step()
+        self.calls += self.calls < 2
+
+
+def replaced() -> Fake:
+    """One whose step is a no-op, as fast as nothing, with all of its amounts."""
     trainer: Any = Fake()
     trainer.step = step
-    with pytest.raises(
-        CorrectnessError,
-        match=r"advanced the Fake by 0 steps, so the amounts stated for one step do not apply",
-    ):
-        bench(Group(), parts=beside(trainer))(trainer)
+    return trainer
 
 
-def test_a_subject_that_stops_taking_steps_is_refused() -> None:
-    """Its first call was a step, and the timed ones have its amounts."""
-
-    class Stopping(Fake):
-        def step(self) -> None:
-            step()
-            self.calls += self.calls < 2
-
-    with pytest.raises(CorrectnessError, match=r"3 timed calls advanced the Stopping by 0 steps"):
-        bench(Group())(Stopping())
-
-
-def test_a_step_that_only_promises_its_work_later_is_refused() -> None:
-    """Its first call did it; the last timed one is looked at as well."""
+def lazy_from_the_second_call() -> Any:
     promised = iter([None])
-
-    def lazy_from_the_second_call() -> object:
-        step()
-        return next(promised, generator())
-
-    with pytest.raises(UsageProblem, match=r"returned a generator"):
-        bench(Group())(lazy_from_the_second_call)
-
-
-def test_a_class_in_place_of_what_its_fixture_made_is_refused() -> None:
-    """It has everything that a subject has, and is none."""
-    with pytest.raises(UsageProblem, match=r"gpubench\(Fake\) is a class; pass the object"):
-        bench(Group())(Fake)
+    return lambda: (step(), next(promised, generator()))[1]
 
 
 @pytest.mark.parametrize(
-    "amount", [True, 10**400, "64", math.nan], ids=["bool", "huge", "text", "nan"]
+    ("make", "options", "said"),
+    [
+        (replaced, {}, "advanced the Fake by 0 steps, so the amounts stated for one step do not"),
+        (Stopping, {}, "3 timed calls advanced the Stopping by 0 steps"),
+        (lazy_from_the_second_call, {}, "returned a generator"),
+        (lambda: Fake, {}, r"gpubench\(Fake\) is a class; pass the object"),
+        (Fake, {"flops": 1e6}, r"flops=1e\+06, but a step of the Fake has flops=48"),
+        *(
+            (lambda: step, {"samples": amount}, r"samples=.{1,70}; allowed: a number above 0")
+            for amount in (True, 10**400, "64", math.nan)
+        ),
+    ],
 )
-def test_what_is_no_amount_is_refused(amount: Any) -> None:
-    """In one line, however long it is."""
-    with pytest.raises(UsageProblem, match=r"samples=.{1,70}; allowed: a number above 0"):
-        bench(Group())(step, samples=amount)
+def test_what_does_not_take_its_steps_is_refused(
+    make: Callable[[], Any], options: dict[str, Any], said: str
+) -> None:
+    """At the first or the last call, by its class, or for amounts that cannot be its own."""
+    with pytest.raises((Misuse, CorrectnessError), match=said):
+        bench(Group())(make(), **options)
 
 
 @pytest.mark.parametrize("amount", [np.int64(64), np.float32(64), 64])
@@ -627,27 +651,17 @@ def names_only() -> None:
     TRAINER.step  # noqa: B018 - the mistake that is tested
 
 
-class Result:
-    """What a step returns."""
-
-
-class Holder:
-    """One whose method does nothing."""
-
-    def step(self) -> None:
-        """Nothing."""
-
-
 @pytest.mark.parametrize(
     "idle",
     [
         names_only,
         lambda: None,
+        lambda: 1,
         partial(lambda: None),
         Holder().step,
         lambda: lambda: (TRAINER.step(),),
     ],
-    ids=["named", "nothing", "partial", "method", "function"],
+    ids=["named", "nothing", "constant", "partial", "method", "function"],
 )
 def test_amounts_of_a_subject_are_refused_of_a_step_that_does_nothing(idle: Any) -> None:
     """It would do that in no time at all; other amounts are its own affair."""
@@ -683,12 +697,6 @@ def test_amounts_of_a_wrapped_step_are_those_stated() -> None:
     for steps in (lambda: (trainer.step(), trainer.step()), lambda: (trainer.step(), other.step())):
         found = bench(Group(), parts=beside(trainer, other))(steps, samples=24)
         assert found.work == Work(samples=24)
-
-
-def test_flops_that_contradict_those_counted_are_refused() -> None:
-    """They are counted after the timed calls, on tensors without data."""
-    with pytest.raises(UsageProblem, match=r"flops=1e\+06, but a step of the Fake has flops=48"):
-        bench(Group())(Fake(), flops=1e6)
 
 
 class Timing(Fake):

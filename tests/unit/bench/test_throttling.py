@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import pytest
-
-from gpubench_plugin.bench.throttling import longest_wait_s, wait_while_throttled
+from gpubench_plugin.bench.throttling import wait_while_throttled
 from gpubench_plugin.core.events import ThrottleWaitEvent
 from gpubench_plugin.ranks.process_group import RankAgreement
 
@@ -79,9 +77,3 @@ def test_a_rank_waits_for_the_device_of_another() -> None:
     room = Room(cooling_s=0)
     waited = room.wait(60, OfTwoRanks(True, True, False))
     assert waited == ThrottleWaitEvent(waited_s=1.0, reasons=(), still_throttled=False)
-
-
-@pytest.mark.parametrize(("timeout_s", "expected_s"), [(600, 60), (240, 60), (20, 5)])
-def test_a_wait_leaves_most_of_the_timeout(timeout_s: float, expected_s: float) -> None:
-    """So no benchmark times out because it waited."""
-    assert longest_wait_s(timeout_s) == expected_s

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from types import MappingProxyType
@@ -55,32 +54,6 @@ def test_neighbours_on_the_same_processor_are_flagged() -> None:
             neighbour.kill()
             neighbour.wait()
     assert contention.is_contended
-
-
-@pytest.fixture
-def asleep() -> Iterator[int]:
-    """The number of a thread that sleeps until the test has ended."""
-    end = threading.Event()
-    thread = threading.Thread(target=end.wait)
-    thread.start()
-    assert thread.native_id is not None
-    until = time.monotonic() + 20
-    while state(thread.native_id) != "S" and time.monotonic() < until:
-        time.sleep(0.01)
-    yield thread.native_id
-    end.set()
-    thread.join()
-
-
-def test_sleeping_is_no_contention(tmp_path: Path, asleep: int) -> None:
-    """A thread that does not want to run does not wait for a processor, however busy those are."""
-    (tmp_path / str(asleep)).symlink_to(f"/proc/self/task/{asleep}")
-    assert (tmp_path / str(asleep) / "schedstat").read_text()
-    contention = Contention(tmp_path)
-    with contention:
-        time.sleep(0.5)
-    assert not contention.is_contended
-    assert state(asleep) == "S"
 
 
 MS = 1_000_000
@@ -137,42 +110,44 @@ def test_a_wait_in_the_blocks_counts(tmp_path: Path) -> None:
     assert not contention.is_contended
 
 
-def test_idle_threads_do_not_count(tmp_path: Path) -> None:
-    """64 threads that wake now and then, and wait for a thousandth of the time each."""
-    machine = Machine(tmp_path, 65)
-    idle = range(1, 65)
+ALL = range(16)
+
+
+@pytest.mark.parametrize(
+    ("threads", "ms", "ran", "waits", "contended"),
+    [
+        pytest.param(
+            65,
+            1000,
+            {0: 990} | dict.fromkeys(range(1, 65), 1),
+            [dict.fromkeys(range(1, 65), 1)],
+            False,
+            id="64 idle ones wake now and then",
+        ),
+        pytest.param(2, 1000, {0: 990, 1: 5}, [{1: 900}], False, id="an idle one waits for long"),
+        pytest.param(
+            4, 10, dict.fromkeys(range(4), 9), [{n: 1} for n in range(4)], True, id="one of four"
+        ),
+        pytest.param(
+            16, 1000, dict.fromkeys(ALL, 990), [dict.fromkeys(ALL, 5)], False, id="all together"
+        ),
+    ],
+)
+def test_the_busy_thread_that_waits_longest_counts(
+    tmp_path: Path,
+    threads: int,
+    ms: float,
+    ran: dict[int, float],
+    waits: list[dict[int, float]],
+    contended: bool,
+) -> None:
+    """In every block; which one it is may change. Nothing timed waits for threads without work."""
+    machine = Machine(tmp_path, threads)
     contention = machine.watch()
-    with contention:
-        machine.spend(1000, ran={0: 990} | dict.fromkeys(idle, 1), waited=dict.fromkeys(idle, 1))
-    assert not contention.is_contended
-
-
-def test_an_idle_thread_may_wait_for_long(tmp_path: Path) -> None:
-    """Nothing that is timed waits for a thread that does no work."""
-    machine = Machine(tmp_path, 2)
-    contention = machine.watch()
-    with contention:
-        machine.spend(1000, ran={0: 990, 1: 5}, waited={1: 900})
-    assert not contention.is_contended
-
-
-def test_the_thread_that_waits_longest_counts(tmp_path: Path) -> None:
-    """One of four that share the work delays all; which one it is may change."""
-    machine = Machine(tmp_path, 4)
-    contention = machine.watch()
-    for late in range(4):
+    for waited in waits:
         with contention:
-            machine.spend(10, ran=dict.fromkeys(range(4), 9), waited={late: 1})
-    assert contention.is_contended
-
-
-def test_threads_that_wait_together_delay_the_step_once(tmp_path: Path) -> None:
-    """16 busy threads that wait for half a percent each, at the same time, are no contention."""
-    machine = Machine(tmp_path, 16)
-    contention = machine.watch()
-    with contention:
-        machine.spend(1000, ran=dict.fromkeys(range(16), 990), waited=dict.fromkeys(range(16), 5))
-    assert not contention.is_contended
+            machine.spend(ms, ran=ran, waited=waited)
+    assert contention.is_contended is contended
 
 
 def test_unknown_account_flags_nothing(tmp_path: Path) -> None:
@@ -218,12 +193,6 @@ def write(tasks: Path, thread: str, ran_ns: int, waited_ns: int) -> None:
     folder = tasks / thread
     folder.mkdir(exist_ok=True)
     (folder / "schedstat").write_text(f"{ran_ns} {waited_ns} 1\n")
-
-
-def state(thread: int) -> str:
-    """What a thread of this process does, as the kernel says: R while running, S while sleeping."""
-    stat = Path(f"/proc/self/task/{thread}/stat").read_text()
-    return stat.rpartition(")")[2].split()[0]
 
 
 def _spin(seconds: float) -> None:

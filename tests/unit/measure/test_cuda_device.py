@@ -35,17 +35,11 @@ def device() -> TorchCuda:
     return TorchCuda(torch.device("cuda", 0))
 
 
-def test_a_reported_wait_is_heard(device: TorchCuda, modes: list[str | int]) -> None:
-    """A step of which torch warns that it waited is one that waits; the mode is put back."""
-    assert device.synchronizes(lambda: warnings.warn(WAIT, stacklevel=1))
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_reported_wait_is_heard(device: TorchCuda, modes: list[str | int], waits: bool) -> None:
+    """One of which torch warns; its announcement of the mode, which is put back, is none."""
+    assert device.synchronizes(lambda: waits and warnings.warn(WAIT, stacklevel=1)) is waits
     assert modes == ["warn", 0]
-
-
-def test_torchs_announcement_of_the_mode_is_no_wait(
-    device: TorchCuda, modes: list[str | int]
-) -> None:
-    """A step of which torch says nothing does not wait."""
-    assert not device.synchronizes(lambda: None)
 
 
 @pytest.mark.usefixtures("modes")
@@ -53,19 +47,6 @@ def test_other_warnings_of_the_step_are_passed_on(device: TorchCuda) -> None:
     """What else the step warns of reaches the user."""
     with pytest.warns(UserWarning, match="something else"):
         assert not device.synchronizes(lambda: warnings.warn("something else", stacklevel=1))
-
-
-def test_a_step_that_raises_leaves_the_mode_as_it_was(
-    device: TorchCuda, modes: list[str | int]
-) -> None:
-    """The mode is put back also after an exception, which goes on to the caller."""
-
-    def raising() -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        device.synchronizes(raising)
-    assert modes == ["warn", 0]
 
 
 class Calls:
@@ -122,15 +103,6 @@ def test_the_cache_is_overwritten_by_twice_its_size(
     assert device._scratch.count_nonzero() == 0
 
 
-def test_a_cache_can_be_overwritten_without_preparation(
-    device: TorchCuda, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first write allocates what it needs."""
-    calls = Calls(monkeypatch, cache_bytes=8)
-    device.overwrite_cache()
-    assert [call[:2] for call in calls.noted] == [("empty", 16)]
-
-
 def stream(index: int, device: int = 0) -> Any:
     """A stream of a device."""
     return SimpleNamespace(cuda_stream=index, device=torch.device("cuda", device))
@@ -156,7 +128,10 @@ def test_streams_that_a_call_makes_current_are_noticed(
     assert torch.cuda.set_stream is before
 
 
-def test_a_call_that_raises_leaves_torchs_function(device: TorchCuda) -> None:
+@pytest.mark.parametrize("noticing", ["other_streams", "synchronizes"])
+def test_a_call_that_raises_leaves_torchs_function_and_mode(
+    device: TorchCuda, modes: list[str | int], noticing: str
+) -> None:
     """The exception goes on to the caller."""
     before = torch.cuda.set_stream
 
@@ -164,8 +139,9 @@ def test_a_call_that_raises_leaves_torchs_function(device: TorchCuda) -> None:
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        device.other_streams(raising)
+        getattr(device, noticing)(raising)
     assert torch.cuda.set_stream is before
+    assert modes in ([], ["warn", 0])
 
 
 def test_streams_are_held_behind_the_current_one(

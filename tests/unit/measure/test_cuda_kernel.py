@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -18,6 +18,12 @@ def device() -> FakeCuda:
     return FakeCuda(FakeHost())
 
 
+@pytest.fixture
+def clock(device: FakeCuda) -> CudaKernelClock:
+    """With a hot cache."""
+    return CudaKernelClock(device, now=device.host.now)
+
+
 def kernel(device: FakeCuda, *, hot_ns: int, cold_ns: int = 0) -> Step:
     """A kernel whose launch costs 8 µs, slower on a cache that was overwritten."""
 
@@ -29,9 +35,8 @@ def kernel(device: FakeCuda, *, hot_ns: int, cold_ns: int = 0) -> Step:
     return step
 
 
-def test_the_launch_is_not_in_the_duration(device: FakeCuda) -> None:
+def test_the_launch_is_not_in_the_duration(device: FakeCuda, clock: CudaKernelClock) -> None:
     """Kernels of 3 µs with launches of 8 µs last 3 µs, because they queue behind a spin."""
-    clock = CudaKernelClock(device, now=device.host.now)
     task = Task(step=kernel(device, hot_ns=3 * US))
     block = clock.block(task, durations=3, calls_per_duration=10)
     assert pytest.approx([3e-6] * 3) == list(block.durations_s)
@@ -44,10 +49,9 @@ def test_the_launch_is_not_in_the_duration(device: FakeCuda) -> None:
     [(1, 128, 1), (1, 300, 3), (10, 30, 3), (128, 2, 2), (500, 2, 2)],
 )
 def test_at_most_128_launches_wait_behind_a_spin(
-    device: FakeCuda, calls_per_duration: int, durations: int, bursts: int
+    device: FakeCuda, clock: CudaKernelClock, calls_per_duration: int, durations: int, bursts: int
 ) -> None:
     """A block is run in bursts, each behind a spin of its own; a larger group is a burst."""
-    clock = CudaKernelClock(device, now=device.host.now)
     task = Task(step=kernel(device, hot_ns=30 * US))
     clock.block(task, durations=1)
     device.spins = 0
@@ -57,22 +61,16 @@ def test_at_most_128_launches_wait_behind_a_spin(
     assert durations * calls_per_duration == block.calls
 
 
-def test_cold_kernels_find_an_overwritten_cache(device: FakeCuda) -> None:
+@pytest.mark.parametrize(("cache", "seconds"), [("cold", 45e-6), ("hot", 30e-6)])
+def test_cold_kernels_find_an_overwritten_cache(
+    device: FakeCuda, cache: Literal["hot", "cold"], seconds: float
+) -> None:
     """Cold, every launch follows a write over the cache that is not in its duration."""
-    clock = CudaKernelClock(device, cache="cold", now=device.host.now)
+    clock = CudaKernelClock(device, cache=cache, now=device.host.now)
     task = Task(step=kernel(device, hot_ns=30 * US, cold_ns=45 * US))
     block = clock.block(task, durations=40)
-    assert pytest.approx([45e-6] * 40) == list(block.durations_s)
-    assert clock.timer == "cuda_kernel_cold"
-
-
-def test_hot_kernels_do_not(device: FakeCuda) -> None:
-    """Hot, nothing is written between the launches."""
-    clock = CudaKernelClock(device, now=device.host.now)
-    task = Task(step=kernel(device, hot_ns=30 * US, cold_ns=45 * US))
-    block = clock.block(task, durations=40)
-    assert pytest.approx([30e-6] * 40) == list(block.durations_s)
-    assert clock.timer == "cuda_kernel_hot"
+    assert pytest.approx([seconds] * 40) == list(block.durations_s)
+    assert clock.timer == f"cuda_kernel_{cache}"
 
 
 def test_only_short_hot_kernels_are_grouped(device: FakeCuda) -> None:
@@ -82,9 +80,8 @@ def test_only_short_hot_kernels_are_grouped(device: FakeCuda) -> None:
     assert [cold.group_size(s) for s in (1e-3, 9e-4, 5e-6, 1e-7)] == [1, 1, 1, 1]
 
 
-def test_a_spin_grows_with_the_launches(device: FakeCuda) -> None:
+def test_a_spin_grows_with_the_launches(device: FakeCuda, clock: CudaKernelClock) -> None:
     """A step slow to hand over is late at first only: the next spin is long enough."""
-    clock = CudaKernelClock(device, now=device.host.now)
 
     def slow() -> None:
         device.launch(enqueue_ns=400 * US, device_ns=30 * US)
@@ -94,41 +91,17 @@ def test_a_spin_grows_with_the_launches(device: FakeCuda) -> None:
     assert clock.flags(clock.block(task, durations=32).evidence) == ()
 
 
-def test_a_short_last_burst_does_not_shorten_the_next_spin(device: FakeCuda) -> None:
+def test_a_short_last_burst_does_not_shorten_the_next_spin(
+    device: FakeCuda, clock: CudaKernelClock
+) -> None:
     """After a burst of one launch a full burst still waits behind its spin."""
-    clock = CudaKernelClock(device, now=device.host.now)
     task = Task(step=kernel(device, hot_ns=30 * US))
     clock.block(task, durations=33)
     assert clock.flags(clock.block(task, durations=32).evidence) == ()
 
 
-def test_a_step_that_waits_is_flagged(device: FakeCuda) -> None:
-    """What waits for the device cannot queue behind a spin: its durations hold the launches."""
-    clock = CudaKernelClock(device, now=device.host.now)
-    launch = kernel(device, hot_ns=30 * US)
-
-    def waiting() -> None:
-        launch()
-        device.synchronize()
-
-    task = Task(step=waiting)
-    clock.block(task, durations=32)
-    assert clock.flags(clock.block(task, durations=320).evidence) == ("launch_bound",)
-
-
-def test_setup_runs_outside_the_events(device: FakeCuda) -> None:
-    """The work of a setup is in no duration."""
-    clock = CudaKernelClock(device, now=device.host.now)
-    task = Task(
-        step=kernel(device, hot_ns=30 * US),
-        setup=lambda: device.launch(enqueue_ns=US, device_ns=900 * US),
-    )
-    assert pytest.approx([30e-6] * 5) == list(clock.block(task, durations=5).durations_s)
-
-
-def test_the_devices_state_is_read_once_per_block(device: FakeCuda) -> None:
+def test_the_devices_state_is_read_once_per_block(device: FakeCuda, clock: CudaKernelClock) -> None:
     """A listener is called after the launches of the last burst, while the device works."""
-    clock = CudaKernelClock(device, now=device.host.now)
     task = Task(step=kernel(device, hot_ns=30 * US))
     left_ns: list[int] = []
     clock.on_launched = lambda: left_ns.append(device.free_ns - device.host.time_ns)
@@ -148,9 +121,10 @@ def launching(device: FakeCuda, launches: int) -> Step:
     return step
 
 
-def test_steps_of_many_kernels_are_no_starving_device(device: FakeCuda) -> None:
+def test_steps_of_many_kernels_are_no_starving_device(
+    device: FakeCuda, clock: CudaKernelClock
+) -> None:
     """Bursts that fill the queue become shorter; neither they nor the spins are late for long."""
-    clock = CudaKernelClock(device, now=device.host.now)
     task = Task(step=launching(device, 60))
     clock.block(task, durations=1)
     clock.block(task, durations=40)
@@ -161,9 +135,8 @@ def test_steps_of_many_kernels_are_no_starving_device(device: FakeCuda) -> None:
     assert device.spun_ns < 5 * US * 60 * 40 * 3
 
 
-def test_a_step_that_waits_does_not_lengthen_its_spins(device: FakeCuda) -> None:
-    """What waits for its spin takes longer with a longer one; that is no reason for more."""
-    clock = CudaKernelClock(device, now=device.host.now)
+def test_a_step_that_waits_is_flagged(device: FakeCuda, clock: CudaKernelClock) -> None:
+    """It cannot queue behind a spin; that it takes longer with a longer one lengthens none."""
     launch = kernel(device, hot_ns=30 * US)
 
     def waiting() -> None:
@@ -175,11 +148,11 @@ def test_a_step_that_waits_does_not_lengthen_its_spins(device: FakeCuda) -> None
     device.spins, device.spun_ns = 0, 0
     clock.block(task, durations=32)
     assert device.spun_ns / device.spins < 1000 * US
+    assert clock.flags(clock.block(task, durations=320).evidence) == ("launch_bound",)
 
 
-def test_a_late_burst_measures_the_spin_again(device: FakeCuda) -> None:
+def test_a_late_burst_measures_the_spin_again(device: FakeCuda, clock: CudaKernelClock) -> None:
     """On a device whose clock has risen a spin is too short once, not for ever."""
-    clock = CudaKernelClock(device, now=device.host.now)
     device.cycles_per_ns = lambda now_ns: 0.345 if now_ns < 20 * US * US else 1.98
     task = Task(step=kernel(device, hot_ns=30 * US))
     clock.block(task, durations=32)
@@ -188,9 +161,10 @@ def test_a_late_burst_measures_the_spin_again(device: FakeCuda) -> None:
     assert clock.flags(clock.block(task, durations=320).evidence) == ()
 
 
-def test_the_spin_is_measured_again_after_the_warm_up(device: FakeCuda) -> None:
+def test_the_spin_is_measured_again_after_the_warm_up(
+    device: FakeCuda, clock: CudaKernelClock
+) -> None:
     """No burst is late for a clock that rose in the warm-up."""
-    clock = CudaKernelClock(device, now=device.host.now)
     device.cycles_per_ns = lambda now_ns: 0.345 if now_ns < 20 * US * US else 1.98
     task = Task(step=kernel(device, hot_ns=30 * US))
     clock.block(task, durations=32)
@@ -220,13 +194,13 @@ def test_what_overwrites_the_cache_is_allocated_before(
     assert CudaKernelClock(device, cache=cache).prepare() == size
 
 
-def test_a_teardown_is_no_work_elsewhere(device: FakeCuda) -> None:
-    """What it gives the device to do after the last call is neither timed nor flagged."""
-    clock = CudaKernelClock(device, now=device.host.now)
-    task = Task(
-        step=kernel(device, hot_ns=30 * US),
-        teardown=lambda: device.launch(enqueue_ns=US, device_ns=900 * US),
-    )
+@pytest.mark.parametrize("of", ["setup", "teardown"])
+def test_what_surrounds_a_kernel_is_no_work_elsewhere(
+    device: FakeCuda, clock: CudaKernelClock, of: str
+) -> None:
+    """What it gives the device to do is neither timed nor flagged."""
+    around: Any = {of: lambda: device.launch(enqueue_ns=US, device_ns=900 * US)}
+    task = Task(step=kernel(device, hot_ns=30 * US), **around)
     clock.calibrate(task)
     block = clock.block(task, durations=5)
     assert pytest.approx([30e-6] * 5) == list(block.durations_s)
@@ -246,9 +220,9 @@ def forked(device: FakeCuda, *, own_us: int, side_us: int) -> Step:
 
 def test_other_streams_that_queue_behind_the_spin_are_timed_without_launches(
     device: FakeCuda,
+    clock: CudaKernelClock,
 ) -> None:
     """If they fall behind, kernels take what they do, and are flagged."""
-    clock = CudaKernelClock(device, now=device.host.now)
     task = Task(step=forked(device, own_us=30, side_us=40))
     clock.calibrate(task)
     block = clock.block(task, durations=100)
@@ -256,9 +230,10 @@ def test_other_streams_that_queue_behind_the_spin_are_timed_without_launches(
     assert clock.flags(block.evidence) == ("elsewhere",)
 
 
-def test_a_host_without_kernels_is_timed_without_a_spin(device: FakeCuda) -> None:
+def test_a_host_without_kernels_is_timed_without_a_spin(
+    device: FakeCuda, clock: CudaKernelClock
+) -> None:
     """Between events behind a spin there would be nothing."""
-    clock = CudaKernelClock(device, now=device.host.now)
     task = Task(step=lambda: device.host.spend(300 * US))
     clock.calibrate(task)
     block = clock.block(task, durations=5)

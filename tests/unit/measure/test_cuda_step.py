@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -43,13 +44,6 @@ def then(step: Step, end: Callable[[], None]) -> Step:
         end()
 
     return both
-
-
-def flags(clock: CudaStepClock, step: Step, *, durations: int = 50) -> tuple[str, ...]:
-    """The flags after calibration and one block."""
-    task = Task(step=step)
-    clock.calibrate(task)
-    return clock.flags(clock.block(task, durations=durations).evidence)
 
 
 def test_durations_are_the_devices(device: FakeCuda, clock: CudaStepClock) -> None:
@@ -109,45 +103,60 @@ def test_the_first_call_includes_the_device(device: FakeCuda, clock: CudaStepClo
     assert pytest.approx(30.001e-3) == clock.time_first_call(Task(step=step))
 
 
-def test_a_starving_device_is_flagged(device: FakeCuda, clock: CudaStepClock) -> None:
-    """Launches that cost the host more than the device make the step ``launch_bound``."""
-    step = launching(device, enqueue_ns=10 * US, device_ns=2 * US, launches=100)
-    assert flags(clock, step) == ("launch_bound",)
+def launches(enqueue_us: float, device_us: float, number: int) -> Callable[[FakeCuda], Step]:
+    return lambda device: launching(
+        device,
+        enqueue_ns=round(enqueue_us * US),
+        device_ns=round(device_us * US),
+        launches=number,
+    )
 
 
-def test_a_busy_device_is_not_flagged(device: FakeCuda, clock: CudaStepClock) -> None:
-    """A device with more to do than the host keeps it waiting is not launch-bound."""
-    step = launching(device, enqueue_ns=10 * US, device_ns=20 * US, launches=100)
-    assert flags(clock, step) == ()
-
-
-def test_a_full_queue_is_no_starving_device(device: FakeCuda, clock: CudaStepClock) -> None:
-    """A host that a full queue slows down to the device's pace is not taken for the slow one."""
-    step = launching(device, enqueue_ns=4 * US, device_ns=20 * US, launches=600)
-    handed_over_ns: list[int] = []
-
-    def timed() -> None:
-        start = clock.now()
-        step()
-        handed_over_ns.append(clock.now() - start)
-
-    block = clock.block(Task(step=timed), durations=20)
-    assert sum(handed_over_ns[5:]) * 1e-9 >= 0.95 * sum(block.durations_s[5:])
-    assert flags(clock, step, durations=20) == ()
-
-
-def test_a_step_that_reads_a_result_is_not_flagged(device: FakeCuda, clock: CudaStepClock) -> None:
-    """A step that waits inside an operation, in its middle, is not called launch-bound."""
+def reading(device: FakeCuda) -> Step:
+    """A step that waits inside an operation, in its middle."""
     forward = launching(device, enqueue_ns=10 * US, device_ns=200 * US, launches=10)
     update = launching(device, enqueue_ns=50 * US, device_ns=10 * US, launches=100)
-    step = then(then(forward, device.item), update)
-    assert flags(clock, step) == ()
+    return then(then(forward, device.item), update)
 
 
-def test_a_step_that_synchronises_is_not_flagged(device: FakeCuda, clock: CudaStepClock) -> None:
-    """An explicit wait, of which torch reports nothing, is found out behind a spin."""
-    work = launching(device, enqueue_ns=10 * US, device_ns=100 * US, launches=10)
-    assert flags(clock, then(work, device.synchronize)) == ()
+def synchronising(number: int) -> Callable[[FakeCuda], Step]:
+    return lambda device: then(launches(10, 100, number)(device), device.synchronize)
+
+
+BOUND = ("launch_bound",)
+
+
+@pytest.mark.parametrize(
+    ("step_of", "durations", "flags"),
+    [
+        pytest.param(launches(10, 2, 100), 50, BOUND, id="starving device"),
+        pytest.param(launches(10, 20, 100), 50, (), id="busy device"),
+        pytest.param(launches(4, 20, 600), 20, (), id="full queue"),
+        pytest.param(launches(12, 15, 3000), 4, (), id="queue filled by the lead"),
+        pytest.param(launches(18, 15, 3000), 4, BOUND, id="too slow for a filled queue"),
+        pytest.param(launches(10, 2, 3000), 4, BOUND, id="outlasts the spin"),
+        pytest.param(launches(10, 2, 50_000), 4, BOUND, id="fills the queue behind any spin"),
+        pytest.param(launches(100, 5, 10), 50, BOUND, id="no work elsewhere"),
+        pytest.param(reading, 50, (), id="reads a result"),
+        pytest.param(synchronising(10), 50, (), id="synchronises"),
+        pytest.param(synchronising(500), 4, (), id="synchronises later than a queue fills"),
+        pytest.param(launches(5000, 1, 1), 4, (), id="a copy of the host"),
+        pytest.param(launches(200_000, 1, 1), 4, (), id="a long copy of the host"),
+        pytest.param(lambda d: partial(d.host.spend, 5 * MS), 4, (), id="only the host"),
+        pytest.param(lambda d: partial(d.host.spend, 200 * MS), 4, (), id="only the host, long"),
+    ],
+)
+def test_steps_are_flagged_for_their_launches_alone(
+    device: FakeCuda,
+    clock: CudaStepClock,
+    step_of: Callable[[FakeCuda], Step],
+    durations: int,
+    flags: tuple[str, ...],
+) -> None:
+    """Not for waits, a full queue, or work of the host: reading, writing or sleeping."""
+    task = Task(step=step_of(device))
+    clock.calibrate(task)
+    assert clock.flags(clock.block(task, durations=durations).evidence) == flags
 
 
 def test_the_devices_state_is_read_while_it_works(device: FakeCuda, clock: CudaStepClock) -> None:
@@ -217,14 +226,6 @@ def test_calibration_makes_the_same_calls_for_every_step(device: FakeCuda) -> No
         assert calls == ["setup", "step", "teardown"] * CudaStepClock.calibration_calls
 
 
-def test_a_host_that_outlasts_the_spin_by_a_long_step_is_still_flagged(
-    device: FakeCuda, clock: CudaStepClock
-) -> None:
-    """A launch-bound step too long to be tried behind a spin keeps its flag."""
-    step = launching(device, enqueue_ns=10 * US, device_ns=2 * US, launches=3000)
-    assert flags(clock, step, durations=4) == ("launch_bound",)
-
-
 def test_first_duration_has_nothing_of_the_host_in_it(
     device: FakeCuda, clock: CudaStepClock
 ) -> None:
@@ -234,30 +235,6 @@ def test_first_duration_has_nothing_of_the_host_in_it(
     for task in (Task(step=step), Task(step=step, setup=lambda: None)):
         block = clock.block(task, durations=4)
         assert pytest.approx([5e-3] * 4, rel=1e-3) == list(block.durations_s)
-
-
-@pytest.mark.parametrize("host_ms", [5, 200])
-def test_a_host_without_work_for_the_device_is_not_flagged(
-    device: FakeCuda, clock: CudaStepClock, host_ms: int
-) -> None:
-    """Reading, writing or sleeping is no launch problem, however long it takes."""
-    assert flags(clock, lambda: device.host.spend(host_ms * MS), durations=4) == ()
-    copy = launching(device, enqueue_ns=host_ms * MS, device_ns=US)
-    assert flags(clock, copy, durations=4) == ()
-
-
-def test_a_long_step_that_synchronises_is_not_flagged(
-    device: FakeCuda, clock: CudaStepClock
-) -> None:
-    """An explicit wait is found out also where it lasts longer than the queue takes to fill."""
-    work = launching(device, enqueue_ns=10 * US, device_ns=100 * US, launches=500)
-    assert flags(clock, then(work, device.synchronize), durations=4) == ()
-
-
-def test_a_long_step_of_short_kernels_is_flagged(device: FakeCuda, clock: CudaStepClock) -> None:
-    """A launch-bound step that fills the queue behind any spin keeps its flag."""
-    step = launching(device, enqueue_ns=10 * US, device_ns=2 * US, launches=50_000)
-    assert flags(clock, step, durations=4) == ("launch_bound",)
 
 
 def test_the_spin_is_measured_again_after_the_warm_up(
@@ -274,30 +251,27 @@ def test_the_spin_is_measured_again_after_the_warm_up(
     assert pytest.approx(500 * US, rel=0.01) == device.spun_ns / device.spins
 
 
-def test_work_elsewhere_is_in_the_durations(device: FakeCuda, clock: CudaStepClock) -> None:
-    """Calls of which a side stream works on for longer last until it is done, and are flagged."""
+def beside(device: FakeCuda, *, awaited: bool = False) -> Step:
+    """A millisecond of work, beside which a side stream works for three."""
 
     def step() -> None:
         device.launch(enqueue_ns=10 * US, device_ns=MS)
         device.launch(enqueue_ns=10 * US, device_ns=3 * MS, stream=SIDE)
+        if awaited:
+            device.wait_for(SIDE)
 
-    block = clock.block(Task(step=step), durations=10)
+    return step
+
+
+@pytest.mark.parametrize(("awaited", "flags"), [(False, ("elsewhere",)), (True, ())])
+def test_work_elsewhere_is_in_the_durations(
+    device: FakeCuda, clock: CudaStepClock, awaited: bool, flags: tuple[str, ...]
+) -> None:
+    """It is flagged unless the step's own stream waits for it, whose events have it then."""
+    block = clock.block(Task(step=beside(device, awaited=awaited)), durations=10)
     assert pytest.approx([3e-3] * 10, rel=0.01) == list(block.durations_s)
     assert pytest.approx(30e-3, rel=0.01) == block.length_s
-    assert clock.flags(block.evidence) == ("elsewhere",)
-
-
-def test_awaited_work_elsewhere_is_no_such(device: FakeCuda, clock: CudaStepClock) -> None:
-    """A side stream for which the step's own waits is in its events already."""
-
-    def step() -> None:
-        device.launch(enqueue_ns=10 * US, device_ns=MS)
-        device.launch(enqueue_ns=10 * US, device_ns=3 * MS, stream=SIDE)
-        device.wait_for(SIDE)
-
-    block = clock.block(Task(step=step), durations=10)
-    assert pytest.approx([3e-3] * 10, rel=0.01) == list(block.durations_s)
-    assert clock.flags(block.evidence) == ()
+    assert clock.flags(block.evidence) == flags
 
 
 @pytest.mark.parametrize("left_us", [40, 400])
@@ -320,22 +294,11 @@ def test_work_elsewhere_beside_a_setup_is_waited_for(
     device: FakeCuda, clock: CudaStepClock
 ) -> None:
     """After calibration every call is, so that setup and teardown hide nothing of it."""
-
-    def step() -> None:
-        device.launch(enqueue_ns=10 * US, device_ns=MS)
-        device.launch(enqueue_ns=10 * US, device_ns=3 * MS, stream=SIDE)
-
-    task = Task(step=step, setup=launching(device, enqueue_ns=10 * US, device_ns=7 * MS))
+    task = Task(step=beside(device), setup=launching(device, enqueue_ns=10 * US, device_ns=7 * MS))
     clock.calibrate(task)
     block = clock.block(task, durations=10)
     assert pytest.approx([3e-3] * 10, rel=0.01) == list(block.durations_s)
     assert clock.flags(block.evidence) == ("elsewhere",)
-
-
-def test_a_launch_bound_step_works_nowhere_else(device: FakeCuda, clock: CudaStepClock) -> None:
-    """The time that a device waits for launches is not taken for work on other streams."""
-    step = launching(device, enqueue_ns=100 * US, device_ns=5 * US, launches=10)
-    assert flags(clock, step) == ("launch_bound",)
 
 
 @pytest.mark.parametrize("is_calibrated", [True, False])
@@ -357,16 +320,6 @@ def test_a_block_has_the_wait_for_what_other_streams_do_for_the_next_call(
     assert pytest.approx([8e-3] * 7, rel=5e-3) == list(block.durations_s)
     assert pytest.approx(56e-3, rel=1e-3) == block.length_s
     assert clock.flags(block.evidence) == ()
-
-
-@pytest.mark.parametrize("enqueue_us", [12, 18])
-def test_a_queue_that_the_lead_fills_is_no_starving_device(
-    device: FakeCuda, clock: CudaStepClock, enqueue_us: int
-) -> None:
-    """A step of more kernels than the queue holds is flagged for its launches alone."""
-    step = launching(device, enqueue_ns=enqueue_us * US, device_ns=15 * US, launches=3000)
-    is_flagged = flags(clock, step, durations=4) == ("launch_bound",)
-    assert is_flagged == (enqueue_us > 15)
 
 
 def test_launches_that_vary_are_flagged_by_their_median(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -15,72 +16,87 @@ def tensor(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.empty(*shape, dtype=dtype, requires_grad=True)
 
 
-def linear() -> None:
-    torch.nn.Linear(16, 32, bias=False)(torch.empty(8, 16))
+PRODUCT = 2 * 2 * 4 * 16 * 24 * 8
+"""FLOPs of 16 by 24 by 8 per head, of two sequences with four heads."""
 
 
-def linear_with_backward() -> None:
-    layer = torch.nn.Linear(16, 32, bias=False)
-    layer(tensor(8, 16)).square().sum().backward()
+def linear(*, backward: bool) -> None:
+    result = torch.nn.Linear(16, 32, bias=False)(tensor(8, 16))
+    if backward:
+        result.square().sum().backward()
 
 
-def convolution() -> None:
-    torch.nn.Conv2d(3, 5, kernel_size=3, padding=1, bias=False)(torch.empty(2, 3, 8, 8))
+def convolution(*, backward: bool, needs_input: bool = True, groups: int = 1) -> None:
+    """8 channels on 5 × 5 places under 3 × 3 weights; each channel meets those of its group."""
+    layer = torch.nn.Conv2d(8, 8, 3, padding=1, groups=groups, bias=False)
+    result = layer(tensor(2, 8, 5, 5).requires_grad_(needs_input))
+    if backward:
+        result.square().sum().backward()
+
+
+CONVOLUTION = 2 * 2 * 5 * 5 * 8 * 8 * 9
+
+
+def transposed_convolution() -> None:
+    layer = torch.nn.ConvTranspose2d(8, 4, 3, stride=2, bias=False)
+    layer(tensor(2, 8, 5, 5)).square().sum().backward()
+
+
+def attention(
+    *, backward: bool = False, heads: int = 4, keys: int = 24, width: int = 8, **options: bool
+) -> None:
+    """Two sequences, four heads, 16 queries; keys of width 8, and values of `width`."""
+    query, key, value = (
+        tensor(2, 4, 16, 8),
+        tensor(2, heads, keys, 8),
+        tensor(2, heads, keys, width),
+    )
+    result = functional.scaled_dot_product_attention(query, key, value, **options)
+    if backward:
+        result.square().sum().backward()
+
+
+def scaled_product() -> None:
+    one, fp8 = torch.ones(()), torch.float8_e4m3fn
+    left, right = torch.empty(16, 32, dtype=fp8), torch.empty(64, 32, dtype=fp8)
+    torch._scaled_mm(left, right.t(), one, one, out_dtype=torch.bfloat16)
 
 
 @pytest.mark.parametrize(
     ("step", "flops"),
     [
-        (linear, 2 * 8 * 16 * 32),
-        (linear_with_backward, 3 * 2 * 8 * 16 * 32),
-        (convolution, 2 * 2 * 8 * 8 * 5 * 3 * 3 * 3),
+        pytest.param(partial(linear, backward=False), 2 * 8 * 16 * 32, id="linear"),
+        pytest.param(partial(linear, backward=True), 3 * 2 * 8 * 16 * 32, id="with gradients"),
+        pytest.param(partial(convolution, backward=False), CONVOLUTION, id="convolution"),
+        *(
+            pytest.param(
+                partial(convolution, backward=True, groups=groups),
+                3 * CONVOLUTION // groups,
+                id=f"{groups} groups",
+            )
+            for groups in (1, 2, 8)
+        ),
+        pytest.param(
+            partial(convolution, backward=True, needs_input=False), 2 * CONVOLUTION, id="of images"
+        ),
+        pytest.param(transposed_convolution, 3 * 2 * 2 * 5 * 5 * 8 * 4 * 9, id="transposed"),
+        pytest.param(attention, 2 * PRODUCT, id="attention"),
+        pytest.param(partial(attention, backward=True), (2 + 4) * PRODUCT, id="its gradients"),
+        pytest.param(
+            partial(attention, keys=16, is_causal=True), 2 * PRODUCT * 16 // 24, id="masked"
+        ),
+        pytest.param(partial(attention, heads=2, enable_gqa=True), 2 * PRODUCT, id="shared keys"),
+        pytest.param(partial(attention, width=32), (1 + 4) * PRODUCT, id="wide values"),
+        pytest.param(scaled_product, 2 * 16 * 32 * 64, id="fp8"),
     ],
 )
-def test_products_and_convolutions(step: Callable[[], None], flops: int) -> None:
-    """Two operations per multiplication and addition; backward costs twice the forward."""
-    assert flops == count_flops(step).total
+def test_products_convolutions_and_attention(step: Callable[[], None], flops: int) -> None:
+    """Two operations per multiplication and addition, and twice the forward pass for gradients.
 
-
-def attention(*, backward: bool, value_width: int = 8) -> FlopCount:
-    """Two sequences, four heads, 16 queries, 24 keys of width 8."""
-
-    def step() -> None:
-        query, key = tensor(2, 4, 16, 8), tensor(2, 4, 24, 8)
-        result = functional.scaled_dot_product_attention(query, key, tensor(2, 4, 24, value_width))
-        if backward:
-            result.square().sum().backward()
-
-    return count_flops(step)
-
-
-PRODUCT = 2 * 2 * 4 * 16 * 24 * 8
-"""FLOPs of 16 by 24 by 8 per head, of two sequences with four heads."""
-
-
-def test_attention_on_the_cpu_is_counted() -> None:
-    """Forward two products per head, backward four; the scores computed again do not count."""
-    assert attention(backward=False).total == 2 * PRODUCT
-    assert attention(backward=True).total == (2 + 4) * PRODUCT
-
-
-def test_a_causal_mask_is_not_deducted() -> None:
-    """Half of the scores are masked, and all count."""
-
-    def step() -> None:
-        query, key, value = (tensor(2, 4, 16, 8) for _ in range(3))
-        functional.scaled_dot_product_attention(query, key, value, is_causal=True)
-
-    assert count_flops(step).total == 2 * 2 * 2 * 4 * 16 * 16 * 8
-
-
-def test_heads_that_share_keys_are_counted_as_heads_of_the_query() -> None:
-    """Grouped queries save memory, not operations: four heads meet two heads of keys."""
-
-    def step() -> None:
-        query, key, value = tensor(2, 4, 16, 8), tensor(2, 2, 24, 8), tensor(2, 2, 24, 8)
-        functional.scaled_dot_product_attention(query, key, value, enable_gqa=True)
-
-    assert count_flops(step).total == 2 * PRODUCT
+    Of a causal mask nothing is deducted, scores that are computed again do not count, shared keys
+    save memory only, and images need no gradient.
+    """
+    assert count_flops(step).total == flops
 
 
 aten = torch.ops.aten
@@ -192,54 +208,6 @@ def test_attention_of_cuda_counts_what_the_model_needs(operation: Callable[..., 
     """
     assert count_flops(lambda: operation(backward=False)).total == 2 * PRODUCT
     assert count_flops(lambda: operation(backward=True)).total == 4 * PRODUCT
-
-
-def test_attention_of_another_width_of_values_is_counted() -> None:
-    """Scores cost the width of the keys, their application that of the values."""
-    scores = 2 * 2 * 4 * 16 * 24
-    assert scores * (8 + 32) == attention(backward=False, value_width=32).total
-
-
-@pytest.mark.parametrize("groups", [1, 2, 8])
-def test_gradients_of_a_grouped_convolution_cost_twice_the_forward_pass(groups: int) -> None:
-    """8 channels on 5 × 5 places under 3 × 3 weights; each channel meets those of its group."""
-
-    def step() -> None:
-        layer = torch.nn.Conv2d(8, 8, 3, padding=1, groups=groups, bias=False)
-        layer(tensor(2, 8, 5, 5)).square().sum().backward()
-
-    assert 3 * 2 * 2 * 5 * 5 * 8 * (8 // groups) * 9 == count_flops(step).total
-
-
-def test_gradients_of_a_transposed_convolution_cost_twice_the_forward_pass() -> None:
-    """Each of the 5 × 5 inputs meets all weights."""
-
-    def step() -> None:
-        layer = torch.nn.ConvTranspose2d(8, 4, 3, stride=2, bias=False)
-        layer(tensor(2, 8, 5, 5)).square().sum().backward()
-
-    assert count_flops(step).total == 3 * 2 * 2 * 5 * 5 * 8 * 4 * 9
-
-
-def test_images_need_no_gradient() -> None:
-    """The first layer has the gradient of its weight alone."""
-
-    def step() -> None:
-        layer = torch.nn.Conv2d(3, 5, 3, padding=1, bias=False)
-        layer(torch.empty(2, 3, 8, 8)).square().sum().backward()
-
-    assert count_flops(step).total == 2 * 2 * 2 * 8 * 8 * 5 * 3 * 9
-
-
-def test_products_of_scaled_operands_are_counted() -> None:
-    """A product in fp8 has 2·M·K·N operations."""
-
-    def step() -> None:
-        one, fp8 = torch.ones(()), torch.float8_e4m3fn
-        left, right = torch.empty(16, 32, dtype=fp8), torch.empty(64, 32, dtype=fp8)
-        torch._scaled_mm(left, right.t(), one, one, out_dtype=torch.bfloat16)
-
-    assert count_flops(step).total == 2 * 16 * 32 * 64
 
 
 def grouped(left: tuple[int, ...], right: tuple[int, ...], groups: int | None) -> int:

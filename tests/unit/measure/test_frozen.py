@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import pytest
@@ -24,6 +22,7 @@ from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.ranks.rank_report import condense
 from tests.support.fake_cuda import FakeHost
+from tests.unit.measure.test_agreement import Board, Threads
 
 MS = 1_000_000
 ENTRY = {"rounds": 40, "durations_per_round": 4, "calls_per_duration": 2}
@@ -105,33 +104,13 @@ def _sizes(durations: int, calls: int) -> dict[str, int]:
     return {"durations_per_round": durations, "calls_per_duration": calls}
 
 
-class Follower(RankAgreement):
-    """The agreement of one of two ranks, each in a thread."""
-
-    world_size = 2
-
-    def __init__(self, rank: int, barrier: Barrier, board: list[int]) -> None:
-        self._rank, self._barrier, self._board = rank, barrier, board
-
-    def decide(self, proposal: int) -> int:
-        if self._rank == 0:
-            self._board[:] = [proposal]
-        self._barrier.wait()
-        (decision,) = self._board
-        self._barrier.wait()
-        return decision
-
-    def barrier(self) -> None:
-        self._barrier.wait()
-
-
 @pytest.mark.parametrize("others", [None, FixedRounds(rounds=7, **_sizes(1, 1))])
 def test_rank_zeros_rounds_are_every_ranks(others: FixedRounds | None) -> None:
     """A rank whose file is missing or stale still runs what rank zero runs."""
-    barrier, board = Barrier(2, timeout=20), list[int]()
+    board = Board(2)
 
     def rank(number: int) -> Samples:
-        agreement = Follower(number, barrier, board)
+        agreement = Threads(board, number)
         return measured(2 * MS, rounds=others if number else ROUNDS, agreement=agreement)
 
     with ThreadPoolExecutor(2) as threads:
@@ -161,39 +140,17 @@ GOOD: dict[str, Any] = {"schema_version": 1, "benchmarks": {"a": ENTRY}}
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "is empty"),
         ('{"schema_version": 1, "benchm', "is truncated"),
-        ("[" * 100_000, "is not JSON"),
-        ("[]", "is not a rounds file: it has no schema_version"),
         ('{"schema_version": 1}', "violates the schema at benchmarks: missing key"),
         (json.dumps({**GOOD, "schema_version": 2}), "schema_version 2; this"),
-        (
-            json.dumps({**GOOD, "schema_version": True}),
-            "schema_version true; this",
-        ),
         (
             json.dumps({"schema_version": 1, "benchmark": {}}),
             "violates the schema at benchmark: unknown key (did you mean 'benchmarks'?)",
         ),
-        (
-            json.dumps({**GOOD, "benchmarks": [1]}),
-            "at benchmarks: Input should be an object, not [1]",
-        ),
-        (
-            json.dumps({**GOOD, "benchmarks": {"a": 3}}),
-            "at benchmarks.a: Input should be an object, not 3",
-        ),
+        (json.dumps({**GOOD, "benchmarks": {"a": 3}}), "at benchmarks.a: Input should be an obj"),
         (
             json.dumps({**GOOD, "benchmarks": {"a": {**ENTRY, "rounds": 0}}}),
             "benchmarks.a.rounds: Input should be greater than or equal to 1, not 0",
-        ),
-        (
-            json.dumps({**GOOD, "benchmarks": {"a": {**ENTRY, "rounds": float("nan")}}}),
-            "benchmarks.a.rounds: Input should be a valid integer, not NaN",
-        ),
-        (
-            json.dumps({**GOOD, "benchmarks": {"a": {"rounds": 1, "calls_per_duration": 1}}}),
-            "benchmarks.a.durations_per_round: missing key",
         ),
     ],
 )
@@ -208,32 +165,3 @@ def test_a_bad_file_is_refused_with_its_name_and_the_key(
     assert str(caught.value).startswith(f"measure.rounds_file: {path}")
     assert said in str(caught.value)
     assert len(str(caught.value)) < 400
-
-
-def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """Missing, a folder, larger than any such file, or bytes that are no text."""
-    with pytest.raises(UsageProblem, match=r"missing\.json: no such file"):
-        rounds_file.read(tmp_path / "missing.json", "key")
-    huge = tmp_path / "huge.json"
-    with huge.open("wb") as file:
-        file.truncate(rounds_file.FORMAT.limit + 1)
-    with pytest.raises(UsageProblem, match="67108865 bytes; the limit is 67108864"):
-        rounds_file.read(huge, "key")
-    binary = tmp_path / "binary.json"
-    binary.write_bytes(b'{"\xff')
-    with pytest.raises(UsageProblem, match="not JSON"):
-        rounds_file.read(binary, "key")
-
-
-def test_rounds_are_json() -> None:
-    """A record of whole numbers."""
-    assert asdict(ROUNDS) == ENTRY
-
-
-def test_a_pipe_is_no_file_of_rounds(tmp_path: Path) -> None:
-    """Reading it would wait for ever for somebody who writes."""
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    for place in (path, tmp_path):
-        with pytest.raises(UsageProblem, match="is not a regular file"):
-            rounds_file.read(place, "key")

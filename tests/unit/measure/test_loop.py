@@ -90,38 +90,23 @@ def test_rounds_of_the_record_are_those_of_the_loop() -> None:
     assert all(calls % 4 == 0 for calls in samples.block_calls)
 
 
-def test_a_noisy_step_is_looked_at_again() -> None:
-    """Half-widths above 1% at a look double the rounds, up to the most, and are then flagged."""
-    samples, _ = measured(2 * MS, 3 * MS)
-    assert len(samples.rounds_s) == 500
-    assert samples.flags == ("not_converged",)
-
-
-def test_a_limit_of_time_is_kept() -> None:
-    """A step of 12 s is measured until ten times the 3 s of the limit are over, not ten times."""
-    samples, _ = measured(12_000 * MS)
-    assert pytest.approx(list(samples.durations_s)) == [12] * 3
-    assert samples.flags == ("unsteady", "not_converged")
-
-
-def test_a_long_step_is_measured_for_the_fewest_rounds() -> None:
-    """Ten rounds of a step of 100 ms are more than the least time."""
-    samples, _ = measured(100 * MS)
-    assert (len(samples.rounds_s), samples.flags) == (10, ())
-
-
-@pytest.mark.parametrize(("profile_s", "rounds"), [(0.2, 200), (1.0, 1000)])
-def test_the_most_rounds_do_not_cut_the_least_time(profile_s: float, rounds: int) -> None:
-    """Of rounds of a millisecond there are as many as the least time holds."""
-    samples, _ = measured(MS, min_time_s=profile_s, max_rounds=50)
-    assert len(samples.rounds_s) == rounds
-
-
-def test_a_wider_target_is_reached_sooner() -> None:
-    """The half-width asked for decides."""
-    samples, _ = measured(100 * MS, 101 * MS, ci_half_width=0.006)
-    assert len(samples.rounds_s) == 10
-    assert samples.flags == ()
+@pytest.mark.parametrize(
+    ("times_ms", "keys", "rounds", "flags"),
+    [
+        pytest.param((2, 3), {}, 500, ("not_converged",), id="noise doubles the rounds"),
+        pytest.param((12_000,), {}, 3, ("unsteady", "not_converged"), id="ten times the limit"),
+        pytest.param((100,), {}, 10, (), id="the fewest rounds"),
+        pytest.param((1,), {"min_time_s": 0.2, "max_rounds": 50}, 200, (), id="the least time"),
+        pytest.param((1,), {"min_time_s": 1.0, "max_rounds": 50}, 1000, (), id="a longer one"),
+        pytest.param((100, 101), {"ci_half_width": 0.006}, 10, (), id="a wider target"),
+    ],
+)
+def test_rounds_go_on_until_the_goal_or_a_limit(
+    times_ms: tuple[int, ...], keys: dict[str, Any], rounds: int, flags: tuple[str, ...]
+) -> None:
+    """The most rounds do not cut the least time, nor the limit of time the fewest."""
+    samples, _ = measured(*(ms * MS for ms in times_ms), **keys)
+    assert (len(samples.rounds_s), samples.flags) == (rounds, flags)
 
 
 @pytest.mark.slow
@@ -176,51 +161,40 @@ def test_a_clocks_flags_are_recorded() -> None:
     assert samples.timer == "cuda_events"
 
 
-@pytest.mark.parametrize(("step_s", "calls"), [(0.9, 20), (1.1, 14)])
-def test_costly_steps_are_not_called_for_the_clock(step_s: float, calls: int) -> None:
-    """Of a step over a second only first, warm-up and timed calls are made, which is noted."""
-    host, steps = FakeHost(), list[None]()
-    device = FakeCuda(host)
-
-    def step() -> None:
-        steps.append(None)
-        device.launch(enqueue_ns=round(step_s * 1e9), device_ns=round(step_s * 0.05e9))
-
-    section = MeasureSection(by="steps", steps=10, min_rounds=2, warmup_max_s=2.5 * step_s)
-    samples = timed(step, CudaStepClock(device, host.now), section)
-    assert len(steps) == 1 + samples.warmup_calls + samples.calls == calls
-    assert ("launch_bound" in samples.flags) == (step_s < 1)
-    assert ("uncalibrated" in samples.flags) == (step_s > 1)
-
-
 @pytest.mark.parametrize(
-    ("keys", "calls"),
+    ("seconds", "keys", "calls", "is_calibrated"),
     [
-        pytest.param({"steps": 2, "warmup_max_s": 1e-6}, (1, 0, 2), id="cold start"),
-        pytest.param({"steps": 8, "warmup_max_s": 0.001}, (1, 1, 8), id="few"),
-        pytest.param({"steps": 9, "warmup_max_s": 0.001}, (1, 1 + 6, 9), id="enough"),
+        pytest.param((0.9, 0.045), {"steps": 10, "warmup_max_s": 2.25}, (9, 10), True, id="long"),
+        pytest.param(
+            (1.1, 0.055), {"steps": 10, "warmup_max_s": 2.75}, (3, 10), False, id="costly"
+        ),
+        pytest.param((0.7, 0.05), {"steps": 2, "warmup_max_s": 1e-6}, (0, 2), False, id="cold"),
+        pytest.param((0.7, 0.05), {"steps": 8, "warmup_max_s": 0.001}, (1, 8), False, id="few"),
+        pytest.param((0.7, 0.05), {"steps": 9, "warmup_max_s": 0.001}, (7, 9), True, id="enough"),
     ],
 )
-def test_few_steps_are_all_that_is_called(
-    keys: dict[str, Any], calls: tuple[int, int, int]
+def test_costly_and_few_steps_are_not_called_for_the_clock(
+    seconds: tuple[float, float],
+    keys: dict[str, Any],
+    calls: tuple[int, int],
+    is_calibrated: bool,
 ) -> None:
-    """Of fewer than ten calls none is for the clock, which is noted; nor where nothing warms up.
+    """Of a step over a second, and of fewer than ten calls, none is for the clock: it is noted.
 
-    These are the calls of a costly step: the first, the warm-up with the calibration, the timed.
+    These are the calls after the first one: the warm-up with the calibration, and the timed.
     """
     host, steps = FakeHost(), list[None]()
     device = FakeCuda(host)
+    host_s, device_s = seconds
 
     def step() -> None:
         steps.append(None)
-        device.launch(enqueue_ns=700 * MS, device_ns=50 * MS)
+        device.launch(enqueue_ns=round(host_s * 1e9), device_ns=round(device_s * 1e9))
 
-    samples = timed(
-        step, CudaStepClock(device, host.now), MeasureSection(by="steps", min_rounds=2, **keys)
-    )
-    assert (len(steps) - samples.warmup_calls - samples.calls, samples.warmup_calls) == calls[:2]
-    assert samples.calls == calls[2]
-    is_calibrated = keys["steps"] >= 9
+    section = MeasureSection(by="steps", min_rounds=2, **keys)
+    samples = timed(step, CudaStepClock(device, host.now), section)
+    assert (samples.warmup_calls, samples.calls) == calls
+    assert len(steps) == 1 + sum(calls)
     assert ("launch_bound" in samples.flags) == is_calibrated
     assert ("uncalibrated" in samples.flags) != is_calibrated
 
@@ -283,7 +257,10 @@ def test_progress_is_told_between_blocks(
         CpuClock(host.now),
         MeasureSection(**keys),
         on_progress=lambda told: rows.append(
-            (told.rounds, told.calls, told.half_width, told.step_s, told.remaining_s)
+            (
+                *(told.recording.rounds, told.recording.calls, told.recording.half_width),
+                *(told.step_s, told.remaining_s),
+            )
         ),
     )
     assert len(samples.block_s) == len(rows)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from gpubench_plugin.core.quality_flags import SINCE_START
+from gpubench_plugin.measure.probes import memory as memory_probe
 from gpubench_plugin.measure.probes.memory import PeakMemory
 
 CPU = torch.device("cpu")
@@ -22,13 +23,12 @@ def resettable() -> bool:
     return not memory.flags
 
 
-def peak_of(size: int) -> int:
+def peak_of(size: int) -> float:
     """The peak while so many bytes are in use for a moment."""
     with PeakMemory(CPU) as memory:
         block = bytearray(b"x") * size
         del block
-    assert memory.process_bytes is not None
-    return memory.process_bytes
+    return memory.facts["process_peak_memory_bytes"]
 
 
 @pytest.mark.skipif(not resettable(), reason="this system does not let a process reset its peak")
@@ -39,34 +39,32 @@ def test_memory_in_use_for_a_moment_is_seen() -> None:
     assert 200 * MIB < large - small < 300 * MIB
 
 
-def test_a_peak_that_cannot_be_reset_is_flagged(tmp_path: Path) -> None:
-    """Without the file that resets it, the peak is the process's since its start, and says so."""
-    with PeakMemory(CPU, clear=tmp_path / "missing" / "clear_refs") as memory:
+@pytest.fixture
+def status(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """What the system states of this process, beside the file that resets its peak."""
+    monkeypatch.setattr(memory_probe, "_CLEAR", tmp_path / "clear_refs")
+    monkeypatch.setattr(memory_probe, "_STATUS", tmp_path / "status")
+    return tmp_path / "status"
+
+
+@pytest.mark.parametrize("text", [None, "Name:\tpython\n"])
+def test_a_peak_that_cannot_be_reset_is_flagged(status: Path, text: str | None) -> None:
+    """Without a status, or with one that does not state it: it is the peak since the start."""
+    if text is not None:
+        status.write_text(text, encoding="ascii")
+    with PeakMemory(CPU) as memory:
         pass
     assert memory.flags == (SINCE_START,)
-    assert memory.process_bytes is not None
-    assert memory.process_bytes > 10 * MIB
+    assert memory.facts["process_peak_memory_bytes"] > 10 * MIB
 
 
-def test_a_status_without_the_peak_is_flagged(tmp_path: Path) -> None:
-    """A system whose status does not state the peak is treated alike."""
-    status = tmp_path / "status"
-    status.write_text("Name:\tpython\n", encoding="ascii")
-    with PeakMemory(CPU, clear=tmp_path / "clear_refs", status=status) as memory:
-        pass
-    assert memory.flags == (SINCE_START,)
-
-
-def test_the_status_is_in_kibibytes(tmp_path: Path) -> None:
+def test_the_status_is_in_kibibytes(status: Path) -> None:
     """VmHWM is read as Linux writes it, at the exit."""
-    status = tmp_path / "status"
     status.write_text("VmHWM:\t  1 kB\n", encoding="ascii")
-    clear = tmp_path / "clear_refs"
-    with PeakMemory(CPU, clear=clear, status=status) as memory:
-        status.write_text("VmPeak:\t  9 kB\nVmHWM:\t     2048 kB\n", encoding="ascii")
-    assert (memory.process_bytes, memory.flags) == (2 * MIB, ())
-    assert memory.facts == {"process_peak_memory_bytes": 2.0 * MIB}
-    assert clear.read_text(encoding="ascii") == "5"
+    with PeakMemory(CPU) as memory:
+        status.write_text("VmPeak:\t  9 kB\nVmHWM:\t     2048 kB\nX: 1 kB", encoding="ascii")
+    assert (memory.facts, memory.flags) == ({"process_peak_memory_bytes": 2.0 * MIB}, ())
+    assert status.with_name("clear_refs").read_text(encoding="ascii") == "5"
 
 
 def test_an_accelerator_has_its_own_counters(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,12 +100,11 @@ def test_what_was_allocated_for_the_clock_is_no_peak(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch, "get_device_module", lambda _: module)
     with PeakMemory(torch.device("cuda"), 100 * MIB) as memory:
         pass
-    assert (memory.peak_bytes, memory.reserved_bytes) == (3 * MIB, 4 * MIB)
+    assert memory.facts == {"peak_memory_bytes": 3 * MIB, "peak_reserved_bytes": 4 * MIB}
 
 
 def test_a_device_without_counters_has_no_peak() -> None:
     """On MPS, which has none, nothing is made up."""
     with PeakMemory(torch.device("mps")) as memory:
         pass
-    assert memory.peak_bytes is None
     assert memory.facts == {}

@@ -30,30 +30,19 @@ def test_rare_slow_calls_are_outliers(count: int, slower: float) -> None:
         assert has_outliers(calls)
 
 
-def test_fast_calls_are_none() -> None:
-    """Only what is slower than the rest is meant: a floor has nothing below it."""
-    noise = random.Random(7)
-    assert not has_outliers([noise.gauss(1.0, 0.02) for _ in range(90)] + [0.2] * 10)
+NOISE = random.Random(7)
 
 
-def test_a_floor_with_a_tail_has_none() -> None:
-    """What is added to a floor by chance, half of it again now and then, belongs to the rest."""
-    noise = random.Random(7)
-    assert not has_outliers([1 + noise.expovariate(20) for _ in range(1000)])
-
-
-def test_one_stall_in_a_thousand_is_none() -> None:
-    """A single stall among many durations says nothing."""
-    noise = random.Random(7)
-    assert not has_outliers([noise.gauss(1.0, 0.01) for _ in range(999)] + [2.0])
-
-
-def test_the_ticks_of_a_clock_are_none() -> None:
-    """Durations that differ by a tick of the clock are not flagged, though most are equal."""
-    assert not has_outliers([5e-6] * 90 + [5.041e-6] * 10)
-
-
-@pytest.mark.parametrize("count", [1, 2, 10])
-def test_equal_durations_have_no_outliers(count: int) -> None:
-    """Nothing stands out where nothing differs."""
-    assert not has_outliers([0.5] * count)
+@pytest.mark.parametrize(
+    "durations_s",
+    [
+        pytest.param([NOISE.gauss(1.0, 0.02) for _ in range(90)] + [0.2] * 10, id="fast ones"),
+        pytest.param([1 + NOISE.expovariate(20) for _ in range(1000)], id="a floor with a tail"),
+        pytest.param([NOISE.gauss(1.0, 0.01) for _ in range(999)] + [2.0], id="one in a thousand"),
+        pytest.param([5e-6] * 90 + [5.041e-6] * 10, id="ticks of the clock"),
+        *(pytest.param([0.5] * count, id=f"{count} equal ones") for count in (1, 2, 10)),
+    ],
+)
+def test_what_belongs_to_the_rest_is_no_outlier(durations_s: list[float]) -> None:
+    """Only what is slower than the rest is meant, if it is more than a single stall or a tick."""
+    assert not has_outliers(durations_s)

@@ -38,30 +38,39 @@ def plan(
     return made.calls_per_duration, made.durations_per_round, made.rounds_per_block
 
 
-@pytest.mark.parametrize(
-    ("per_call_s", "expected"),
-    [(1.3e-7, (385, 20, 1)), (3e-5, (1, 34, 1)), (3e-4, (1, 4, 1)), (0.002, (1, 1, 1))],
-)
-def test_a_round_lasts_a_millisecond(per_call_s: float, expected: tuple[int, int, int]) -> None:
-    """On one rank of a CPU a block is one round: the fewest durations that last long enough."""
-    assert expected == plan(per_call_s)
-
-
-def test_several_ranks_agree_less_often() -> None:
-    """With several ranks a block lasts about 10 ms."""
-    assert plan(3e-4, world_size=2) == (1, 4, 9)
-    assert plan(0.02, world_size=2) == (1, 1, 1)
+SETUP: dict[str, Any] = {"bare": False}
 
 
 @pytest.mark.parametrize(
-    ("per_call_s", "expected"),
-    [(0.001, (1, 1, 50)), (0.03, (1, 1, 4)), (0.5, (1, 1, 4)), (1.0, (1, 1, 3)), (9.0, (1, 1, 2))],
+    ("per_call_s", "options", "expected"),
+    [
+        *(
+            pytest.param(per_call_s, {}, expected, id=f"a millisecond of {per_call_s} s")
+            for per_call_s, expected in (
+                *((1.3e-7, (385, 20, 1)), (3e-5, (1, 34, 1)), (3e-4, (1, 4, 1))),
+                *((0.002, (1, 1, 1)), (0.0, (50_000, 20, 1))),
+            )
+        ),
+        pytest.param(3e-4, {"world_size": 2}, (1, 4, 9), id="ranks agree every 10 ms"),
+        pytest.param(0.02, {"world_size": 2}, (1, 1, 1), id="ranks of a long step"),
+        *(
+            pytest.param(per_call_s, {"clock": STEP}, (1, 1, rounds), id=f"CUDA, {per_call_s} s")
+            for per_call_s, rounds in ((0.001, 50), (0.03, 4), (0.5, 4), (1.0, 3), (9.0, 2))
+        ),
+        pytest.param(5e-6, {"clock": KERNEL}, (200, 1, 50), id="kernels"),
+        pytest.param(3e-6, SETUP, (1, 334, 1), id="a setup forbids grouping"),
+        pytest.param(1e-5, {**SETUP, "wall_s": 0.09}, (1, 3, 1), id="a long setup"),
+        pytest.param(1e-5, {**SETUP, "wall_s": 5.0}, (1, 1, 1), id="a very long setup"),
+        pytest.param(1e-5, {"by": "steps", "steps": 50}, (1, 5, 1), id="a tenth of the steps"),
+        pytest.param(0.0, {"most_calls": 1}, (1, 1, 1), id="one call"),
+        pytest.param(1e-7, {"most_calls": 100}, (100, 1, 1), id="few calls"),
+    ],
 )
-def test_a_block_of_cuda_steps_is_long_but_within_the_limit(
-    per_call_s: float, expected: tuple[int, int, int]
+def test_rounds_and_blocks_are_as_long_as_clock_and_ranks_need(
+    per_call_s: float, options: dict[str, Any], expected: tuple[int, int, int]
 ) -> None:
-    """About 50 ms and four steps, fewer where these take longer than measuring may, but two."""
-    assert expected == plan(per_call_s, clock=STEP)
+    """Within the limits of time and calls; a call that the clock cannot see is a nanosecond."""
+    assert plan(per_call_s, **options) == expected
 
 
 def test_the_queue_of_a_device_is_bounded() -> None:
@@ -80,44 +89,12 @@ def test_frozen_rounds_are_queued_only_as_far_as_the_clock_allows() -> None:
         assert planner.plan(pace, fixed=frozen).rounds_per_block == rounds
 
 
-def test_short_kernels_are_grouped() -> None:
-    """Of a kernel of 5 µs so many are timed at a time as last a millisecond."""
-    assert plan(5e-6, clock=KERNEL) == (200, 1, 50)
-
-
-def test_a_setup_forbids_grouping() -> None:
-    """Where something runs between the calls, each is timed alone."""
-    assert plan(3e-6, bare=False) == (1, 334, 1)
-
-
-def test_a_long_setup_shortens_the_round() -> None:
-    """Ten rounds fit into the time limit also where the setup takes most of it."""
-    assert plan(1e-5, bare=False, wall_s=0.09) == (1, 3, 1)
-    assert plan(1e-5, bare=False, wall_s=5.0) == (1, 1, 1)
-
-
 @pytest.mark.parametrize(
     ("steps", "grouped"), [(50, 5), (10_000, 500), (7, 1), (10_007, 1), (1, 1)]
 )
 def test_steps_are_grouped_by_a_divisor(steps: int, grouped: int) -> None:
     """By steps, a group divides them, and leaves ten durations where it can."""
     assert grouped == plan(1e-7, by="steps", steps=steps)[0]
-
-
-def test_steps_leave_rounds_to_compare() -> None:
-    """By steps, a round is at most a tenth of them, even if that is shorter than round_s."""
-    assert plan(1e-5, by="steps", steps=50) == (1, 5, 1)
-
-
-def test_a_step_too_short_to_be_seen_is_planned_all_the_same() -> None:
-    """A duration of zero, on a clock that ticks coarsely, is taken for a nanosecond."""
-    assert plan(0.0) == (50_000, 20, 1)
-
-
-def test_the_calls_of_a_block_can_be_limited() -> None:
-    """The warm-up begins with few calls, whatever the pace seems to be."""
-    assert plan(0.0, most_calls=1) == (1, 1, 1)
-    assert plan(1e-7, most_calls=100) == (100, 1, 1)
 
 
 def test_rank_zeros_plan_is_taken() -> None:

@@ -62,8 +62,8 @@ def test_a_throughput_that_the_median_contradicts_is_flagged(
 @pytest.mark.parametrize(
     ("hook", "value", "message"),
     [
-        ("metrics", 5, "returned 5; allowed: Metrics in a list, or None"),
-        ("metrics", {"a": 3.0}, "returned 'a'; allowed: Metrics, each with a name and a number"),
+        ("metrics", 5, "returned 5; allowed: a list of Metrics, each with a name and"),
+        ("metrics", {"a": 3.0}, "returned 'a'; allowed: a list of Metrics"),
         (
             "metrics",
             [UNMEASURED],
@@ -83,5 +83,4 @@ def test_what_a_hook_may_not_return_is_told_with_the_plugin(
     }
     with pytest.raises(Misuse) as raised:
         recorded(9.0, **{name: implementations[hook]})
-
     assert str(raised.value).startswith(f"{name} (tests/conftest.py) {message}")

@@ -18,9 +18,9 @@ from tests.support.virtual_steps import independent, measured
 
 
 def recorded(
-    rounds: int, *, half_width: float = 1.0, per_block: int = 1, width: int = 1
+    rounds: int, *, half_width: float = 1.0, per_block: int = 1, width: int = 1, state: str = ""
 ) -> TimedBlocks:
-    """A recording of so many rounds, looked at with this result."""
+    """A recording of so many rounds, looked at with this result, and in this `state`, if any."""
     recording = TimedBlocks(
         Plan(calls_per_duration=1, durations_per_round=width, rounds_per_block=per_block),
         MeasureSection(),
@@ -29,12 +29,9 @@ def recorded(
     if rounds:
         recording.add(Block(durations_s=durations, length_s=1.0, calls=rounds * width))
     recording.half_width = half_width
+    if state:
+        setattr(recording, state, True)
     return recording
-
-
-def wanted(recording: TimedBlocks, elapsed_s: float = 0.0, **keys: Any) -> int:
-    """The durations that the rule of these keys wants next."""
-    return make_rule(MeasureSection(**keys)).durations(recording, elapsed_s)
 
 
 def test_looks_double() -> None:
@@ -63,77 +60,49 @@ def test_looks_that_were_passed_are_one() -> None:
     assert [looks.due(rounds, 0.0) for rounds in (50, 70, 100)] == [True, False, True]
 
 
-def test_a_narrow_interval_stops() -> None:
-    """By interval, 1% is narrow enough."""
-    assert wanted(recorded(10, half_width=0.0099), elapsed_s=0.2) == 0
-    assert wanted(recorded(10, half_width=0.0101), elapsed_s=0.2) == 1
+NARROW, BLOCKS = {"half_width": 0.0099}, {"per_block": 50}
+STEPS, TIME = {"by": "steps", "steps": 50}, {"by": "time"}
 
 
-def test_a_narrow_interval_does_not_stop_before_the_least_time() -> None:
-    """By interval, what looks known after a moment is measured on."""
-    assert wanted(recorded(10, half_width=0.0099), elapsed_s=0.19) == 1
-    assert wanted(recorded(10, half_width=0.0099), elapsed_s=0.19, min_time_s=0.1) == 0
-
-
-def test_dependent_rounds_go_on() -> None:
-    """By interval, a narrow one of few rounds that stand for themselves stops nothing."""
-    recording = recorded(100, half_width=0.0099)
-    recording.dependent = True
-    assert wanted(recording, elapsed_s=0.2) == 1
-    assert wanted(recorded(500), elapsed_s=0.5) == 0
-
-
-def test_rounds_too_few_to_judge_that_are_widely_spread_go_on() -> None:
-    """By interval, a narrow one of what may be modes stops nothing, but the limits do."""
-    recording = recorded(80, half_width=0.0099)
-    recording.is_unreliable = True
-    assert wanted(recording, elapsed_s=0.2) == 1
-    assert wanted(recording, elapsed_s=3.0) == 0
-
-
-def test_contended_rounds_go_on_within_the_time() -> None:
-    """By interval, neither a narrow one nor the most rounds stop while others hold us up."""
-    recording = recorded(500, half_width=0.0099)
-    recording.contended = True
-    assert wanted(recording, elapsed_s=0.5) == 1
-    assert wanted(recording, elapsed_s=3.0) == 0
-
-
-def test_the_most_rounds_stop() -> None:
-    """By interval, the last block is shortened to the most rounds, then it is over."""
-    assert wanted(recorded(490, per_block=50, width=3), elapsed_s=0.5) == 30
-    assert wanted(recorded(500, per_block=50, width=3), elapsed_s=0.5) == 0
-
-
-def test_before_the_least_time_rounds_are_not_counted() -> None:
-    """By interval, the most rounds are those of short steps: these fill the least time first."""
-    assert wanted(recorded(500, per_block=50), elapsed_s=0.1) == 50
-
-
-@pytest.mark.parametrize("keys", [{"by": "ci"}, {"by": "time"}])
-def test_the_time_stops(keys: dict[str, Any]) -> None:
-    """By interval and by time, a block is shortened to the time that is left, then it is over."""
-    assert wanted(recorded(10, per_block=50), elapsed_s=2.0, **keys) == 5
-    assert wanted(recorded(10, per_block=50), elapsed_s=2.95, **keys) == 1
-    assert wanted(recorded(10, per_block=50), elapsed_s=3.0, **keys) == 0
-
-
-@pytest.mark.parametrize("keys", [{"max_time_s": 1e-9}, {"by": "time", "time_s": 1e-9}])
-def test_there_is_a_first_block_in_any_case(keys: dict[str, Any]) -> None:
-    """A limit that is over before the first block does not leave us without a sample."""
-    assert wanted(recorded(0), elapsed_s=1.0, **keys) == 1
-
-
-def test_by_time_narrow_intervals_go_on() -> None:
-    """By time, the interval stops nothing."""
-    assert wanted(recorded(1000, half_width=1e-6), elapsed_s=1.0, by="time") == 1
-
-
-def test_by_steps_exactly_these_are_run() -> None:
-    """By steps, the last block holds those that are missing, even if that is no whole round."""
-    assert wanted(recorded(40, per_block=4, width=1), by="steps", steps=50) == 4
-    assert wanted(recorded(16, per_block=1, width=3), by="steps", steps=50) == 2
-    assert wanted(recorded(50), elapsed_s=99.0, by="steps", steps=50) == 0
+@pytest.mark.parametrize(
+    ("rounds", "recording", "elapsed_s", "keys", "durations"),
+    [
+        pytest.param(10, NARROW, 0.2, {}, 0, id="narrow"),
+        pytest.param(10, {"half_width": 0.0101}, 0.2, {}, 1, id="wide"),
+        pytest.param(10, NARROW, 0.19, {}, 1, id="narrow before the least time"),
+        pytest.param(10, NARROW, 0.19, {"min_time_s": 0.1}, 0, id="narrow after a shorter one"),
+        pytest.param(100, {**NARROW, "state": "dependent"}, 0.2, {}, 1, id="narrow, dependent"),
+        pytest.param(80, {**NARROW, "state": "is_unreliable"}, 0.2, {}, 1, id="narrow, modes"),
+        pytest.param(80, {**NARROW, "state": "is_unreliable"}, 3.0, {}, 0, id="modes, time over"),
+        pytest.param(500, {**NARROW, "state": "contended"}, 0.5, {}, 1, id="most, contended"),
+        pytest.param(500, {**NARROW, "state": "contended"}, 3.0, {}, 0, id="contended, time over"),
+        pytest.param(500, {}, 0.5, {}, 0, id="most"),
+        pytest.param(490, {**BLOCKS, "width": 3}, 0.5, {}, 30, id="a block shortened to the most"),
+        pytest.param(500, {**BLOCKS, "width": 3}, 0.5, {}, 0, id="most of three durations"),
+        pytest.param(500, BLOCKS, 0.1, {}, 50, id="most before the least time"),
+        *(
+            pytest.param(10, BLOCKS, elapsed_s, keys, durations, id=f"{name}, {elapsed_s} s")
+            for name, keys in (("interval", {}), ("time", TIME))
+            for elapsed_s, durations in ((2.0, 5), (2.95, 1), (3.0, 0))
+        ),
+        pytest.param(0, {}, 1.0, {"max_time_s": 1e-9}, 1, id="first block, interval"),
+        pytest.param(0, {}, 1.0, {**TIME, "time_s": 1e-9}, 1, id="first block, time"),
+        pytest.param(1000, {"half_width": 1e-6}, 1.0, TIME, 1, id="time, narrow"),
+        pytest.param(40, {"per_block": 4}, 0.0, STEPS, 4, id="steps"),
+        pytest.param(16, {"width": 3}, 0.0, STEPS, 2, id="steps, no whole round"),
+        pytest.param(50, {}, 99.0, STEPS, 0, id="steps, all"),
+    ],
+)
+def test_the_next_block_is_as_long_as_the_rule_wants(
+    rounds: int,
+    recording: dict[str, Any],
+    elapsed_s: float,
+    keys: dict[str, Any],
+    durations: int,
+) -> None:
+    """Zero to stop: at the goal, or at the limits of rounds and time."""
+    rule = make_rule(MeasureSection(**keys))
+    assert rule.durations(recorded(rounds, **recording), elapsed_s) == durations
 
 
 def test_only_the_interval_can_be_missed() -> None:

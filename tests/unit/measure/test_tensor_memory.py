@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import gc
 import io
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import nn
 
+from gpubench_plugin.measure.probes.memory import TensorMemory
 from gpubench_plugin.measure.probes.operations import take_census
-from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -145,12 +145,14 @@ def test_older_tensors_count_where_they_are_left_out_of_collections() -> None:
     assert memory.peak_bytes == peak + 64 * KIB
 
 
-def test_what_nobody_could_look_at_has_no_peak() -> None:
-    """Its call failed, and the older tensors that it works on are not known."""
-    older = tensor(64)
+@pytest.mark.parametrize(
+    ("call", "inputs"), [(tensor(64).clone, None), (lambda: bytearray(KIB), ())]
+)
+def test_what_nobody_could_look_at_has_no_peak(call: Callable[[], object], inputs: Any) -> None:
+    """The older tensors that it works on are not known, or there are none: nought were wrong."""
     memory = TensorMemory()
-    peak_of(memory, older.clone)
-    memory.add_inputs(None)
+    memory.watch(call)
+    memory.add_inputs(inputs)
     assert memory.facts == {}
 
 
@@ -161,13 +163,6 @@ def test_a_tensor_in_the_place_of_an_older_one_is_new() -> None:
     older.clear()
     _newer = [tensor(64) for _ in range(50)]
     assert peak_of(memory, lambda: None) == 50 * 64 * KIB
-
-
-def test_a_call_without_tensors_has_no_peak() -> None:
-    """What it took nobody has seen, and nought would be a wrong number."""
-    memory = TensorMemory()
-    memory.watch(lambda: bytearray(KIB))
-    assert memory.facts == {}
 
 
 def test_a_call_that_fails_is_left_to_the_next() -> None:

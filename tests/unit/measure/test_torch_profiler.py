@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -173,25 +174,16 @@ def test_shapes_are_recorded_when_asked(tmp_path: Path) -> None:
     assert product["args"]["Input Dims"] == [[4, 4], [4, 4]]
 
 
-def test_an_older_trace_is_replaced_whole(tmp_path: Path) -> None:
-    """A second profile takes the place of the first."""
-    path = tmp_path / "trace.json"
-    path.write_text("old")
-    profile(Step(), section=ProfilingSection(steps=1), device=CPU, path=path)
-    assert "aten::mm" in names(path)
-
-
-def test_a_step_that_raises_leaves_the_older_trace(tmp_path: Path) -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_an_older_trace_is_replaced_whole_or_stays(tmp_path: Path, fails: bool) -> None:
     """Nothing is written for steps that did not end; the error is the step's own."""
-
-    def fail() -> None:
-        raise ZeroDivisionError
-
     path = tmp_path / "trace.json"
     path.write_text("old")
-    with pytest.raises(ZeroDivisionError):
-        profile(fail, section=ProfilingSection(), device=CPU, path=path)
-    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("trace.json", "old")]
+    with pytest.raises(ZeroDivisionError) if fails else nullcontext():
+        step = (lambda: 1 / 0) if fails else Step()
+        profile(step, section=ProfilingSection(steps=1), device=CPU, path=path)
+    assert (path.read_text() == "old") is fails
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def in_a_file(folder: Path) -> Path:

@@ -15,6 +15,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,6 @@ def test_step_is_not_followed_and_all_else_is(get: Any, set_to: Any) -> None:
     """Not a single event comes from it; every call that was told of is told to have ended."""
     with followed(get, set_to) as events:
         tracers = timed()
-
     calls = [(name, event) for name, event in events if event in {"call", "return"}]
     assert [pair for pair in calls if pair[0] in {"timed", "before", "after", "step"}] == [
         ("timed", "call"),
@@ -136,7 +136,6 @@ def test_profile_of_a_session_goes_on_and_is_flagged() -> None:
     profiler.enable()
     tracers = timed()
     profiler.disable()
-
     calls = {key[2]: counts[0] for key, counts in pstats.Stats(profiler).stats.items()}  # type: ignore[attr-defined] # not declared
     assert [calls[name] for name in ("timed", "before", "after", "step")] == [1] * 4
     assert tracers.flags == ("instrumented",)
@@ -159,34 +158,37 @@ def test_what_the_step_begins_goes_on() -> None:
     assert left is other
 
 
-def test_debugger_is_left_alone_and_flagged() -> None:
-    """Whoever has set a breakpoint in the step stops there; nobody compares what was measured."""
+@pytest.mark.parametrize("dismissed", [False, True])
+def test_debugger_is_left_alone_and_flagged(dismissed: bool) -> None:
+    """Whoever has set a breakpoint in the step stops there; nobody puts back what was dismissed."""
     debugger = bdb.Bdb()
     debugger.reset()
     usual = sys.gettrace()
     sys.settrace(debugger.trace_dispatch)
     try:
         tracers = Tracers()
-        tracer = tracers.paused(sys.gettrace)
+        tracer = tracers.paused((lambda: sys.settrace(None)) if dismissed else sys.gettrace)
+        left = sys.gettrace()
     finally:
         sys.settrace(usual)
-    assert tracer == debugger.trace_dispatch
     assert tracers.flags == ("instrumented",)
+    assert (tracer, left) == ((None, None) if dismissed else (debugger.trace_dispatch,) * 2)
 
 
-def test_traced_allocations_are_flagged() -> None:
-    """They cannot be paused without losing what is traced."""
-    assert Tracers().flags == ()
+@contextmanager
+def allocations_traced() -> Iterator[None]:
     tracemalloc.start()
-    try:
-        assert Tracers().flags == ("instrumented",)
-    finally:
-        tracemalloc.stop()
+    yield
+    tracemalloc.stop()
 
 
-def test_anomaly_mode_is_flagged() -> None:
-    """It makes backward passes several times as long, and is the user's to switch off."""
-    with torch.autograd.set_detect_anomaly(True):
+@pytest.mark.parametrize(
+    "mode", [allocations_traced, partial(torch.autograd.set_detect_anomaly, True)]
+)
+def test_mode_that_cannot_be_paused_is_flagged(mode: Callable[[], Any]) -> None:
+    """Traced allocations would be lost, and anomaly mode is the user's to switch off."""
+    assert Tracers().flags == ()
+    with mode():
         assert Tracers().flags == ("instrumented",)
     assert Tracers().flags == ()
 
@@ -228,9 +230,7 @@ def test_tools_of_monitoring_are_silent_and_come_back() -> None:
     """Whether they follow all code or some that they have chosen, which no one can ask for."""
     monitoring, untouched = Monitoring(t1=33, t3=0), Monitoring(t1=33, t3=0)
     tracers = Tracers(monitoring)
-
     silent = tracers.paused(lambda: (dict(monitoring.tools), dict(monitoring.callbacks)))
-
     assert silent == ({1: 0, 3: 0}, {})
     assert vars(monitoring) == vars(untouched)
     assert (tracers.were_paused, tracers.flags) == (True, ())
@@ -240,7 +240,6 @@ def test_debugger_among_the_tools_is_left_alone() -> None:
     """As one that is a trace function."""
     monitoring = Monitoring(t0=33, t1=1)
     tracers = Tracers(monitoring)
-
     assert tracers.paused(lambda: dict(monitoring.tools)) == {0: 33, 1: 0}
     assert tracers.flags == ("instrumented",)
 
@@ -322,17 +321,3 @@ def test_thread_that_works_for_a_step_goes_on_being_traced(
         tracers = Tracers()
         tracers.paused(lambda: works and pool.submit(busy).result())
     assert tracers.flags == flags
-
-
-def test_debugger_that_is_dismissed_in_a_step_stays_away() -> None:
-    """Nobody puts back what was not paused."""
-    debugger = bdb.Bdb()
-    debugger.reset()
-    usual = sys.gettrace()
-    sys.settrace(debugger.trace_dispatch)
-    try:
-        Tracers().paused(lambda: sys.settrace(None))
-        left = sys.gettrace()
-    finally:
-        sys.settrace(usual)
-    assert left is None

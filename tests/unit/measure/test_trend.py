@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from gpubench_plugin.measure.trend import is_trending
+from gpubench_plugin.measure.warmup import is_trending
 
 
 def noise(seed: int, count: int, sd: float = 0.02) -> list[float]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from itertools import accumulate, cycle
 from typing import Any
 
@@ -19,23 +20,20 @@ from tests.support.fake_cuda import FakeCuda, FakeHost
 MS = 1_000_000
 
 
-def warmed(
-    times_ns: Iterator[int] | int, *, clock: Callable[[FakeHost], Clock] | None = None, **keys: Any
-) -> WarmUp:
-    """The warm-up of a step whose calls take these times."""
+def warmed(times_ns: Iterator[int] | int, *, setup_ns: int = 0, **keys: Any) -> WarmUp:
+    """The warm-up of a step whose calls take these times, after a setup of the other one."""
     host = FakeHost()
-    made = clock(host) if clock else CpuClock(host.now)
-    section = MeasureSection(**keys)
 
     def step() -> None:
         host.spend(times_ns if isinstance(times_ns, int) else next(times_ns))
 
-    return warm_up(
-        Task(step=step),
-        clock=made,
-        section=section,
-        agreement=RankAgreement(),
-    )
+    task = Task(step=step, setup=partial(host.spend, setup_ns) if setup_ns else None)
+    return ended(task, CpuClock(host.now), **keys)
+
+
+def ended(task: Task, clock: Clock, **keys: Any) -> WarmUp:
+    section = MeasureSection(**keys)
+    return warm_up(task, clock=clock, section=section, agreement=RankAgreement())
 
 
 def falling(first: int, last: int, factor: float) -> Iterator[int]:
@@ -66,14 +64,8 @@ def test_an_accelerator_warms_up_longer() -> None:
     """On an accelerator it is half a second."""
     host = FakeHost()
     device = FakeCuda(host)
-    section = MeasureSection()
-    clock = CudaStepClock(device, host.now)
-    warm = warm_up(
-        Task(step=lambda: device.launch(enqueue_ns=1000, device_ns=2 * MS)),
-        clock=clock,
-        section=section,
-        agreement=RankAgreement(),
-    )
+    step = partial(device.launch, enqueue_ns=1000, device_ns=2 * MS)
+    warm = ended(Task(step=step), CudaStepClock(device, host.now))
     assert warm.steady
     assert 0.5 <= sum(warm.durations_s) < 0.56
 
@@ -126,15 +118,7 @@ def test_the_fewest_iterations_are_run() -> None:
 
 def test_setup_counts_in_the_wall_clocks_pace() -> None:
     """The pace tells the step's own time and that of the whole round apart."""
-    host = FakeHost()
-    section = MeasureSection()
-    clock = CpuClock(host.now)
-    warm = warm_up(
-        Task(step=lambda: host.spend(MS), setup=lambda: host.spend(9 * MS)),
-        clock=clock,
-        section=section,
-        agreement=RankAgreement(),
-    )
+    warm = warmed(MS, setup_ns=9 * MS)
     assert pytest.approx((warm.pace.timed_s, warm.pace.wall_s)) == (0.001, 0.01)
 
 

@@ -61,7 +61,6 @@ def test_lines_are_few_however_many_benchmarks_there_are(reporter: Reporter) -> 
     for rounds in (100, 200):
         progress = {"event": "progress", "rounds": rounds, "half_width": 0.012, "remaining_s": 3.2}
         shown.add("bench/test_it.py::test_a[ws1]", progress)
-
     assert [line for line in reporter.text.splitlines() if line.startswith("gpubench: ")] == [
         "gpubench: [1/2] test_a[ws1]: build",
         "gpubench: [1/2] test_a[ws1]: compile",

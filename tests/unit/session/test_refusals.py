@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.session.refusals import Refusals
+from gpubench_plugin.session.start import Refusals
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -129,6 +129,7 @@ def test_closed_output_interrupts_the_run(
         id="a",
         name="a",
         adopted=False,
+        world_size=1,
         unmeasured=lambda _, reason: SimpleNamespace(id="a", reason=reason),
     )
     session = started(monkeypatch, files, case)

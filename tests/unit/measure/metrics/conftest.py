@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -8,10 +7,8 @@ import pytest
 
 from gpubench_plugin.core.records import Observation, RankTimes, Samples, Work
 
-Observe = Callable[..., Observation]
 
-
-def samples(**changes: Any) -> Samples:
+def sampled(**changes: Any) -> Samples:
     """Ten timed calls of 0.1 to 1.0 s, in two blocks, after a warm-up of three."""
     usual = Samples(
         timer="a clock",
@@ -25,7 +22,7 @@ def samples(**changes: Any) -> Samples:
     return replace(usual, **changes)
 
 
-def times(rank: int, **changes: Any) -> RankTimes:
+def timed(rank: int, **changes: Any) -> RankTimes:
     """The times of a rank with the usual samples."""
     usual = RankTimes(
         rank=rank,
@@ -42,45 +39,27 @@ def times(rank: int, **changes: Any) -> RankTimes:
     return replace(usual, **changes)
 
 
-@pytest.fixture
-def timed() -> Callable[..., RankTimes]:
-    """Makes the times of a rank; what is given replaces the usual."""
-    return times
+def observe(**changes: Any) -> Observation:
+    """An observation of one rank on a known device; what is given replaces the usual."""
+    usual = Observation(
+        samples=changes.pop("samples", sampled()),
+        work=Work(),
+        device="cuda",
+        device_name="NVIDIA A100-SXM4-80GB",
+        precision="bf16",
+        world_size=1,
+    )
+    return replace(usual, **changes)
 
 
 @pytest.fixture
-def sampled() -> Callable[..., Samples]:
-    """Makes samples; what is given replaces the usual."""
-    return samples
-
-
-@pytest.fixture
-def observe() -> Observe:
-    """Makes an observation of one rank on a known device; what is given replaces the usual."""
-
-    def observation(**changes: Any) -> Observation:
-        seen = changes.pop("samples", samples())
-        usual = Observation(
-            samples=seen,
-            work=Work(),
-            device="cuda",
-            device_name="NVIDIA A100-SXM4-80GB",
-            precision="bf16",
-            world_size=1,
-        )
-        return replace(usual, **changes)
-
-    return observation
-
-
-@pytest.fixture
-def everything(observe: Observe) -> Observation:
+def everything() -> Observation:
     """An observation to which every metric applies."""
     return observe(
-        samples=samples(
-            durations_s=samples().durations_s * 10, block_s=(5.0, 6.0) * 5, block_calls=(10,) * 10
+        samples=sampled(
+            durations_s=sampled().durations_s * 10, block_s=(5.0, 6.0) * 5, block_calls=(10,) * 10
         ),
-        ranks=(times(0), times(1, median_s=0.1)),
+        ranks=(timed(0), timed(1, median_s=0.1)),
         work=Work(samples=8, tokens=1024, bytes=4096, flops=1e12),
         world_size=2,
         facts={

@@ -8,11 +8,10 @@ from gpubench_plugin.core.errors import MeasurementError, UsageProblem
 from gpubench_plugin.core.records import Work
 from gpubench_plugin.measure.metrics import _all
 from gpubench_plugin.measure.metrics.step_time import rounds
+from tests.unit.measure.metrics.conftest import observe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpubench_plugin.core.records import Observation, Samples
+    from gpubench_plugin.core.records import Observation
 
 
 def test_every_source_contributes(everything: Observation) -> None:
@@ -24,24 +23,13 @@ def test_every_source_contributes(everything: Observation) -> None:
     assert {"step_time_s", "samples_per_s", "mfu", "rank_skew_s", "loss_last"} <= set(metrics)
 
 
-def test_times_are_checked_before_anything_is_divided(
-    observe: Callable[..., Observation], sampled: Callable[..., Samples]
-) -> None:
-    """Blocks without length are refused as such, not as a division by zero."""
-    seen = observe(samples=sampled(block_s=(0.0, 0.0)), work=Work(samples=1))
-    with pytest.raises(MeasurementError, match="block of a clock"):
-        _all.compute_all(seen)
-
-
-def test_more_than_the_peak_gives_no_metrics(observe: Callable[..., Observation]) -> None:
+def test_more_than_the_peak_gives_no_metrics() -> None:
     """A wrong count of operations puts all numbers in doubt, so none is reported."""
     with pytest.raises(MeasurementError, match="MFU is 200%"):
         _all.compute_all(observe(work=Work(flops=374.4e12)))
 
 
-def test_two_sources_of_one_name_are_refused(
-    observe: Callable[..., Observation], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_two_sources_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugged-in source cannot silently replace a metric."""
     monkeypatch.setattr(_all, "_sources", lambda: {"rounds": rounds, "zz-rounds": rounds})
     with pytest.raises(

@@ -13,11 +13,10 @@ from gpubench_plugin.core import catalog
 from gpubench_plugin.core.records import Better, Metric
 from gpubench_plugin.measure.metrics.base import UNITS
 from tests.support.shipped import shipped
+from tests.unit.measure.metrics.conftest import observe, sampled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpubench_plugin.core.records import Observation, Samples
+    from gpubench_plugin.core.records import Observation
 
 DOCUMENT = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"
 
@@ -64,9 +63,7 @@ def test_the_unit_stands_in_the_name(source: str, everything: Observation) -> No
 
 
 @pytest.mark.parametrize("source", SOURCES)
-def test_little_is_enough(
-    source: str, observe: Callable[..., Observation], sampled: Callable[..., Samples]
-) -> None:
+def test_little_is_enough(source: str) -> None:
     """From one call on an unknown device a source computes what it can, and raises nothing."""
     one_call = sampled(
         durations_s=(0.5,), block_s=(0.5,), block_calls=(1,), warmup_s=(), warmup_calls=0

@@ -8,34 +8,36 @@ from gpubench_plugin.measure.metrics import _peaks as peaks
 
 
 @pytest.mark.parametrize(
-    ("device_name", "bf16_tflops"),
+    ("device_name", "dtype", "tflops"),
     [
-        ("NVIDIA A100-SXM4-40GB", 312),
-        ("A100-SXM4-80GB", 312),
-        ("NVIDIA A100-PCIE-40GB", 312),
-        ("NVIDIA A100 80GB PCIe", 312),
-        ("NVIDIA A10", 125),
-        ("NVIDIA A30", 165),
-        ("NVIDIA A40", 149.7),
-        ("NVIDIA B200", 2250),
-        ("NVIDIA B300 SXM6 AC", 2250),
-        ("NVIDIA GB200", 2500),
-        ("NVIDIA GH200 480GB", 989.5),
-        ("NVIDIA H100 80GB HBM3", 989.5),
-        ("NVIDIA H100 NVL", 835.5),
-        ("NVIDIA H100 PCIe", 756.5),
-        ("NVIDIA H200", 989.5),
-        ("NVIDIA H200 NVL", 835.5),
-        ("NVIDIA L4", 121),
-        ("NVIDIA L40", 181.05),
-        ("NVIDIA L40S", 362.05),
+        ("NVIDIA A100-SXM4-40GB", "bf16", 312),
+        ("A100-SXM4-80GB", "bf16", 312),
+        ("NVIDIA A100-PCIE-40GB", "bf16", 312),
+        ("NVIDIA A100 80GB PCIe", "bf16", 312),
+        ("NVIDIA A10", "bf16", 125),
+        ("NVIDIA A30", "bf16", 165),
+        ("NVIDIA A40", "bf16", 149.7),
+        ("NVIDIA B200", "bf16", 2250),
+        ("NVIDIA B300 SXM6 AC", "bf16", 2250),
+        ("NVIDIA GB200", "bf16", 2500),
+        ("NVIDIA GH200 480GB", "bf16", 989.5),
+        ("NVIDIA H100 80GB HBM3", "bf16", 989.5),
+        ("NVIDIA H100 NVL", "bf16", 835.5),
+        ("NVIDIA H100 PCIe", "bf16", 756.5),
+        ("NVIDIA H200", "bf16", 989.5),
+        ("NVIDIA H200 NVL", "bf16", 835.5),
+        ("NVIDIA L4", "bf16", 121),
+        ("NVIDIA L40", "bf16", 181.05),
+        ("NVIDIA L40S", "bf16", 362.05),
+        ("Tesla T4", "fp16", 65),
+        ("Tesla V100-PCIE-16GB", "fp16", 112),
+        ("Tesla V100-SXM2-32GB", "fp16", 125),
+        ("Tesla V100S-PCIE-32GB", "fp16", 130),
     ],
 )
-def test_known_devices_have_their_own_peak(device_name: str, bf16_tflops: float) -> None:
-    """A device goes by the whole name its driver reports."""
-    peak = peaks.flops_peak(device_name, "bf16")
-    assert peak is not None
-    assert peak.flops_per_s == pytest.approx(bf16_tflops * 1e12)
+def test_known_devices_have_their_own_peak(device_name: str, dtype: str, tflops: float) -> None:
+    """A device goes by the whole name its driver reports; a V100S is not taken for a V100."""
+    assert peaks.peak_tflops(device_name, dtype) == tflops
     assert sum(bool(device.name.fullmatch(device_name)) for device in peaks.DEVICES) == 1
 
 
@@ -69,7 +71,7 @@ def test_known_devices_have_their_own_peak(device_name: str, bf16_tflops: float)
 )
 def test_other_devices_have_none(device_name: str) -> None:
     """A variant, a slice or an unknown device is not given the peak of a similar one."""
-    assert peaks.flops_peak(device_name, "bf16") is None
+    assert peaks.peak_tflops(device_name, "bf16") is None
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_other_devices_have_none(device_name: str) -> None:
 )
 def test_a_type_the_device_lacks_has_no_peak(device_name: str, dtype: str) -> None:
     """What a device does not compute natively has no peak on it."""
-    assert peaks.flops_peak(device_name, dtype) is None
+    assert peaks.peak_tflops(device_name, dtype) is None
 
 
 @pytest.mark.parametrize("device", peaks.DEVICES, ids=lambda device: device.name.pattern)
@@ -92,20 +94,3 @@ def test_every_peak_has_its_source_and_no_sparsity(device: peaks.DeviceLimits) -
     assert ratios == pytest.approx([2.0] * len(ratios), rel=0.02)
     assert device.tflops.get("bf16", device.tflops["fp16"]) == device.tflops["fp16"]
     assert device.source.partition("/")[2].split("/")[1].endswith("nvidia.com")
-
-
-@pytest.mark.parametrize(
-    ("device_name", "fp16_tflops"),
-    [
-        ("Tesla T4", 65),
-        ("Tesla V100-PCIE-16GB", 112),
-        ("Tesla V100-SXM2-32GB", 125),
-        ("Tesla V100S-PCIE-32GB", 130),
-    ],
-)
-def test_older_devices_have_a_peak_in_fp16(device_name: str, fp16_tflops: float) -> None:
-    """Before Ampere there is no bf16; a V100S is not taken for a V100."""
-    peak = peaks.flops_peak(device_name, "fp16")
-    assert peak is not None
-    assert peak.flops_per_s == pytest.approx(fp16_tflops * 1e12)
-    assert sum(bool(device.name.fullmatch(device_name)) for device in peaks.DEVICES) == 1

@@ -1,70 +1,28 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
 from gpubench_plugin.core.errors import MeasurementError
 from gpubench_plugin.core.records import Metric, Work
-from gpubench_plugin.measure.metrics._plausibility import check_times, check_values
+from gpubench_plugin.measure.metrics._all import check_values, compute_all
+from tests.unit.measure.metrics.conftest import observe, sampled
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gpubench_plugin.core.records import Observation, RankTimes, Samples
-
-
-@pytest.mark.parametrize("time_s", [0.0, -1e-9, float("nan"), float("inf")])
-def test_a_time_that_cannot_be_is_refused(
-    observe: Callable[..., Observation], sampled: Callable[..., Samples], time_s: float
-) -> None:
-    """A time that is zero, negative or not finite is named with its clock and place."""
-    seen = observe(samples=sampled(durations_s=(0.1, time_s, 0.1)))
-    with pytest.raises(MeasurementError) as caught:
-        check_times(seen)
-    assert str(caught.value) == (
-        f"duration of a clock, 2 of 3, is {time_s} s; a time must be finite and positive"
-    )
-
-
-def test_a_block_without_length_is_refused(
-    observe: Callable[..., Observation], sampled: Callable[..., Samples]
-) -> None:
-    """Blocks are checked as durations are, since rates rest on them."""
-    with pytest.raises(MeasurementError, match=r"block of a clock, 1 of 1, is 0.0 s"):
-        check_times(observe(samples=sampled(block_s=(0.0,))))
+NAN, INFINITE = float("nan"), float("inf")
 
 
 @pytest.mark.parametrize(
-    ("statistic", "time_s", "place"),
-    [("min_s", 0.0, 1), ("max_s", float("nan"), 2), ("total_s", -1.0, 3)],
+    ("durations_s", "said"),
+    [
+        *[((0.1, time_s, 0.1), f"lasted {time_s} s") for time_s in (0.0, -1e-9, NAN, INFINITE)],
+        ((), "nothing was timed"),
+    ],
 )
-def test_the_times_of_every_rank_are_checked(
-    observe: Callable[..., Observation],
-    timed: Callable[..., RankTimes],
-    statistic: str,
-    time_s: float,
-    place: int,
-) -> None:
-    """A rank whose clock stood still is named, and not hidden by the slower ones."""
-    ranks = (timed(0), timed(1, **{statistic: time_s}))
-    message = f"duration on rank 1 of a clock, {place} of 3, is {time_s} s"
-    with pytest.raises(MeasurementError, match=message):
-        check_times(observe(ranks=ranks, world_size=2))
-
-
-def test_nothing_timed_is_refused(
-    observe: Callable[..., Observation], sampled: Callable[..., Samples]
-) -> None:
-    """Without durations there is nothing to report."""
-    with pytest.raises(MeasurementError, match=r"^no duration of a clock: nothing was timed"):
-        check_times(observe(samples=sampled(durations_s=())))
-
-
-def test_true_times_pass(observe: Callable[..., Observation]) -> None:
-    """Ordinary times are accepted."""
-    check_times(observe())
+def test_a_time_that_cannot_be_is_refused(durations_s: tuple[float, ...], said: str) -> None:
+    """As one that is zero, negative or not finite, or none at all."""
+    with pytest.raises(MeasurementError, match=said):
+        compute_all(observe(samples=sampled(durations_s=durations_s)))
 
 
 @pytest.mark.parametrize(
@@ -81,16 +39,14 @@ def test_true_times_pass(observe: Callable[..., Observation]) -> None:
         ),
     ],
 )
-def test_a_metric_that_cannot_be_is_refused(
-    observe: Callable[..., Observation], metric: Metric, message: str
-) -> None:
+def test_a_metric_that_cannot_be_is_refused(metric: Metric, message: str) -> None:
     """A value that is not finite and a rate of nothing are named with their unit."""
     with pytest.raises(MeasurementError) as caught:
         check_values({metric.name: metric}, observe())
     assert str(caught.value) == message
 
 
-def test_more_than_the_peak_is_refused(observe: Callable[..., Observation]) -> None:
+def test_more_than_the_peak_is_refused() -> None:
     """The message has the rate, the peak, its source and what may be wrong."""
     seen = observe(work=Work(flops=284.544e12))
     with pytest.raises(MeasurementError) as caught:
@@ -104,7 +60,7 @@ def test_more_than_the_peak_is_refused(observe: Callable[..., Observation]) -> N
 
 
 @pytest.mark.parametrize("value", [0.999, 1.0])
-def test_the_peak_itself_passes(observe: Callable[..., Observation], value: float) -> None:
+def test_the_peak_itself_passes(value: float) -> None:
     """Up to the peak a measurement can be true."""
     check_values({"mfu": Metric(name="mfu", value=value, unit="fraction")}, observe())
 
@@ -126,9 +82,7 @@ def test_the_peak_itself_passes(observe: Callable[..., Observation], value: floa
         ("cuda", Work(bytes=1.3e12), "80GB, 2.039 TB/s (https://www.nvidia.com"),
     ],
 )
-def test_amounts_above_what_a_device_can_do_are_refused(
-    observe: Callable[..., Observation], device: str, work: Work, said: str
-) -> None:
+def test_amounts_above_what_a_device_can_do_are_refused(device: str, work: Work, said: str) -> None:
     """Of ten calls in six seconds, whatever the precision."""
     name = "a CPU" if device == "cpu" else "NVIDIA A100-SXM4-80GB"
     seen = observe(device=device, device_name=name, precision="", work=work)
@@ -137,9 +91,7 @@ def test_amounts_above_what_a_device_can_do_are_refused(
     assert said in str(caught.value)
 
 
-def test_what_a_cache_can_hold_may_be_faster_than_memory(
-    observe: Callable[..., Observation], sampled: Callable[..., Samples]
-) -> None:
+def test_what_a_cache_can_hold_may_be_faster_than_memory() -> None:
     """Up to what the fastest caches do."""
     quick = sampled(durations_s=(1e-6,), block_s=(1e-6,), block_calls=(1,))
     check_values({}, observe(samples=quick, work=Work(bytes=8e6)))
@@ -148,7 +100,7 @@ def test_what_a_cache_can_hold_may_be_faster_than_memory(
 
 
 @pytest.mark.parametrize("rate", [5e11, 7e11])
-def test_a_link_moves_no_more_than_it_can(observe: Callable[..., Observation], rate: float) -> None:
+def test_a_link_moves_no_more_than_it_can(rate: float) -> None:
     """The bus bandwidth of a collective, in both directions of the fastest link."""
     metrics = {"busbw_bytes_per_s": Metric(name="busbw_bytes_per_s", value=rate, unit="bytes/s")}
     if rate < 6e11:
@@ -170,7 +122,7 @@ def test_a_link_moves_no_more_than_it_can(observe: Callable[..., Observation], r
     ],
 )
 def test_operations_on_narrow_types_and_on_sparse_matrices_pass(
-    observe: Callable[..., Observation], device_name: str, tops: float
+    device_name: str, tops: float
 ) -> None:
     """What a datasheet states for a type that has no MFU here can be true."""
     seen = observe(device_name=device_name, precision="", work=Work(flops=tops * 1e12 * 0.6))
@@ -184,9 +136,7 @@ def test_operations_on_narrow_types_and_on_sparse_matrices_pass(
         (Work(bytes=1e12), r"25000 PB/s .* RTX 4090, 80\.00 TB/s \(ten times the highest"),
     ],
 )
-def test_a_device_that_nobody_knows_does_not_do_everything(
-    observe: Callable[..., Observation], sampled: Callable[..., Samples], work: Work, message: str
-) -> None:
+def test_a_device_that_nobody_knows_does_not_do_everything(work: Work, message: str) -> None:
     """The ceilings leave room above the fastest device of the table."""
     quick = sampled(durations_s=(4e-8,), block_s=(4e-8,), block_calls=(1,))
     unknown = observe(device_name="NVIDIA GeForce RTX 4090", precision="", work=work)
@@ -195,9 +145,7 @@ def test_a_device_that_nobody_knows_does_not_do_everything(
         check_values({}, replace(unknown, samples=quick))
 
 
-def test_links_of_a_device_that_nobody_knows_have_a_ceiling(
-    observe: Callable[..., Observation],
-) -> None:
+def test_links_of_a_device_that_nobody_knows_have_a_ceiling() -> None:
     """A collective whose message was stated wrongly is seen there, too."""
     rate = Metric(name="busbw_bytes_per_s", value=2e13, unit="bytes/s")
     with pytest.raises(
@@ -206,8 +154,6 @@ def test_links_of_a_device_that_nobody_knows_have_a_ceiling(
         check_values({rate.name: rate}, observe(device_name="a new one", work=Work()))
 
 
-def test_a_cpu_whose_processors_nobody_counted_has_no_ceiling(
-    observe: Callable[..., Observation],
-) -> None:
+def test_a_cpu_whose_processors_nobody_counted_has_no_ceiling() -> None:
     """There is nothing to multiply."""
     check_values({}, observe(device="cpu", device_name="a CPU", work=Work(flops=1e30)))
