@@ -438,16 +438,10 @@ def test_rank_whose_configuration_is_wrong_says_so_at_once(project: Project) -> 
 @pytest.mark.parametrize(
     ("flags", "variables", "said"),
     [
-        (
-            ("--pdb",),
-            {},
-            "--world-size=1 and without --isolate or --launches",
-        ),
-        (("--world-size=0",), {}, "--world-size: '0' is not a positive integer"),
+        (("--pdb",), {}, "--world-size=1 and without --isolate or --launches"),
         (("--world-size=two",), {}, "--world-size: 'two' is not a positive integer"),
         (("--world-size=1,,2",), {}, "--world-size=1,,2: an empty name in the list"),
         (("--launches=0",), {}, "--launches: '0' is not a positive integer"),
-        (("-n2",), {}, "-n"),
         ((), {"WORLD_SIZE": "2"}, "RANK is missing (set: WORLD_SIZE=2)"),
     ],
 )
