@@ -318,27 +318,12 @@ def test_a_package_installed_before_the_tree_is_found_out(tmp_path: Path) -> Non
     [
         ((), 2, "--base is required: a git ref or folder"),
         (("--base=mian",), 2, "did you mean 'main'?"),
-        (("--base=main", "--head=nowhere"), 2, "--head: 'nowhere' is neither a folder nor"),
-        (("--base=main", "--pairs=3"), 2, "allowed: 5, 10, 15"),
-        (
-            ("--base=main", "--pairs=30", "--until-decided"),
-            2,
-            "not allowed with argument",
-        ),
-        (("--base=main", "--time=20"), 2, "allowed: for example 90s, 20m, 2h or 1h30m"),
         (("--base=main", "--unchanged-from=7"), 2, "allowed: 5, 10, 15"),
         (("--base=main", "--format=tabel"), 2, "did you mean 'table'?"),
-        (("--base=main", "--limit=step_time_s=3"), 2, "is not a limit"),
         (("--base=main", "--launch-timeout=0"), 2, ": not a positive number of seconds"),
-        (("--base=main", "--base-python=nothere"), 2, "'nothere' is not an executable"),
-        (("--base=main", "--", "-n", "4"), 2, "beside other work"),
         (("--base=main", "--", "--gate"), 2, "not allowed in the launches"),
         (("--resume=nowhere",), 2, "nowhere: no such folder"),
-        (
-            ("--base=main", "--output=no/such.md"),
-            2,
-            ": not a file in an existing folder",
-        ),
+        (("--base=main", "--output=no/such.md"), 2, ": not a file in an existing folder"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_launched(

@@ -119,23 +119,17 @@ def several(project: Project) -> Project:
 
 
 def test_launches_that_fit_other_sizes_are_not_merged(several: Project) -> None:
-    """They are one measurement if the numbers agree; else the benchmark fails, and names them."""
-    arguments = ("-k", "fitted", "--launches=2")
-    other = several.run(*arguments, env={"GROWTH": "1"})
-    (record,) = other.summary["benchmarks"]
-    assert other.code == 1
+    """The benchmark fails, and names them."""
+    run = several.run("-k", "fitted", "--launches=2", env={"GROWTH": "1"})
+    (record,) = run.summary["benchmarks"]
+    assert run.code == 1
     assert (record["outcome"], record["reason"]) == (
         "failed",
         "the launches differ, state a number: training.batch_size=4, 5",
     )
-    other.directory.rename(several.path / "other")
-
-    (record,) = several.run(*arguments, env={"GROWTH": "0"}).summary["benchmarks"]
-    assert record["outcome"] == "measured"
-    assert record["launches"] == 2
-    assert record["configuration"]["training"]["batch_size"] == 3
 
 
+@pytest.mark.exhaustive
 def test_several_ranks_do_not_fit_a_batch(several: Project) -> None:
     """Unsupported, with what is allowed; the benchmark after it is measured on the same ranks."""
     run = several.run("--world-size=2", env={"GROWTH": "9"})

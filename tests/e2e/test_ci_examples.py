@@ -55,16 +55,6 @@ def _commands(path: Path, program: str) -> list[list[str]]:
     return found
 
 
-def test_there_is_one_with_a_cache_and_one_with_postgresql() -> None:
-    """Baselines are kept in the cache, or in a database whose URL is a secret."""
-    cached, database = (path.read_text(encoding="utf-8") for path in EXAMPLES)
-    assert "actions/cache/restore@" in cached
-    assert "path: results" in cached
-    assert "secrets.GPUBENCH_REGISTRY" in database
-    services = next(iter(_workflow(EXAMPLES[1])["jobs"].values()))["services"]
-    assert services["postgres"]["image"].startswith("postgres")
-
-
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_workflow_gates_pull_requests_and_measures_in_full_at_night(path: Path) -> None:
     """It runs on main, on pull requests and at night, with the profile for each."""
@@ -138,10 +128,3 @@ def test_a_baseline_is_pinned_only_by_whoever_knows_that_it_is_missing(
     (call,) = calls.read_text().splitlines()
     assert call.startswith("baseline set --if-missing quick")
     assert f"/{runs[-1]}/ " in call
-
-
-def test_a_database_that_is_down_keeps_nothing_from_being_measured() -> None:
-    """The runs that wait for it are in a folder that the next job's checkout does not remove."""
-    for script in _scripts(EXAMPLES[1]):
-        if "pip" not in script:
-            assert '--results-dir="$HOME/$KEPT"' in script

@@ -39,9 +39,3 @@ def test_manifest_is_a_service_and_a_job_that_find_each_other() -> None:
     assert template["metadata"]["labels"] == service["spec"]["selector"]
     assert job["spec"]["completions"] == job["spec"]["parallelism"] == 2
     assert "--nnodes=2 " in shell_of_the_pod()
-
-
-@pytest.mark.parametrize("name", ["slurm.sbatch", "kubernetes.yaml"])
-def test_examples_say_that_they_were_not_run(name: str) -> None:
-    """Nobody takes them for tested."""
-    assert "NOT been run" in (DOCS / name).read_text()

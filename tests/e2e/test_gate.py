@@ -210,25 +210,6 @@ def test_a_baseline_without_gate_compares_and_an_interrupted_session_is_judged(
     assert "2 removed" in run.out
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (["--gate"], "--gate: no baseline to compare with; set --baseline=<name, run or file>"),
-        (["--gate", "--baseline=missing/run.json"], "missing/run.json"),
-    ],
-)
-def test_what_cannot_be_compared_with_is_refused_before_anything_is_measured(
-    gated: Gated, flags: list[str], said: str
-) -> None:
-    """A usage error in one message; no run directory is left behind."""
-    run = gated.run(*flags)
-
-    assert run.code == 4, run.out + run.err
-    assert said in run.out + run.err
-    assert "Traceback" not in run.out + run.err
-    assert not list((gated.project.path / "results").glob("*/*"))
-
-
 def test_a_near_miss_of_a_baselines_name_is_refused(gated: Gated) -> None:
     """Nothing is measured, and no gate passes, for a slip of the fingers."""
     from gpubench_plugin.baselines.store import Baselines
@@ -340,31 +321,6 @@ def test_a_resumed_run_is_judged_as_a_whole(gated: Gated) -> None:
     assert run.code == 1, run.out + run.err
     assert "1 failed" in run.out
     assert "gate: failed: 2 benchmarks" in run.out
-
-
-def test_a_file_that_pytest_benchmark_wrote_is_a_baseline(gated: Gated) -> None:
-    """Its times are compared by the threshold; facts it lacks are no difference."""
-    statistics = {
-        **dict.fromkeys(("min", "max", "mean", "median"), 1e-9),
-        "stddev": 0.0,
-        "rounds": 5,
-        "iterations": 1,
-        "iqr": 0.0,
-    }
-    benchmark = {
-        "group": None,
-        "name": PLAIN,
-        "fullname": f"test_it.py::{PLAIN}",
-        "stats": statistics,
-    }
-    file = {"benchmarks": [benchmark], "machine_info": {}, "commit_info": {}, "version": "5.3.1"}
-    gated.project.write("saved.json", json.dumps({**file, "datetime": "2026-01-01T00:00:00"}))
-
-    run = gated.run("-k", "plain or limited", "--baseline=saved.json", "--gate")
-
-    assert run.code == 1, run.out + run.err
-    assert f"FAILED {GATE_OF_PLAIN}" in run.out
-    assert "1 new: pass (--gate-missing=pass)" in run.out
 
 
 @pytest.mark.parametrize(

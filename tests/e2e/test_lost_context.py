@@ -245,17 +245,3 @@ def test_benchmark_after_an_ordinary_tests_loss_says_when_it_happened(
     said = "raised as GpubenchError: cpu: its context was lost before this benchmark"
     assert run.summary["benchmarks"][0]["reason"] == f"{LOST}; {said}"
     assert not (project.path / "ran").exists()
-
-
-@pytest.mark.own_process
-@pytest.mark.exhaustive
-def test_loss_in_a_worker_of_xdist_ends_it(project: Project) -> None:
-    """With measuring disabled workers run the tests: the one that lost it runs no more."""
-    project.write("test_it.py", BEGINNING + IN_THE_STEP + AFTER)
-
-    run = project.run("-n1", "--benchmark-disable", quick=False)
-
-    assert run.code != 0, run.out + run.err
-    assert "1 failed, 1 passed" in run.out
-    assert ENDS in run.out
-    assert not (project.path / "ran").exists()

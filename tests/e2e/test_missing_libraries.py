@@ -65,24 +65,6 @@ trainer_of(preset_of("resnet50", "tiny", precision__name="amp")).step()
     assert child.returncode == 0, child.stderr
 
 
-@pytest.mark.own_process
-@pytest.mark.exhaustive
-def test_residual_networks_are_measured_with_torch_alone(
-    suite: Project, without: Callable[..., dict[str, str]]
-) -> None:
-    """This repository's ResNets in mixed precision need neither transformers nor diffusers."""
-    names = (
-        "inference/test_resnet.py::test_resnet50_infer[channels_last-b1-amp-ws1]",
-        "training/test_resnet.py::test_resnet18_train[channels_last-amp-ws1]",
-    )
-    run = suite.run(
-        *("--precision=amp", *(f"benchmarks/{name}" for name in names)),
-        env=without("transformers", "diffusers"),
-    )
-    assert run.code == 0, run.out + run.err
-    assert [*run.outcomes.values()] == ["measured", "measured"]
-
-
 def test_studies_of_compilation_need_torch_alone(
     suite: Project, without: Callable[..., dict[str, str]]
 ) -> None:
@@ -278,12 +260,3 @@ def test_ranks_end_alike(
     run = project.run("-k", "vit", *options, env=without("transformers"), ranks=ranks)
     assert (run.code, run.out.count(TRANSFORMERS.format(SUITE))) == (code, 1), run.out + run.err
     assert set(run.outcomes.values()) == {"unsupported"}
-
-
-def test_workers_of_xdist_are_refused_first(
-    project: Project, without: Callable[..., dict[str, str]]
-) -> None:
-    """With -n nothing is measured at all: a usage error in any case."""
-    run = project.run("-k", "vit", "-n", "1", env=without("transformers"))
-    assert run.code == 4, run.out + run.err
-    assert "-n (pytest-xdist): concurrent benchmarks" in run.out + run.err

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.projects import InlineProject
+from tests.support.projects import InlineProject, Project
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.support.projects import Project
 
 pytestmark = pytest.mark.own_process
 
@@ -53,6 +52,8 @@ def pytest_unconfigure():  # what watches this process may write again
 """
 
 
+MODULES = ("helper.py", "lazy.py")
+STEP = "def step(): ..."
 NAMES = [f"test_{letter}[ws1]" for letter in "abcd"]
 
 
@@ -60,25 +61,24 @@ class Resumed:
     """A run of the troubled project, killed in its second benchmark."""
 
     def __init__(self, project: Project):
-        self._project = project
+        self.project = project
         project.write("test_it.py", TROUBLED)
         project.write("conftest.py", RESTORED)
-        project.write("helper.py", "def step(): ...")
-        project.write("lazy.py", "def step(): ...")
+        for name in MODULES:
+            project.write(name, STEP)
         killed = project.run("-p", "no:cacheprovider", env={"TROUBLE": "kill"})
         assert killed.code < 0
         self.directory = killed.directory
         self.events = killed.journal
 
-    def resume(
-        self, *args: str, trouble: str = "", project: Project | None = None
-    ) -> tuple[int, str, str]:
+    def resume(self, *args: str, trouble: str = "") -> tuple[int, str, str]:
         """Exit code, output, and the letters of all benchmarks that ever ran."""
         flags = (f"--resume={self.directory.name}", "-p", "no:cacheprovider", *args)
-        run = (project or self._project).run(*flags, env={"TROUBLE": trouble})
+        project = self.project if trouble else InlineProject(self.project.path)
+        run = project.run(*flags, env={"TROUBLE": trouble})
         assert run.directory == self.directory
         self.events = run.journal
-        return run.code, run.out + run.err, (self._project.path / "ran").read_text()
+        return run.code, run.out + run.err, (self.project.path / "ran").read_text()
 
     def file(self, name: str | Path) -> dict[str, Any]:
         loaded: dict[str, Any] = json.loads((self.directory / name).read_text())
@@ -89,12 +89,48 @@ class Resumed:
         return {str(p): p.read_bytes() for p in self.directory.rglob("*") if p.is_file()}
 
 
-@pytest.fixture
-def killed(project: Project) -> Resumed:
-    return Resumed(project)
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Resumed:
+    return Resumed(Project(tmp_path_factory.mktemp("project")))
 
 
-def test_run_that_met_every_trouble_is_completed(project: Project, killed: Resumed) -> None:
+def test_other_conditions_change_nothing(killed: Resumed) -> None:
+    """Another configuration, other code and another machine are refused with every difference."""
+    for name in MODULES:
+        killed.project.write(name, "def step(): sum(range(1000))")
+    facts = killed.file("system.json")
+    (killed.directory / "system.json").write_text(json.dumps({**facts, "cpu": {"model": "abacus"}}))
+    before = killed.contents
+    code, said, ran = killed.resume("--measure.gc=true")
+
+    assert (code, ran) == (4, "ab"), said
+    error = "the conditions differ from those of the resumed run"
+    assert f"ERROR: --resume={killed.directory.name}: {error}" in said
+    assert "measure.gc: false in the run, true now (test_it.py::test_a[ws1], " in said
+    assert 'cpu.model: "abacus" in the run, ' in said
+    assert "code: helper.py (changed), lazy.py (changed); restore it, or " in said
+    assert killed.contents == before
+    for name in MODULES:
+        killed.project.write(name, STEP)
+    (killed.directory / "system.json").write_text(json.dumps(facts))
+
+
+def test_damaged_files_are_one_line_each(killed: Resumed) -> None:
+    """Exit code 4 with the file's name: pytest does not break down."""
+    for name in ("config_resolved.yaml", "metrics.jsonl", "system.json"):
+        path = killed.directory / name
+        before = path.read_bytes()
+        path.write_bytes(before + b"[]\n" if name == "metrics.jsonl" else b"[" * 200_000)
+
+        code, said, ran = killed.resume()
+
+        assert (code, ran) == (4, "ab"), said
+        assert f"ERROR: --resume={killed.directory.name}: {path}" in said
+        assert "INTERNALERROR" not in said
+        path.write_bytes(before)
+
+
+def test_run_that_met_every_trouble_is_completed(killed: Resumed) -> None:  # the last one
     """Killed, interrupted, on a full disk: each time it goes on, and no number is lost."""
     began, last = killed.events[0], killed.events[-1]
     (first,) = (event for event in killed.events if event["event"] == "benchmark")
@@ -110,6 +146,8 @@ def test_run_that_met_every_trouble_is_completed(project: Project, killed: Resum
 
     code, said, ran = killed.resume(trouble="disk")
     assert (code, ran) == (1, "abbccd"), said
+    assert "cannot write " in said
+    assert "Traceback" not in said
     assert not (killed.directory / "summary.json").exists()
 
     code, said, ran = killed.resume("-k", "test_a")
@@ -134,44 +172,9 @@ def test_run_that_met_every_trouble_is_completed(project: Project, killed: Resum
     )
     numbers = {name: metric["value"] for name, metric in first["metrics"].items()}
     assert {n: m["value"] for n, m in summary["benchmarks"][0]["metrics"].items()} == numbers
-    for saved in (killed.file("benchmark.json"), killed.file(project.path / "saved.json")):
+    for saved in (killed.file("benchmark.json"), killed.file(killed.project.path / "saved.json")):
         assert [b["name"] for b in saved["benchmarks"]] == NAMES
         assert saved["benchmarks"][0]["stats"]["step_time_s"] == numbers["step_time_s"]
-
-
-def test_other_conditions_change_nothing(project: Project, killed: Resumed) -> None:
-    """Another configuration, other code and another machine are refused with every difference."""
-    for name in ("helper.py", "lazy.py"):
-        project.write(name, "def step(): sum(range(1000))")
-    facts = killed.file("system.json")
-    (killed.directory / "system.json").write_text(json.dumps({**facts, "cpu": {"model": "abacus"}}))
-    before = killed.contents
-
-    inline = InlineProject(project.path)
-    code, said, ran = killed.resume("--measure.gc=true", project=inline)
-
-    assert (code, ran) == (4, "ab"), said
-    error = "the conditions differ from those of the resumed run"
-    assert f"ERROR: --resume={killed.directory.name}: {error}" in said
-    assert "measure.gc: false in the run, true now (test_it.py::test_a[ws1], " in said
-    assert 'cpu.model: "abacus" in the run, ' in said
-    assert "code: helper.py (changed), lazy.py (changed); restore it, or " in said
-    assert killed.contents == before
-
-
-def test_damaged_files_are_one_line_each(project: Project, killed: Resumed) -> None:
-    """Exit code 4 with the file's name: pytest does not break down."""
-    for name in ("config_resolved.yaml", "metrics.jsonl", "system.json"):
-        path = killed.directory / name
-        before = path.read_bytes()
-        path.write_bytes(before + b"[]\n" if name == "metrics.jsonl" else b"[" * 200_000)
-
-        code, said, ran = killed.resume(project=InlineProject(project.path))
-
-        assert (code, ran) == (4, "ab"), said
-        assert f"ERROR: --resume={killed.directory.name}: {path}" in said
-        assert "INTERNALERROR" not in said
-        path.write_bytes(before)
 
 
 @pytest.mark.exhaustive

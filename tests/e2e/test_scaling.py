@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.projects import InlineProject
+
 if TYPE_CHECKING:
-    from tests.support.projects import Project
+    from tests.support.projects import Run
 
 UNEVEN = """
 import time
@@ -30,15 +32,18 @@ def pytest_gpubench_measurement(item, measurement):
 """
 
 
-def test_the_efficiency_is_recorded_and_can_fail_a_gate(project: Project) -> None:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """On two ranks of which one takes far longer; a machine that is busy is no doubt."""
+    project = InlineProject(tmp_path_factory.mktemp("uneven"))
     project.write("conftest.py", SURE)
     project.write("test_it.py", UNEVEN)
+    gate = ("--gate", "--baseline=none", "--gate.limits.scaling_efficiency=>=0.9")
+    return project.run("--world-size=1,2", *gate)
 
-    run = project.run(
-        "--world-size=1,2", "--gate", "--baseline=none", "--gate.limits.scaling_efficiency=>=0.9"
-    )
 
+def test_the_efficiency_is_recorded_and_can_fail_a_gate(run: Run) -> None:
+    """It stands in the record, the journal, the table of the run and the verdicts."""
     alone, together = run.summary["benchmarks"]
     assert alone["metrics"]["scaling_efficiency"]["value"] == 1
     value = together["metrics"]["scaling_efficiency"]["value"]
@@ -52,15 +57,8 @@ def test_the_efficiency_is_recorded_and_can_fail_a_gate(project: Project) -> Non
     assert run.code == 1
 
 
-@pytest.mark.exhaustive
-def test_the_slowest_rank_is_named_and_what_more_ranks_bring(project: Project) -> None:
+def test_the_slowest_rank_is_named_and_what_more_ranks_bring(run: Run) -> None:
     """Rank 1 takes far longer: table, note, summary, every rank's samples, traffic."""
-    project.write("conftest.py", SURE)
-    project.write("test_it.py", UNEVEN)
-
-    run = project.run("--world-size=1,2")
-
-    assert run.code == 0, run.out + run.err
     lines = run.out.splitlines()
     title = lines.index("uneven (weak scaling)")
     assert lines[title - 1].split() == ["ranks", "step", "samples/s", "speed-up", "efficiency"]

@@ -37,21 +37,3 @@ def ring_once_there(file: Path) -> None:
     while not (file.exists() and file.read_text()):
         sleep(0.05)
     signal.raise_signal(signal.SIGALRM)
-
-
-def test_ranks_have_their_variables_folder_and_exit_code(tmp_path: Path) -> None:
-    """What ranks write comes back, bytes of no encoding replaced; the variables are gone after."""
-    (tmp_path / "test_it.py").write_text(
-        "import os, pathlib\n"
-        "def test_it():\n"
-        "    os.write(1, b'\\xff' + os.environ['MINE'].encode())\n"
-        "    pathlib.Path('seen').touch()\n"
-        "    assert False\n"
-    )
-    with surroundings(tmp_path, {**os.environ, "MINE": "yes"}):
-        code, out, err = torchrun(*SILENT, "-s", within_s=60)
-    assert code == 1
-    assert "\ufffdyes" in out
-    assert "ChildFailedError" in err
-    assert (tmp_path / "seen").exists()
-    assert "MINE" not in os.environ

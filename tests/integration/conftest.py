@@ -8,6 +8,19 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.cli.main import main
+from tests.support.projects import InlineProject
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> InlineProject:
+    """This repository's benchmarks and tests, run within this process and recorded elsewhere."""
+    project = InlineProject(tmp_path_factory.mktemp("checkout"))
+    project.write("pytest.ini", "[pytest]\naddopts = --import-mode=importlib -p no:cacheprovider\n")
+    for folder in ("benchmarks", "configs", "tests"):
+        (project.path / folder).symlink_to(ROOT / folder)
+    return project
 
 
 @pytest.fixture

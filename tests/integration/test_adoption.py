@@ -290,7 +290,6 @@ def test_ordinary():
 """
 
 
-@pytest.mark.exhaustive
 def test_in_a_gang_they_run_where_ordinary_tests_do(project: Project) -> None:
     """In pytest's own process, before the ranks start; both kinds are in one run."""
     project.write("test_it.py", MIXED)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.cli.main import main
+from tests.support.exhaustive import shown
 
 if TYPE_CHECKING:
     from tests.support.projects import Project, Run
@@ -87,7 +88,7 @@ def records(run: Run) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.parametrize("kind", ["cuda", "cpu", "python"])
+@pytest.mark.parametrize("kind", shown("cuda", exhaustively=("cpu", "python")))
 def test_the_fitted_batch_is_what_is_measured_and_recorded(fitting: Project, kind: str) -> None:
     """However memory runs out: the number stands in the configuration, with the trials beside."""
     run = fitting.run("-k", "auto", env={"CAPACITY": "11", "KIND": kind, "COLUMNS": "200"})
@@ -361,11 +362,3 @@ def test_a_run_with_a_fitted_size_is_resumed(fitting: Project) -> None:
     assert again.code == 0, again.out + again.err
     assert "1 already measured" in again.out
     assert records(again)["auto"]["work"]["samples"] == 11
-
-
-def test_the_batch_size_of_another_section_is_pointed_to_this_one(fitting: Project) -> None:
-    """``data.batch_size`` is no key, and the message names the one that is."""
-    run = fitting.run("--data.batch_size=auto", env={"CAPACITY": "1"})
-    assert run.code == 4
-    assert "did you mean" in run.err
-    assert "training.batch_size" in run.err

@@ -81,14 +81,6 @@ def test_conftest_that_owns_device_keeps_it(project: Project) -> None:
     assert run.outcomes == {"test_x[ws1]": "measured"}, run.out + run.err
 
 
-def test_unknown_option_is_still_an_error(project: Project) -> None:
-    """What is neither ours nor anybody's is refused as ever."""
-    run = project.run("--precisions=amp", "--modle.x=1", quick=False)
-
-    assert run.code == 4
-    assert "unrecognized arguments: --precisions=amp --modle.x=1" in run.err
-
-
 def test_values_with_spaces_and_spaced_options_work(project: Project) -> None:
     """A dot key takes its value after ``=`` or as the next argument, spaces included."""
     project.write(

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from functools import partial
 from itertools import count, cycle
-from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
@@ -34,21 +31,11 @@ from tests.support.gpu_selections import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from tests.support.projects import Project
+
 US = 1000
 GPU_TESTS = REPOSITORY / "tests" / "gpu"
 PARTS = ("gpu_clocks", "gpu_sessions", "gpu_suite", "gpu_headline", "gpu_breadth")
-
-
-def session(*arguments: str) -> tuple[int, list[str]]:
-    """Exit code and output of pytest in this repository."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, (done.stdout + done.stderr).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -58,11 +45,12 @@ def session(*arguments: str) -> tuple[int, list[str]]:
         exhaustively=SELECTIONS,
     ),
 )
-def test_a_selection_holds_what_its_test_expects(name: str) -> None:
+def test_a_selection_holds_what_its_test_expects(checkout: Project, name: str) -> None:
     """The benchmarks collected for CUDA by its command are those that it names, in order."""
     selection = SELECTIONS[name]
-    code, lines = session(*selection.command()[3:], "--collect-only")
-    assert code == 0, lines
+    run = checkout.run(*selection.command()[3:], "--collect-only", "-q", quick=False)
+    assert run.code == 0, run.out + run.err
+    lines = run.out.splitlines()
     assert [line.partition("::")[2] for line in lines if "::" in line] == [*selection.names]
 
 
@@ -74,10 +62,11 @@ def test_tests_on_a_gpu_select_by_these_names_alone() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
-def test_without_a_gpu_they_are_skipped_with_the_reason() -> None:
+def test_without_a_gpu_they_are_skipped_with_the_reason(checkout: Project) -> None:
     """All of them, in one of the parts each, and nothing else happens."""
-    code, lines = session("tests/gpu", "-m", f"gpu and ({' or '.join(PARTS)})", "-rs")
-    assert code == 0, lines
+    run = checkout.run("tests/gpu", "-m", f"gpu and ({' or '.join(PARTS)})", "-q", "-rs")
+    assert run.code == 0, run.out + run.err
+    lines = run.out.splitlines()
     skipped = [line for line in lines if line.startswith("SKIPPED")]
     assert skipped
     assert [line for line in skipped if not line.endswith(": needs a CUDA device")] == []
@@ -203,22 +192,20 @@ def test_figures_are_of_what_is_measured() -> None:
 
 
 @pytest.mark.slow
-def test_a_training_beside_its_loop_by_hand(tmp_path: Path) -> None:
+def test_a_training_beside_its_loop_by_hand(checkout: Project) -> None:
     """On a CPU: both times are on record, and a bound that no clock keeps is broken."""
     headline = Selection(
         arguments=(
             *("benchmarks/training/test_mlp.py::test_mlp_train[fp32-ws1]", "--preset=tiny"),
-            *("--measure.by=steps", "--measure.steps=5", f"--results-dir={tmp_path}"),
             *("-p", "tests.support.hand_loop"),
         ),
         names=(),
         bounds={"from_hand_loop": "<=0"},
     )
     # The last of two devices counts.
-    code, lines = session(*headline.command(hand_loop_s=">=0")[3:], "--device=cpu")
-    assert code == 1, lines
-    assert [line for line in lines if line.startswith("from_hand_loop regressed: ")]
-    assert not [line for line in lines if line.startswith("hand_loop_s regressed")]
-    (summary,) = tmp_path.glob("*/*/summary.json")
-    (benchmark,) = json.loads(summary.read_text())["benchmarks"]
+    run = checkout.run(*headline.command(hand_loop_s=">=0")[3:], "--device=cpu")
+    assert run.code == 1, run.out + run.err
+    assert "\nfrom_hand_loop regressed: " in run.out
+    assert "\nhand_loop_s regressed" not in run.out
+    (benchmark,) = run.summary["benchmarks"]
     assert benchmark["metrics"]["hand_loop_s"]["value"] > 0

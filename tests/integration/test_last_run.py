@@ -105,28 +105,3 @@ def test_sessions_of_several_processes_compare_with_the_last_one(
     assert (first.code, second.code) == (0, 0), second.out + second.err
     assert first.out.count("no earlier run: this is the first one") == 1
     assert second.out.count("compared with ") == 1
-
-
-@pytest.mark.exhaustive
-@pytest.mark.own_process
-def test_the_libraries_of_a_database_are_not_loaded_before_all_is_measured(
-    project: Project,
-) -> None:
-    """Their memory would be measured as well, also where there is a registry."""
-    project.write(
-        "test_it.py",
-        """
-        import sys
-        def test_first(gpubench):
-            gpubench(lambda: sum(range(2000)))
-            assert "sqlalchemy" not in sys.modules
-        """,
-    )
-    with_registry = {**WIDE, "GPUBENCH_REGISTRY": ""}
-
-    project.run("--baseline=last", env=with_registry)
-    second = project.run("--baseline=last", env=with_registry)
-
-    assert second.code == 0, second.out + second.err
-    assert "compared with " in second.out
-    assert (second.results / "registry.sqlite").exists()

@@ -12,8 +12,6 @@ from gpubench_plugin.measure.probes.interference import Contention
 from tests.support.projects import InlineProject, Project
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.projects import Run
 
 TESTS = """
@@ -94,27 +92,3 @@ def test_limits_of_the_command_line_outrank_the_mark(run: Run) -> None:
     limits = {record["id"]: record["limits"] for record in run.summary["benchmarks"]}
     given = {"step_time_s": "5%", "peak_memory_bytes": "<=1e12"}
     assert limits == {FROZEN: given, BY_RULE: {**given, "loss_last": "1%"}}
-
-
-THROTTLED = """
-from dataclasses import replace
-
-def pytest_gpubench_measurement(item, measurement):
-    return replace(measurement, flags=(*measurement.flags, "throttled"))
-"""
-
-
-def test_a_throttled_benchmark_fails_with_its_numbers_in_the_journal(tmp_path: Path) -> None:
-    """``measure.throttle=fail``; the record has the reason and no numbers, and the run fails."""
-    project = InlineProject(tmp_path)
-    project.write("conftest.py", THROTTLED)
-    project.write("test_it.py", "def test_a(gpubench):\n    gpubench(lambda: sum(range(1000)))\n")
-    run = project.run("--measure.throttle=fail")
-    assert run.code == 1
-    (record,) = (event for event in run.journal if event["event"] == "benchmark")
-    assert (record["outcome"], record["metrics"]) == ("failed", {})
-    assert record["reason"].startswith("Throttled: the GPU was throttled (measure.throttle=fail)")
-    (event,) = (event for event in run.journal if event["event"] == "throttled")
-    assert event["benchmark"] == record["id"]
-    assert event["metrics"]["step_time_s"] > 0
-    assert "throttled" in event["flags"]

@@ -126,41 +126,33 @@ def test_shared_tensors_belong_to_each_that_works_on_them(project: Project) -> N
 
 @pytest.mark.own_process
 def test_a_leak_is_flagged(project: Project) -> None:
-    """A step that keeps something of every call is told apart from one that does not."""
+    """A step that keeps something of every call, also forty bytes of calls too short to be timed.
+
+    It is told apart from one that does not.
+    """
     project.write(
         "test_it.py",
         """
-        import torch
+        import pytest, torch
+        few = pytest.mark.gpubench_set("measure.steps=40")
+        @few
         def test_leaks(gpubench):
             kept = []
             gpubench(lambda: kept.append(torch.ones(2**18)))
+        @few
         def test_holds_still(gpubench):
             gpubench(lambda: torch.ones(2**18))
-        """,
-    )
-
-    run = project.run("--measure.by=steps", "--measure.steps=40", quick=False)
-
-    flags = [b["flags"] for b in run.summary["benchmarks"]]
-    assert ["growing_memory" in one for one in flags] == [True, False]
-
-
-@pytest.mark.own_process
-def test_a_list_that_never_ends_is_flagged(project: Project) -> None:
-    """Forty bytes with each call, of which hundreds are timed together, are a leak as well."""
-    project.write(
-        "test_it.py",
-        """
-        def test_leaks(gpubench):
+        @pytest.mark.gpubench_set("measure.steps=1000000")
+        def test_never_ends(gpubench):
             kept = []
             gpubench(lambda: kept.append(len(kept)))
         """,
     )
 
-    run = project.run("--measure.by=steps", "--measure.steps=1000000", quick=False)
+    run = project.run("--measure.by=steps", quick=False)
 
-    (benchmark,) = run.summary["benchmarks"]
-    assert "growing_memory" in benchmark["flags"]
+    flags = [b["flags"] for b in run.summary["benchmarks"]]
+    assert ["growing_memory" in one for one in flags] == [True, False, True]
 
 
 def test_fixtures_count_wherever_they_stand(project: Project) -> None:

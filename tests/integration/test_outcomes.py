@@ -447,6 +447,14 @@ def _name(benchmark: dict[str, Any]) -> str:
     return str(benchmark["name"]).partition("[")[0].removeprefix("test_")
 
 
+TRAINED = """
+import pytest
+@pytest.mark.gpubench(config="mlp")
+def test_x(gpubench, trainer):
+    gpubench(trainer.step, samples=trainer.samples_per_step)
+"""
+
+
 @pytest.mark.parametrize(
     ("override", "said"),
     [
@@ -458,16 +466,7 @@ def test_wrong_training_fails_instead_of_being_measured(
     project: Project, override: str, said: str
 ) -> None:
     """A loss that is not finite, or does not fall as configured, fails the benchmark."""
-    project.write(
-        "test_it.py",
-        """
-        import pytest
-        @pytest.mark.gpubench(config="mlp")
-        def test_x(gpubench, trainer):
-            gpubench(trainer.step, samples=trainer.samples_per_step)
-        """,
-    )
-
+    project.write("test_it.py", TRAINED)
     run = project.run("--preset=tiny", override)
 
     (benchmark,) = run.summary["benchmarks"]
@@ -481,16 +480,7 @@ def test_course_of_ones_own_ends_the_loss_drop_of_the_preset(
     project: Project, override: str
 ) -> None:
     """Everyday overrides are measured; that the check lapsed stands in the record and below."""
-    project.write(
-        "test_it.py",
-        """
-        import pytest
-        @pytest.mark.gpubench(config="mlp")
-        def test_x(gpubench, trainer):
-            gpubench(trainer.step, samples=trainer.samples_per_step)
-        """,
-    )
-
+    project.write("test_it.py", TRAINED)
     run = project.run("--preset=tiny", f"--{override}", env={"COLUMNS": "200"})
 
     (benchmark,) = run.summary["benchmarks"]
@@ -599,44 +589,6 @@ def test_saving_that_fails_at_the_end_costs_nothing_of_ours(project: Project) ->
     assert "1 measured" in run.out
     assert run.outcomes == {"test_x[ws1]": "measured"}
     assert (run.directory / "benchmark.json").exists()
-
-
-@pytest.mark.own_process
-def test_full_disk_stops_the_session_and_leaves_earlier_files_intact(project: Project) -> None:
-    """When the journal cannot grow, the error is clear, and earlier lines are whole."""
-    project.write(
-        "test_it.py",
-        """
-        import resource, signal
-        def test_a(gpubench):
-            gpubench(lambda: None)
-        def test_b(gpubench):
-            gpubench(lambda: None)
-            # From here on no file may grow: what a full disk does, for any user.
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (100, resource.RLIM_INFINITY))
-        def test_c(gpubench):
-            gpubench(lambda: None)
-        """,
-    )
-
-    project.write(
-        "conftest.py",
-        """
-        import resource
-        def pytest_unconfigure():  # what watches this process may write again
-            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
-        """,
-    )
-
-    run = project.run("-p", "no:cacheprovider")
-
-    assert run.code == 1, run.out + run.err
-    assert "cannot write " in run.out
-    assert "Traceback" not in run.out + run.err
-    events = [line["event"] for line in run.journal if line["event"] not in {"phase", "progress"}]
-    assert events == ["run_started", "benchmark"]
-    assert not (run.directory / "summary.json").exists()
 
 
 def test_session_that_loses_a_benchmark_is_not_complete(project: Project) -> None:

@@ -54,19 +54,6 @@ def test_measured_benchmark_leaves_every_file_of_the_run_directory(project: Proj
     assert carried["stats"]["median"] == benchmark["metrics"]["step_time_s"]["value"]
 
 
-def test_throughput_is_work_over_time(project: Project) -> None:
-    """Samples per second are all samples over all block time, as the recorded samples say."""
-    project.write("test_it.py", SPIN)
-
-    run = project.run()
-
-    (line,) = (line for line in run.journal if line["event"] == "benchmark")
-    samples = line["samples"]
-    expected = 4 * sum(samples["block_calls"]) / sum(samples["block_s"])
-    assert abs(line["metrics"]["samples_per_s"]["value"] / expected - 1) < 1e-9
-    assert sum(samples["block_calls"]) == 20
-
-
 def test_cases_are_precision_by_device_and_own_marks_come_first(project: Project) -> None:
     """Ids put own parameters first, then precision and world size, and a device only of several."""
     project.write(
@@ -84,16 +71,6 @@ def test_cases_are_precision_by_device_and_own_marks_come_first(project: Project
     assert "test_it.py::test_x[a-fp32-ws1-cpu]" in out
     assert "test_it.py::test_x[b-bf16-ws1-auto]" in out
     assert "8 tests collected" in out
-
-
-def test_no_result_is_written_when_only_collecting(project: Project) -> None:
-    """Collecting leaves no run directory."""
-    project.write("test_it.py", SPIN)
-
-    run = project.run("--collect-only")
-
-    assert run.code == 0
-    assert run.directories == []
 
 
 def test_step_setup_and_teardown_run_around_every_call_and_are_not_timed(project: Project) -> None:
@@ -196,16 +173,6 @@ def test_no_secret_in_the_notes_is_recorded(project: Project) -> None:
     assert "https://***@example.org" in (run.directory / "summary.json").read_text()
 
 
-def test_second_session_is_another_run(project: Project) -> None:
-    """Every session has a run directory of its own."""
-    project.write("test_it.py", SPIN)
-
-    project.run()
-    run = project.run()
-
-    assert len(run.directories) == 2
-
-
 def test_profile_traces_extra_steps(project: Project) -> None:
     """With --profile a trace of the benchmark lies in the run's folder of traces."""
     project.write(
@@ -226,22 +193,3 @@ def test_profile_traces_extra_steps(project: Project) -> None:
     busiest = benchmark["correctness"]["operators"]["top"][0]
     assert (busiest["name"], busiest["calls"]) == ("aten::mm", 1.0)
     assert "operators by own CPU time, per step" in run.out
-
-
-def test_our_plugins_and_debugger_reach_the_benchmark(project: Project) -> None:
-    """The benchmark runs in pytest's own process: -x stops after the first failure."""
-    project.write(
-        "test_it.py",
-        """
-        def test_a(gpubench):
-            assert False
-        def test_b(gpubench):
-            gpubench(lambda: None)
-        """,
-    )
-
-    run = project.run("-x")
-
-    assert run.code == 1
-    assert run.outcomes == {"test_a[ws1]": "failed", "test_b[ws1]": "not_measured"}
-    assert run.summary["status"] == "failed"

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,20 +28,12 @@ def suite():
 
 
 @pytest.fixture(scope="module")
-def collected():
+def collected(checkout):
     """The ids of all benchmarks as the command of docs/reference/suite.md collects them."""
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "benchmarks", "--collect-only", "-q"),
-            *("--preset=tiny", "--device=cpu", "--precision=fp32,bf16", "--world-size=1,2"),
-            *("-o", "addopts=--import-mode=importlib", "-p", "no:cacheprovider"),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [line for line in done.stdout.splitlines() if "::" in line]
+    cases = ("--preset=tiny", "--device=cpu", "--precision=fp32,bf16", "--world-size=1,2")
+    run = checkout.run("benchmarks", "--collect-only", "-q", *cases, quick=False)
+    assert run.code == 0, run.out + run.err
+    return [line for line in run.out.splitlines() if "::" in line]
 
 
 def measured(name, precision):

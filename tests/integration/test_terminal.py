@@ -14,8 +14,6 @@ from tests.support.projects import InlineProject
 from tests.support.screen import Screen
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from tests.support.projects import Project, Run
 
 BENCHMARKS = """
@@ -80,14 +78,6 @@ def test_the_table_fits_the_terminal(sessions: tuple[Run, Run, Run]) -> None:
     assert "1 skipped: not today (skipped)" in ours
     assert "2 measured, 1 skipped" in ours
     assert re.search(r"device cpu \(.+\).*precision fp32", run.out.replace("\n         ", ""))
-
-
-def test_without_pytests_terminal_all_is_recorded(tmp_path: Path) -> None:
-    """``-p no:terminal`` prints nothing, and lacks the options of that plugin."""
-    project = InlineProject(tmp_path)
-    project.write("test_it.py", BENCHMARKS)
-    run = project.run("-p", "no:terminal", "-k", "skipped")
-    assert (run.code, run.out, run.outcomes) == (0, "", {"test_skipped[ws1]": "skipped"})
 
 
 def test_each_result_stands_behind_its_outcome(sessions: tuple[Run, Run, Run]) -> None:

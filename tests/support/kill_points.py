@@ -83,7 +83,6 @@ def survive(
     *,
     apart: int = 1,
     statements_apart: int = 1,
-    twice: bool = False,
 ) -> Survival:
     """Kill `scenario` at all of its points, and check what each state that was left comes to.
 
@@ -92,7 +91,6 @@ def survive(
         folder: an empty one for it, best in memory.
         apart: of so many points, it is killed at one.
         statements_apart: of so many statements in a row, one is a point.
-        twice: what is done next is killed as well, at each point of its own.
     """
     first, copy = folder / "first", folder / "copy"
     first.mkdir()
@@ -103,10 +101,6 @@ def survive(
     def begin() -> None:
         _copied(first, copy)
         scenario.renew()
-
-    def act(at: int) -> list[str]:
-        begin()
-        return killed(lambda ended: scenario.act(copy, ended), at)
 
     def look(point: str, ended: Sequence[str]) -> None:
         survival.kills += 1
@@ -120,15 +114,9 @@ def survive(
     begin()
     all_points = points(lambda ended: scenario.act(copy, ended))
     for at in _apart(all_points, statements_apart)[::apart]:
-        ended = act(at)
-        if not twice:
-            look(all_points[at], ended)
-            continue
-        more = points(lambda _: scenario.again(copy))
-        for then in _apart(more, statements_apart)[::apart]:
-            act(at)
-            killed(lambda _: scenario.again(copy), then)
-            look(f"{all_points[at]}, and then at {more[then]}", ended)
+        begin()
+        ended = killed(lambda ended: scenario.act(copy, ended), at)
+        look(all_points[at], ended)
     return survival
 
 

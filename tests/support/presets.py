@@ -61,44 +61,36 @@ def trainer_of(
     configuration: Configuration[Any], *, seed: int = 0, reference: Fp32Reference | None = None
 ) -> Trainer:
     """The trainer that `configuration` describes, on the CPU in this process."""
-    workload = workload_of(configuration)
-    precision = catalog.load("precision", configuration.precision.name)()
     return Trainer(
-        module=build_model(
-            workload, section=configuration.model, seed=seed, device=CPU, precision=precision
-        ),
-        workload=workload,
-        data=catalog.load("data", configuration.data.source)(
-            workload,
-            batch_size=configuration.training.samples,
-            device=CPU,
-            convert=precision.convert_batch,
-            seed=seed,
-        ),
-        precision=precision,
+        **_parts_of(configuration, seed),
         training=configuration.training,
         precision_section=configuration.precision,
-        device=CPU,
         reference=reference,
     )
 
 
 def inference_of(configuration: Configuration[Any]) -> Inference:
     """The inference that `configuration` describes, on the CPU in this process."""
+    return Inference(**_parts_of(configuration, 0))
+
+
+def _parts_of(configuration: Configuration[Any], seed: int) -> dict[str, Any]:
     workload = workload_of(configuration)
     precision = catalog.load("precision", configuration.precision.name)()
-    return Inference(
-        module=build_model(
-            workload, section=configuration.model, seed=0, device=CPU, precision=precision
-        ),
-        workload=workload,
-        data=catalog.load("data", configuration.data.source)(
-            workload,
-            batch_size=configuration.training.samples,
-            device=CPU,
-            convert=precision.convert_batch,
-            seed=0,
-        ),
-        precision=precision,
-        device=CPU,
+    module = build_model(
+        workload, section=configuration.model, seed=seed, device=CPU, precision=precision
     )
+    data = catalog.load("data", configuration.data.source)(
+        workload,
+        batch_size=configuration.training.samples,
+        device=CPU,
+        convert=precision.convert_batch,
+        seed=seed,
+    )
+    return {
+        "module": module,
+        "workload": workload,
+        "data": data,
+        "precision": precision,
+        "device": CPU,
+    }
