@@ -79,7 +79,8 @@ def verdict_lines(
     parts = (
         [
             *_sides(comparisons, width),
-            *_common(names, width),
+            # What no name says since it is the same for all.
+            *marked(_wrapped(f"all: {', '.join(names.common)}", width) if names.common else ()),
             *_notes(comparisons, labels, width, glyphs),
         ],
         [*verdict_table.lines(labels), *unlisted],
@@ -282,12 +283,6 @@ def _sides(comparisons: Sequence[Comparison], width: int) -> Iterator[Line]:
         lines = wrapped(text, width - room, cut_words=True)
         yield ((f"{label:{room}}", PLAIN), (lines[0], BOLD))
         yield from marked((f"{'':{room}}{line}" for line in lines[1:]), BOLD)
-
-
-def _common(names: ShortNames, width: int) -> Iterator[Line]:
-    """What no name says since it is the same for all."""
-    if names.common:
-        yield from marked(_wrapped(f"all: {', '.join(names.common)}", width))
 
 
 def _wrapped(text: str, width: int) -> list[str]:

@@ -87,7 +87,8 @@ def table_text(run_id: str, measurements: Sequence[Measurement]) -> str:
 
 def table_schema() -> Json:
     """Table Schema of the file (https://datapackage.org/standard/table-schema)."""
-    meanings = _meanings()
+    sources = (catalog.load("metrics", name) for name in catalog.choices("metrics"))
+    meanings = {name: meaning for source in sources for name, meaning in source.produces.items()}
     units = {
         name: next((unit for form, unit in _UNITS.items() if re.fullmatch(form, name)), "1")
         for name in METRICS
@@ -101,12 +102,6 @@ def table_schema() -> Json:
         "primaryKey": ["run_id", "id"],
         "missingValues": [""],
     }
-
-
-def _meanings() -> dict[str, str]:
-    """What each metric that a source of this package produces is."""
-    sources = (catalog.load("metrics", name) for name in catalog.choices("metrics"))
-    return {name: meaning for source in sources for name, meaning in source.produces.items()}
 
 
 def _row(run_id: str, measurement: Measurement) -> list[Cell]:

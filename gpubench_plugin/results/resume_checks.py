@@ -90,8 +90,9 @@ def _refuse_other_conditions(
     mismatches = [
         *_configuration_differences(run, configurations),
         *_environment_differences(run, environment),
-        *_code_differences(run, rootdir),
     ]
+    if files := code.changes(rootdir, run.code):
+        mismatches.append(f"code: {listed(files)}; restore it, or start a new run without --resume")
     if mismatches:
         raise UsageProblem(
             "\n  ".join(["the conditions differ from those of the resumed run", *mismatches])
@@ -123,9 +124,3 @@ def _environment_differences(run: ResumableRun, environment: Mapping[str, Any]) 
         for key, pair in differences(recorded, current).items()
         if not (ABSENT in pair and tolerates_unknown(key))
     )
-
-
-def _code_differences(run: ResumableRun, rootdir: Path) -> Iterator[str]:
-    """Changed code files."""
-    if files := code.changes(rootdir, run.code):
-        yield f"code: {listed(files)}; restore it, or start a new run without --resume"

@@ -121,8 +121,12 @@ def ingest(database: Database, directory: RunDirectory) -> bool:
             documents.touch(connection, RUN, directory.run_id, changed_us)
             return False
         new = contents(directory.run_id, text)
-        if old is not None:
-            _refuse_another_run(new.run, json.loads(old)["summary"]["started"])
+        stored_start = json.loads(old)["summary"]["started"] if old else new.run.started
+        if new.run.started != stored_start:
+            raise ResultsError(
+                f"a different run with id {directory.run_id} is stored, started {stored_start}; "
+                f"this one started {new.run.started}"
+            )
         documents.swap(connection, RUN, directory.run_id, old, text, changed_us=changed_us)
         _index(connection, directory.run_id, text, new)
         return True
@@ -181,14 +185,6 @@ def _changed_us(directory: RunDirectory) -> int:
     except OSError:  # removed just now
         return 0
     return max(times_ns) // 1000
-
-
-def _refuse_another_run(new: Run, stored_start: str) -> None:
-    if new.started != stored_start:
-        raise ResultsError(
-            f"a different run with id {new.run_id} is stored, started {stored_start}; this one "
-            f"started {new.started}"
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
