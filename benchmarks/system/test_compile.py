@@ -58,7 +58,7 @@ def test_llama_compile(compare_with_eager, backend):
 @pytest.fixture
 def compare_with_eager(gpubench, gpubench_config, workload, data, precision, torch_device, backend):
     """Measures the compiled step of the configured model against the eager one."""
-    from gpubench_plugin.measure.clocks.base import clock_for
+    from gpubench_plugin.measure.loop import clock_for
     from gpubench_plugin.measure.paired_turns import time_ratio
     from gpubench_plugin.precision._nested import cast_floating
     from gpubench_plugin.training.compile import EAGER, INDUCTOR, make_compiler

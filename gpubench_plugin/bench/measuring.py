@@ -24,8 +24,7 @@ from gpubench_plugin.core.errors import Misuse, error_text
 from gpubench_plugin.core.events import FlopsEvent, TrafficEvent, TurnsEvent
 from gpubench_plugin.core.quality_flags import UNCHECKED
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
-from gpubench_plugin.measure.clocks.base import clock_for
-from gpubench_plugin.measure.loop import Variant, measure
+from gpubench_plugin.measure.loop import Variant, clock_for, measure
 from gpubench_plugin.measure.paired_turns import turns_s
 from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.measure.probes.nvml import DeviceState

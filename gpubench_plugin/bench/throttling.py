@@ -80,8 +80,6 @@ def wait_while_throttled(
     agreement: RankAgreement,
     *,
     limit_s: float,
-    now: Callable[[], float] = monotonic,
-    pause: Callable[[float], object] = sleep,
 ) -> ThrottleWaitEvent | None:
     """Wait until no rank's device is throttled, for at most `limit_s`; None if none was.
 
@@ -93,12 +91,12 @@ def wait_while_throttled(
     is_throttled = _on_any_rank(reasons, agreement)
     if not is_throttled:
         return None
-    start_s = now()
-    while is_throttled and agreement.decide(int(now() - start_s < limit_s)):
-        pause(min(_POLL_S, limit_s))
+    start_s = monotonic()
+    while is_throttled and agreement.decide(int(monotonic() - start_s < limit_s)):
+        sleep(min(_POLL_S, limit_s))
         is_throttled = _on_any_rank(slowing_reasons(), agreement)
     return ThrottleWaitEvent(
-        waited_s=now() - start_s, reasons=reasons, still_throttled=is_throttled
+        waited_s=monotonic() - start_s, reasons=reasons, still_throttled=is_throttled
     )
 
 

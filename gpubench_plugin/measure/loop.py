@@ -15,8 +15,10 @@ import gc
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Literal
 
+from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.measure.clocks.base import Clock, Step, Task
 from gpubench_plugin.measure.plan import FEWEST_TURNS, Planner, plan_turns
 from gpubench_plugin.measure.recording import TimedBlocks, timed_samples
@@ -30,6 +32,9 @@ from gpubench_plugin.measure.stopping import (
 from gpubench_plugin.measure.warmup import warm_up
 
 if TYPE_CHECKING:
+    import torch
+
+    from gpubench_plugin.config.marks import Timing
     from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.core.records import Samples
@@ -245,3 +250,33 @@ def gc_disabled(*, collected_while_timing: bool) -> Iterator[None]:
     finally:
         if was_enabled:
             gc.enable()
+
+
+def clock_for(
+    device: torch.device, *, timing: Timing = "step", cache: Literal["hot", "cold"] = "hot"
+) -> Clock:
+    """Clock for `device`; call after setting the number of CPU threads.
+
+    Only CUDA knows the `timing` ``kernel``, and only there the `cache` matters.
+
+    Raises:
+        Unsupported: there is no clock for this type of device.
+    """
+    import torch
+
+    from gpubench_plugin.measure.clocks import cuda_device, cuda_kernel, cuda_step, host
+
+    match device.type:
+        case "cpu":
+            return host.CpuClock(one_thread=torch.get_num_threads() == 1)
+        case "cuda" if timing == "kernel":
+            return cuda_kernel.CudaKernelClock(cuda_device.TorchCuda(device), cache=cache)
+        case "cuda":
+            return cuda_step.CudaStepClock(cuda_device.TorchCuda(device))
+        case "mps":
+            return host.SynchronisedClock(torch.mps.synchronize, timer="mps_synchronised")
+        case "xpu":
+            wait = partial(torch.xpu.synchronize, device)
+            return host.SynchronisedClock(wait, timer="xpu_synchronised")
+        case other:
+            raise Unsupported(f"no clock for device type {other!r}")

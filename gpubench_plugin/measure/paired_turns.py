@@ -108,7 +108,7 @@ def variant_facts(
     for name, samples in variants.items():
         rounds = samples.rounds_s or samples.durations_s
         step_time = median_interval(rounds, confidence)
-        facts |= _with_bounds(variant_step_time(name), _median_s(samples), step_time)
+        facts |= _with_bounds(_STEP_TIME.format(name), _median_s(samples), step_time)
         facts[variant_rounds(name)] = float(samples.rounds)
     for name, speed_up in faster.items():
         if speed_up.is_conclusive:
@@ -121,11 +121,6 @@ def variant_metrics(variants: Sequence[str]) -> frozenset[str]:
     """Names of the metrics of `variants`, without those of the bounds of intervals."""
     own = {m for name in variants for m in (_STEP_TIME.format(name), variant_rounds(name))}
     return frozenset(own | {speed_up_metric(name, len(variants)) for name in variants[1:]})
-
-
-def variant_step_time(variant: str) -> str:
-    """Name of the metric of a variant's median."""
-    return _STEP_TIME.format(variant)
 
 
 def _median_s(samples: Samples) -> float:

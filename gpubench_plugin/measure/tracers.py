@@ -21,7 +21,7 @@ from gpubench_plugin.environment.system_facts import is_instrumented
 
 _T = TypeVar("_T")
 
-_MONITORING: Final = getattr(sys, "monitoring", None)
+_MONITORING: Any = getattr(sys, "monitoring", None)
 """Since Python 3.12."""
 
 _TOOLS: Final = range(6)
@@ -41,12 +41,11 @@ class Tracers:
     or if the interpreter itself or torch's backward pass is instrumented.
     """
 
-    def __init__(self, monitoring: Any = _MONITORING) -> None:
+    def __init__(self) -> None:
         self.flags: tuple[str, ...] = (
             (INSTRUMENTED,) if is_instrumented() or _detects_anomalies() else ()
         )
         self.were_paused = False
-        self._monitoring = monitoring
 
     def paused(self, call: Callable[[], _T]) -> _T:
         """Call `call` without tracers, then restore them, unless it has set others."""
@@ -98,7 +97,7 @@ class Tracers:
     @contextmanager
     def _monitoring_paused(self) -> Iterator[None]:
         """Disable monitoring tools, for all code and for selected code."""
-        monitoring = self._monitoring
+        monitoring = _MONITORING
         tools = [] if monitoring is None else [t for t in _TOOLS if monitoring.get_tool(t)]
         if tools and tools[0] == monitoring.DEBUGGER_ID:
             self.flags = (INSTRUMENTED,)

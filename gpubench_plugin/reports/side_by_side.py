@@ -146,7 +146,8 @@ def scaling_lines(
     has neither, nor has a doubtful one. An efficiency above 100% beyond its interval is marked
     ``superlinear``.
     """
-    groups = families(measurements)
+    has_sizes = len({measurement.world_size for measurement in measurements}) > 1
+    groups = families(measurements) if has_sizes else []
     if not groups:
         return []
     names = short_names(measurement.id for measurement in measurements).by_id

@@ -114,8 +114,9 @@ class UsageErrors(Ending):
 
     def _is_left_out(self, measurement: Measurement) -> bool:
         case = self._cases.get(measurement.id)
-        is_skipped = case is not None and measurement.outcome == "skipped"
-        return is_skipped and case.skip_reason(self._world_size) is not None
+        if case is None or measurement.outcome != "skipped":
+            return False
+        return case.skip_reason(self._world_size) is not None
 
     def _misconfigured(
         self, session: pytest.Session, measurements: Mapping[str, Measurement]

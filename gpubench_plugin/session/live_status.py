@@ -15,7 +15,7 @@ from gpubench_plugin.reports.text import glyphs_for
 from gpubench_plugin.results.live import LiveRun
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Iterable, Mapping
 
     import pytest
 
@@ -38,16 +38,10 @@ class LiveStatus:
     phase changes, but not more than one in 10 s, and every 30 s within a phase.
     """
 
-    def __init__(
-        self,
-        config: pytest.Config,
-        names: Mapping[str, str],
-        clock: Callable[[], float] = monotonic,
-    ):
+    def __init__(self, config: pytest.Config, names: Mapping[str, str]):
         self._config = config
         self._names = names
         self._run = LiveRun(run_id="", ids=tuple(names))
-        self._clock = clock
         self._glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
         is_shared = _shares_terminal(config)
         self._writes_lines = bool(os.environ.get("CI")) or (is_shared and sys.stdout.isatty())
@@ -91,7 +85,7 @@ class LiveStatus:
             self._line.show(self._text, at_once=True)
 
     def _is_due(self, phase: tuple[str, str]) -> bool:
-        passed_s = self._clock() - self._written_at
+        passed_s = monotonic() - self._written_at
         if phase == self._written_phase:
             return passed_s >= _SAME_PHASE_S
         return passed_s >= _LINE_INTERVAL_S or phase[1] in _LONG_PHASES
@@ -103,7 +97,7 @@ class LiveStatus:
         live = self._run.current
         if reporter is None or live is None:
             return
-        self._written_at, self._written_phase = self._clock(), (live.id, live.phase)
+        self._written_at, self._written_phase = monotonic(), (live.id, live.phase)
         with nullcontext() if capture is None else capture.global_and_fixture_disabled():
             begun = reporter.currentfspath  # what pytest has written of its line, if anything
             reporter.write_line(text)

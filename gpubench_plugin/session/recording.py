@@ -87,8 +87,8 @@ class SessionRecorder:
         self._status.skip(self._run.carried_over)
         self._unselected = self._run.earlier_measurements.keys() - self._cases.keys()
         earlier = self._run.earlier_measurements
-        sizes = {known.world_size for known in (*self._cases.values(), *earlier.values())}
-        if len(sizes) > 1:
+        sizes = {case.world_size for case in self._cases.values()}
+        if len(sizes | {measurement.world_size for measurement in earlier.values()}) > 1:
             self._families = Families()
         for node_id in self._unselected | self._run.carried_over:
             self._measurements |= self._scaled(earlier[node_id])

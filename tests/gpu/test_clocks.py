@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from gpubench_plugin.config.sections import MeasureSection
-from gpubench_plugin.measure.clocks.base import Task, clock_for
+from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
 from gpubench_plugin.measure.clocks.step_cost import Spin
-from gpubench_plugin.measure.loop import Variant, measure
+from gpubench_plugin.measure.loop import Variant, clock_for, measure
 from gpubench_plugin.measure.probes.memory import PeakMemory
 from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.gpu.bench_clocks import bare_loop_s, negation, product

@@ -1,4 +1,4 @@
-"""Clock base class: timed blocks, and the evidence for flags; the clock of a device."""
+"""Clock base class: timed blocks, and the evidence for flags."""
 
 from __future__ import annotations
 
@@ -7,17 +7,9 @@ from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import repeat
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, ClassVar, Literal
-
-from gpubench_plugin.core.errors import Unsupported
-
-if TYPE_CHECKING:
-    import torch
-
-    from gpubench_plugin.config.marks import Timing
+from typing import ClassVar
 
 Step = Callable[[], object]
 HostClock = Callable[[], int]
@@ -167,33 +159,3 @@ def repeat_call(step: Step, times: int) -> Step:
         return step()
 
     return group
-
-
-def clock_for(
-    device: torch.device, *, timing: Timing = "step", cache: Literal["hot", "cold"] = "hot"
-) -> Clock:
-    """Clock for `device`; call after setting the number of CPU threads.
-
-    Only CUDA knows the `timing` ``kernel``, and only there the `cache` matters.
-
-    Raises:
-        Unsupported: there is no clock for this type of device.
-    """
-    import torch
-
-    from gpubench_plugin.measure.clocks import cuda_device, cuda_kernel, cuda_step, host
-
-    match device.type:
-        case "cpu":
-            return host.CpuClock(one_thread=torch.get_num_threads() == 1)
-        case "cuda" if timing == "kernel":
-            return cuda_kernel.CudaKernelClock(cuda_device.TorchCuda(device), cache=cache)
-        case "cuda":
-            return cuda_step.CudaStepClock(cuda_device.TorchCuda(device))
-        case "mps":
-            return host.SynchronisedClock(torch.mps.synchronize, timer="mps_synchronised")
-        case "xpu":
-            wait = partial(torch.xpu.synchronize, device)
-            return host.SynchronisedClock(wait, timer="xpu_synchronised")
-        case other:
-            raise Unsupported(f"no clock for device type {other!r}")

@@ -49,26 +49,19 @@ class CpuClock(Clock):
     group_threshold_s = 5e-6
     group_s: ClassVar[float] = 5e-5
 
-    def __init__(
-        self,
-        now: HostClock = perf_counter_ns,
-        *,
-        one_thread: bool = False,
-        read_usage: Callable[[], Usage] = usage,
-    ) -> None:
+    def __init__(self, now: HostClock = perf_counter_ns, *, one_thread: bool = False) -> None:
         super().__init__(now)
         self._one_thread = one_thread
-        self._read_usage = read_usage
 
     def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
         """Time the calls, with the processor usage around them."""
         stamps = [0] * (durations + 1)
-        usage_before, start = self._read_usage(), self.now()
+        usage_before, start = usage(), self.now()
         if task.is_bare:
             self._boundaries(repeat_call(task.step, calls_per_duration), stamps)
         else:
             self._boundaries_without_setup(task, stamps)
-        end, after = self.now(), self._read_usage()
+        end, after = self.now(), usage()
         durations_s = np.diff(np.array(stamps)) * (1e-9 / calls_per_duration)
         return Block(
             durations_s=array("d", durations_s.tobytes()),

@@ -20,7 +20,6 @@ import select
 import signal
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter_ns, sleep
@@ -37,7 +36,7 @@ neighbour on each processor, as the scheduler is fair."""
 # then, and their waits delay no step.
 _WORKING: Final = 0.1
 
-_TASKS: Final = Path("/proc/self/task")
+_TASKS = Path("/proc/self/task")
 
 
 class ThreadTimes(NamedTuple):
@@ -56,11 +55,9 @@ class Contention:
     processor, nanoseconds waiting for one, time slices) nothing is detected.
     """
 
-    def __init__(self, tasks: Path = _TASKS, now: Callable[[], int] = perf_counter_ns) -> None:
-        self._tasks = tasks
-        self._now = now
+    def __init__(self) -> None:
         self._own_thread = str(threading.get_native_id())
-        self._initial = _accounts(tasks)
+        self._initial = _accounts()
         self._waited_ns = self._blocks_ns = 0
 
     @property
@@ -69,12 +66,12 @@ class Contention:
         return self._waited_ns > SHARE * self._blocks_ns
 
     def __enter__(self) -> Self:
-        self._at_entry, self._entered_ns = _accounts(self._tasks), self._now()
+        self._at_entry, self._entered_ns = _accounts(), perf_counter_ns()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._blocks_ns += self._now() - self._entered_ns
-        after = _accounts(self._tasks)
+        self._blocks_ns += perf_counter_ns() - self._entered_ns
+        after = _accounts()
         waits = (
             after[thread].waited_ns - self._at_entry.get(thread, _NEW).waited_ns
             for thread in self._busy_threads(after)
@@ -97,13 +94,13 @@ class Contention:
 _NEW: Final = ThreadTimes(0, 0)
 
 
-def _accounts(tasks: Path) -> dict[str, ThreadTimes]:
+def _accounts() -> dict[str, ThreadTimes]:
     """Accounts of all threads; those that end meanwhile are left out."""
     accounts = {}
     with suppress(OSError):
-        for thread in os.listdir(tasks):  # noqa: PTH208 # no Path per thread in every block
+        for thread in os.listdir(_TASKS):  # noqa: PTH208 # no Path per thread in every block
             with suppress(OSError, ValueError, IndexError):
-                accounts[thread] = _account(f"{tasks}/{thread}/schedstat")
+                accounts[thread] = _account(f"{_TASKS}/{thread}/schedstat")
     return accounts
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpubench_plugin.bench.throttling import wait_while_throttled
+import pytest
+
+from gpubench_plugin.bench import throttling
 from gpubench_plugin.core.events import ThrottleWaitEvent
 from gpubench_plugin.ranks.process_group import RankAgreement
 
@@ -19,9 +21,6 @@ class Room:
         self.pauses: list[float] = []
         self._cool_at = self.time_s + cooling_s
 
-    def now(self) -> float:
-        return self.time_s
-
     def pause(self, seconds: float) -> None:
         assert len(self.pauses) < 1000, "waits without end"
         self.pauses.append(seconds)
@@ -33,13 +32,12 @@ class Room:
     def wait(
         self, limit_s: float, agreement: RankAgreement | None = None
     ) -> ThrottleWaitEvent | None:
-        return wait_while_throttled(
-            self.reasons,
-            agreement or RankAgreement(),
-            limit_s=limit_s,
-            now=self.now,
-            pause=self.pause,
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(throttling, "monotonic", lambda: self.time_s)
+            patch.setattr(throttling, "sleep", self.pause)
+            return throttling.wait_while_throttled(
+                self.reasons, agreement or RankAgreement(), limit_s=limit_s
+            )
 
 
 def test_a_device_that_is_not_throttled_is_not_waited_for() -> None:

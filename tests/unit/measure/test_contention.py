@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -16,6 +18,7 @@ from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.loop import Variant, measure
+from gpubench_plugin.measure.probes import interference
 from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.fake_cuda import FakeHost
@@ -62,14 +65,13 @@ MS = 1_000_000
 class Machine:
     """Threads whose accounts grow as they are told, and a clock beside them."""
 
-    def __init__(self, tasks: Path, threads: int) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tasks: Path, threads: int) -> None:
         self.host = FakeHost()
+        monkeypatch.setattr(interference, "_TASKS", tasks)
+        monkeypatch.setattr(interference, "perf_counter_ns", self.host.now)
         self._tasks = tasks
         self._accounts = [[0, 0] for _ in range(threads)]
         self.spend(0)
-
-    def watch(self) -> Contention:
-        return Contention(self._tasks, self.host.now)
 
     def spend(
         self,
@@ -86,10 +88,19 @@ class Machine:
             write(self._tasks, str(thread), *account)
 
 
-def test_only_timed_blocks_count(tmp_path: Path) -> None:
+MachineOf = Callable[[int], Machine]
+
+
+@pytest.fixture
+def machine_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> MachineOf:
+    """Makes one of so many threads."""
+    return partial(Machine, monkeypatch, tmp_path)
+
+
+def test_only_timed_blocks_count(machine_of: MachineOf) -> None:
     """What was waited before, between and after the blocks is not the measurement's."""
-    machine = Machine(tmp_path, 1)
-    contention = machine.watch()
+    machine = machine_of(1)
+    contention = Contention()
     for _ in range(3):
         machine.spend(100, ran={0: 10}, waited={0: 90})
         with contention:
@@ -98,10 +109,10 @@ def test_only_timed_blocks_count(tmp_path: Path) -> None:
     assert not contention.is_contended
 
 
-def test_a_wait_in_the_blocks_counts(tmp_path: Path) -> None:
+def test_a_wait_in_the_blocks_counts(machine_of: MachineOf) -> None:
     """From 5% of the time of all blocks on, and no longer when later blocks were left alone."""
-    machine = Machine(tmp_path, 1)
-    contention = machine.watch()
+    machine = machine_of(1)
+    contention = Contention()
     with contention:
         machine.spend(10, ran={0: 9}, waited={0: 1})
     assert contention.is_contended
@@ -134,7 +145,7 @@ ALL = range(16)
     ],
 )
 def test_the_busy_thread_that_waits_longest_counts(
-    tmp_path: Path,
+    machine_of: MachineOf,
     threads: int,
     ms: float,
     ran: dict[int, float],
@@ -142,29 +153,30 @@ def test_the_busy_thread_that_waits_longest_counts(
     contended: bool,
 ) -> None:
     """In every block; which one it is may change. Nothing timed waits for threads without work."""
-    machine = Machine(tmp_path, threads)
-    contention = machine.watch()
+    machine = machine_of(threads)
+    contention = Contention()
     for waited in waits:
         with contention:
             machine.spend(ms, ran=ran, waited=waited)
     assert contention.is_contended is contended
 
 
-def test_unknown_account_flags_nothing(tmp_path: Path) -> None:
+def test_unknown_account_flags_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the account, or with one that cannot be read, nothing is said."""
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "schedstat").write_text("none\n")
     for tasks in (tmp_path, tmp_path / "none"):
-        contention = Contention(tasks)
+        monkeypatch.setattr(interference, "_TASKS", tasks)
+        contention = Contention()
         with contention:
             pass
         assert not contention.is_contended
 
 
 @pytest.mark.parametrize("blocks", [40, None])
-def test_contended_measuring_goes_on(tmp_path: Path, blocks: int | None) -> None:
+def test_contended_measuring_goes_on(machine_of: MachineOf, blocks: int | None) -> None:
     """Until the share of the waiting has become small, or the time is over: nothing is dropped."""
-    machine = Machine(tmp_path, 1)
+    machine = machine_of(1)
     timed = 0
 
     def step() -> None:
@@ -177,7 +189,7 @@ def test_contended_measuring_goes_on(tmp_path: Path, blocks: int | None) -> None
         [Variant(task=Task(step=step), clock=CpuClock(machine.host.now))],
         section=MeasureSection(),
         agreement=RankAgreement(),
-        make_contention=machine.watch,
+        make_contention=Contention,
     )[0]
     seconds = sum(samples.block_s)
     if blocks is None:

@@ -76,8 +76,10 @@ def flags(
     """The flags of one block of ten calls that lasts 1 ms and used the processor like this."""
     host = FakeHost()
     readings = iter([Usage(0, 0, 0), Usage(cpu_ns, voluntary, involuntary)])
-    clock = CpuClock(host.now, one_thread=one_thread, read_usage=lambda: next(readings))
-    block = clock.block(Task(step=lambda: host.spend(100_000)), durations=10)
+    clock = CpuClock(host.now, one_thread=one_thread)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("gpubench_plugin.measure.clocks.host.usage", readings.__next__)
+        block = clock.block(Task(step=lambda: host.spend(100_000)), durations=10)
     return clock.flags(block.evidence)
 
 

@@ -10,6 +10,7 @@ import types
 import warnings
 from collections.abc import Callable
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def set_precision(path: str, value: str) -> None:
     """Set an fp32_precision, at any depth of torch.backends."""
-    owner: Any = torch.backends
-    for part in path.split("."):
-        owner = getattr(owner, part) if part else owner
+    owner: Any = attrgetter(path)(torch.backends) if path else torch.backends
     owner.fp32_precision = value
 
 
@@ -60,16 +59,11 @@ def precisions() -> dict[str, Any]:
         except RuntimeError:
             return "unreadable"
 
+    paths = ("cuda.matmul", "cudnn", "cudnn.conv", "cudnn.rnn")
+    paths += ("mkldnn", "mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn")
     return {
         "": backends.fp32_precision,
-        "matmul": backends.cuda.matmul.fp32_precision,
-        "cudnn": backends.cudnn.fp32_precision,
-        "conv": backends.cudnn.conv.fp32_precision,
-        "rnn": backends.cudnn.rnn.fp32_precision,
-        "mkldnn": backends.mkldnn.fp32_precision,
-        "mkldnn.matmul": backends.mkldnn.matmul.fp32_precision,
-        "mkldnn.conv": backends.mkldnn.conv.fp32_precision,
-        "mkldnn.rnn": backends.mkldnn.rnn.fp32_precision,
+        **{path: attrgetter(path)(backends).fp32_precision for path in paths},
         "old matmul": old(lambda: backends.cuda.matmul.allow_tf32),
         "old cudnn": old(lambda: backends.cudnn.allow_tf32),
         "old overall": old(torch.get_float32_matmul_precision),

