@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -67,9 +68,12 @@ def test_two_ranks_are_one_process_with_the_global_batch(project: Project) -> No
     """Losses and gradients agree; what would make them differ is refused."""
     project.write("test_it.py", TESTS)
 
-    run = project.run("--world-size=1,2")
+    alone = project.run("--world-size=1", "--experiment=alone")
+    together = project.run("--world-size=2")
 
-    found = {b["name"]: b for b in run.summary["benchmarks"]}
+    summaries = [json.loads(file.read_text()) for file in alone.results.glob("*/*/summary.json")]
+    found = {b["name"]: b for summary in summaries for b in summary["benchmarks"]}
+    assert together.code == 1
     for name in ("ddp", "accumulated", "fsdp2"):
         one, two = (found[f"test_{name}[fp32-ws{ranks}]"] for ranks in (1, 2))
         assert (one["outcome"], two["outcome"]) == ("measured", "measured"), two["reason"]
