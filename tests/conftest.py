@@ -16,7 +16,6 @@ from tests.support.projects import InlineProject, Project
 
 # What this session was told by its own pytest-xdist, and by tox, which moves pytest's cache.
 OF_THIS_SESSION = ("PYTEST_XDIST", "TOX_")
-UNIT = Path(__file__).parent / "unit"
 
 
 def pytest_configure() -> None:
@@ -28,14 +27,6 @@ def pytest_configure() -> None:
 def pytest_sessionfinish() -> None:
     """Let pytest's last collections look through everything."""
     gc.unfreeze()
-
-
-@pytest.hookimpl(tryfirst=True)  # before pytest selects by marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the exhaustive ones that run sessions ``long``: with them CI takes twice as long."""
-    for item in items:
-        if item.get_closest_marker("exhaustive") and not item.path.is_relative_to(UNIT):
-            item.add_marker("long")
 
 
 @pytest.hookimpl(wrapper=True)

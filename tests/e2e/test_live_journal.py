@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.exhaustive import shown
+
 if TYPE_CHECKING:
     from tests.support.projects import Project
 
@@ -51,12 +53,7 @@ def test_healthy(gpubench, trainer):
 
 @pytest.mark.parametrize(
     "killed",
-    [
-        "plain",
-        "rank",
-        pytest.param("controller", marks=pytest.mark.exhaustive),
-        pytest.param("torchrun", marks=pytest.mark.exhaustive),
-    ],
+    shown("plain", exhaustively=("rank", "controller", "torchrun")),
 )
 def test_killed_training_leaves_what_it_logged(project: Project, killed: str) -> None:
     """Every step but the one that ran is on disk while the next one runs, at its own time.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -41,9 +42,8 @@ def test_fsdp2(gpubench, precision, process_group):
     gpubench.train(net(), shares(process_group), cross_entropy)
 
 @pytest.mark.gpubench(ranks=2)
-def test_other_shapes(gpubench, process_group):
-    inputs, targets = shares(process_group)
-    gpubench.train(net(), (inputs[:, process_group.world.rank :], targets), cross_entropy)
+def test_drawn(gpubench):
+    gpubench.train(net, lambda n: (torch.randn(n, 8), torch.randint(4, (n,))), cross_entropy)
 
 @pytest.mark.gpubench(ranks=2)
 def test_sum(gpubench, process_group):
@@ -54,21 +54,26 @@ def test_other_sizes(gpubench, process_group):
     kept = 4 - process_group.world.rank
     inputs, targets = shares(process_group)
     gpubench.train(net(), (inputs[:kept], targets[:kept]), cross_entropy)
-
+"""
+ONE_SIDED = """
 @pytest.mark.gpubench(ranks=2)
-def test_drawn(gpubench):
-    gpubench.train(net, lambda n: (torch.randn(n, 8), torch.randint(4, (n,))), cross_entropy)
+def test_other_shapes(gpubench, process_group):
+    inputs, targets = shares(process_group)
+    gpubench.train(net(), (inputs[:, process_group.world.rank :], targets), cross_entropy)
 """
 
 
 @pytest.mark.slow
 def test_two_ranks_are_one_process_with_the_global_batch(project: Project) -> None:
-    """Losses and gradients agree; a rank whose batch does not fit fails alone, and is named."""
+    """Losses and gradients agree; what would make them differ is refused."""
     project.write("test_it.py", TESTS)
 
-    run = project.run("--world-size=1,2")
+    alone = project.run("--world-size=1", "--experiment=alone")
+    together = project.run("--world-size=2")
 
-    found = {b["name"]: b for b in run.summary["benchmarks"]}
+    summaries = [json.loads(file.read_text()) for file in alone.results.glob("*/*/summary.json")]
+    found = {b["name"]: b for summary in summaries for b in summary["benchmarks"]}
+    assert together.code == 1
     for name in ("ddp", "accumulated", "fsdp2"):
         one, two = (found[f"test_{name}[fp32-ws{ranks}]"] for ranks in (1, 2))
         assert (one["outcome"], two["outcome"]) == ("measured", "measured"), two["reason"]
@@ -76,16 +81,24 @@ def test_two_ranks_are_one_process_with_the_global_batch(project: Project) -> No
         assert two["correctness"]["differs_from_one_process"] is None
         for of in (lambda b: b["correctness"]["losses"], _norms):
             assert of(two) == pytest.approx(of(one), rel=1e-5)
-    faulty = found["test_other_shapes[ws2]"]
-    assert faulty["outcome"] == "failed"
-    assert "float32[4, 7]" in faulty["reason"]
+    assert found["test_drawn[ws2]"]["outcome"] == "measured"
     added = found["test_sum[ws2]"]
     assert added["outcome"] == "failed"
     assert "is the sum of those of its samples, but 2 ranks average" in added["reason"]
     uneven = found["test_other_sizes[ws2]"]
     assert uneven["outcome"] == "failed"
     assert "allowed: equally many on all ranks" in uneven["reason"]
-    assert found["test_drawn[ws2]"]["outcome"] == "measured"
+
+
+@pytest.mark.exhaustive
+def test_a_batch_that_does_not_fit_fails_its_rank(project: Project) -> None:
+    """Alone, and named."""
+    project.write("test_it.py", TESTS + ONE_SIDED)
+
+    (faulty,) = project.run("--world-size=2", "-k", "other_shapes").summary["benchmarks"]
+
+    assert faulty["outcome"] == "failed"
+    assert "float32[4, 7]" in faulty["reason"]
 
 
 def _norms(benchmark: dict[str, Any]) -> list[float]:

@@ -39,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     project.write("conftest.py", SURE)
     project.write("test_it.py", UNEVEN)
     gate = ("--gate", "--baseline=none", "--gate.limits.scaling_efficiency=>=0.9")
-    return project.run("--world-size=1,2", *gate)
+    return project.run("--world-size=1,2", "-v", *gate)
 
 
 def test_the_efficiency_is_recorded_and_can_fail_a_gate(run: Run) -> None:
@@ -55,6 +55,9 @@ def test_the_efficiency_is_recorded_and_can_fail_a_gate(run: Run) -> None:
     judged = [v["verdict"] for v in verdicts if v["metric"] == "scaling_efficiency"]
     assert sorted(judged) == ["regressed", "unchanged"]
     assert run.code == 1
+    item = "test_it.py::test_uneven::gate[ws2]"
+    assert (run.out.count(f"{item} FAILED"), run.out.count(f"FAILED {item}")) == (1, 1)
+    assert "1 failed, 3 passed" in run.out, "the controller alone runs gate items"
 
 
 def test_the_slowest_rank_is_named_and_what_more_ranks_bring(run: Run) -> None:

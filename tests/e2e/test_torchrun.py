@@ -44,48 +44,9 @@ def pytest_runtest_call():
 """
 
 
-def test_two_ranks_train_print_once_and_write_one_run(project: Project) -> None:
-    """The headline is of both ranks: samples of both, in one run directory, printed once.
-
-    They train under DDP, each with a batch of its own, or as the benchmark says. What pytest
-    writes for the session, rank zero alone writes.
-    """
-    project.write("test_it.py", MLP + SHARDED)
-    project.write("conftest.py", TELLTALE)
-
-    files = ("--benchmark-json=saved.json", "--junitxml=unit.xml", "--log-file=log.txt")
-    run = project.run("--preset=tiny", *files, ranks=2)
-
-    assert run.code == 0, run.out + run.err
-    assert run.out.count("test session starts") == 1
-    assert run.out.count("2 passed") == 1
-    benchmark, sharded = run.summary["benchmarks"]
-    assert benchmark["id"] == "test_it.py::test_mlp[fp32-ws2]"
-    assert (benchmark["outcome"], benchmark["world_size"]) == ("measured", 2)
-    assert benchmark["configuration"]["distributed"]["world_size"] == 2
-    line, _ = (line for line in run.journal if line["event"] == "benchmark")
-    samples = line["samples"]
-    both = 2 * benchmark["configuration"]["training"]["batch_size"] * sum(samples["block_calls"])
-    expected = both / sum(samples["block_s"])
-    assert abs(benchmark["metrics"]["samples_per_s"]["value"] / expected - 1) < 1e-9
-    assert "rank_skew_s" in benchmark["metrics"]
-    assert [
-        (
-            of["configuration"]["distributed"]["scaling"],
-            of["configuration"]["training"]["batch_size"],
-        )
-        for of in (benchmark, sharded)
-    ] == [("weak", 64), ("strong", 32)]
-    assert sharded["correctness"]["differs_from_one_process"] is None
-    assert (project.path / "saved.json").exists()
-    opened = [(project.path / f"opened-by-{rank}").read_text().split() for rank in (0, 1)]
-    assert {"unit.xml", "nodeids", "rank-0.jsonl"} <= set(opened[0])
-    assert set(opened[1]) & {"unit.xml", "nodeids", "rank-1.jsonl"} == {"rank-1.jsonl"}
-    assert (project.path / "log.txt").read_text().count("said by rank") == 2
-    assert "2 passed" in (run.directory / "ranks" / "rank-1.log").read_text()
-
-
 TOGETHER = {
+    "conftest.py": TELLTALE,
+    "test_it.py": MLP + SHARDED,
     "test_headline.py": """
         import time, pytest
         @pytest.mark.gpubench(ranks="any")
@@ -142,7 +103,8 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> Run:
     project = InlineProject(tmp_path_factory.mktemp("together"))
     for name, text in TOGETHER.items():
         project.write(name, text)
-    run = project.run(ranks=2)
+    files = ("--benchmark-json=saved.json", "--junitxml=unit.xml", "--log-file=log.txt")
+    run = project.run("--preset=tiny", *files, ranks=2)
     assert run.code != 0
     assert "INTERNALERROR" not in run.out + run.err
     return run
@@ -160,6 +122,41 @@ def recorded(run: Run, file: str) -> dict[str, dict[str, Any]]:
 def outcomes(run: Run, file: str) -> dict[str, str]:
     """The outcomes of one file's benchmarks by name."""
     return {name: benchmark["outcome"] for name, benchmark in recorded(run, file).items()}
+
+
+def test_two_ranks_train_print_once_and_write_one_run(together: Run) -> None:
+    """The headline is of both ranks: samples of both, in one run directory, printed once.
+
+    They train under DDP, each with a batch of its own, or as the benchmark says. What pytest
+    writes for the session, rank zero alone writes.
+    """
+    run, folder = together, together.results.parent
+    assert run.out.count("test session starts") == 1
+    benchmark, sharded = recorded(run, "test_it.py").values()
+    assert benchmark["id"] == "test_it.py::test_mlp[fp32-ws2]"
+    assert (benchmark["outcome"], benchmark["world_size"]) == ("measured", 2)
+    assert benchmark["configuration"]["distributed"]["world_size"] == 2
+    (line,) = (line for line in run.journal if line.get("id") == benchmark["id"])
+    samples = line["samples"]
+    both = 2 * benchmark["configuration"]["training"]["batch_size"] * sum(samples["block_calls"])
+    expected = both / sum(samples["block_s"])
+    assert abs(benchmark["metrics"]["samples_per_s"]["value"] / expected - 1) < 1e-9
+    assert "rank_skew_s" in benchmark["metrics"]
+    assert [
+        (
+            of["configuration"]["distributed"]["scaling"],
+            of["configuration"]["training"]["batch_size"],
+        )
+        for of in (benchmark, sharded)
+    ] == [("weak", 64), ("strong", 32)]
+    assert sharded["correctness"]["differs_from_one_process"] is None
+    assert (folder / "saved.json").exists()
+    opened = [(folder / f"opened-by-{rank}").read_text().split() for rank in (0, 1)]
+    assert {"unit.xml", "nodeids", "rank-0.jsonl"} <= set(opened[0])
+    assert set(opened[1]) & {"unit.xml", "nodeids", "rank-1.jsonl"} == {"rank-1.jsonl"}
+    log = (folder / "log.txt").read_text()
+    assert ("said by rank 0" in log, "said by rank 1" in log) == (True, False)
+    assert " passed" in (run.directory / "ranks" / "rank-1.log").read_text()
 
 
 def test_headline_is_the_slowest_ranks(together: Run) -> None:

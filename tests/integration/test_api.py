@@ -113,24 +113,18 @@ def test_flags_become_arguments_by_their_long_names(arguments):
     ]
 
 
-def test_a_mistyped_flag_is_answered_with_the_nearest():
-    """Nothing is started; the message names what there is."""
-    with pytest.raises(
-        UsageProblem, match=r"unknown argument 'precison' \(did you mean 'precision'"
-    ):
-        gpubench_plugin.run(precison="amp")
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    """Nothing is started."""
-    with pytest.raises(UsageProblem, match=r"cwd='.*nosuch': no such directory"):
-        gpubench_plugin.run("benchmarks", cwd=tmp_path / "nosuch")
-
-
-def test_a_value_that_no_key_can_have_is_named():
-    """The message says what is allowed."""
-    with pytest.raises(UsageProblem, match=r"training\.steps=<object .*allowed: text"):
-        gpubench_plugin.run(keys={"training.steps": object()})
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"precison": "amp"}, r"unknown argument 'precison' \(did you mean 'precision'"),
+        ({"cwd": "nosuch"}, r"cwd='.*nosuch': no such directory"),
+        ({"keys": {"training.steps": object()}}, r"training\.steps=<object .*allowed: text"),
+    ],
+)
+def test_what_no_argument_can_be_is_refused(flags, said):
+    """Nothing is started; the message names what there is, or what is allowed."""
+    with pytest.raises(UsageProblem, match=said):
+        gpubench_plugin.run(**flags)
 
 
 def test_a_script_that_pytest_imports_starts_no_pytest(monkeypatch):

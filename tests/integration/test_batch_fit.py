@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.cli.main import main
 from tests.support.exhaustive import shown
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ ERRORS = {
     "cuda": lambda: torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"),
     "cpu": lambda: RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to"),
     "python": MemoryError,
-    "other": lambda: ValueError("no batch of such a size"),
 }
 
 
@@ -243,16 +241,6 @@ def test_a_model_that_does_not_fit_at_all_is_out_of_memory(fitting: Project) -> 
     assert records(run)["test_healthy"]["outcome"] == "measured"
 
 
-def test_another_error_of_a_trial_is_raised(fitting: Project) -> None:
-    """A trial decides on memory only: the test fails with the step's own error."""
-    run = fitting.run("-k", "auto", env={"CAPACITY": "3", "KIND": "other"})
-    fitted = records(run)["auto"]
-    assert (fitted["outcome"], fitted["reason"]) == (
-        "failed",
-        "ValueError: no batch of such a size",
-    )
-
-
 def test_a_loss_that_does_not_fall_fails_the_benchmark_and_no_trial(fitting: Project) -> None:
     """The benchmark's own check judges the fitted size."""
     keys = ("--training.loss_drop=0.5", "--training.learning_rate=1e-9")
@@ -337,22 +325,6 @@ def test_what_cannot_be_fitted_is_refused_with_what_to_set(fitting: Project) -> 
     assert ended["test_own_data"][0] == "unsupported"
     assert "the fixture 'data' is this project's own" in ended["test_own_data"][1]
     assert ended["test_unconcerned"] == ("measured", "")
-
-
-def test_runs_with_other_fitted_sizes_are_not_comparable(
-    fitting: Project, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Both sides fit by themselves; equal numbers are compared, others are named."""
-    folders = []
-    for number, capacity in enumerate(("11", "11", "12")):
-        run = fitting.run("-k", "auto", env={"CAPACITY": capacity})
-        folders.append(str(run.directory.rename(fitting.path / f"run{number}")))
-
-    main(["compare", folders[0], folders[1]])
-    assert "training.batch_size" not in capsys.readouterr().out
-    main(["compare", folders[1], folders[2]])
-    shown = " ".join(capsys.readouterr().out.split())
-    assert "training.batch_size 11 in base, 12 in head" in shown
 
 
 def test_a_run_with_a_fitted_size_is_resumed(fitting: Project) -> None:

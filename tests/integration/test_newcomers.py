@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import re
-import shutil
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -157,38 +154,6 @@ LISTED = {
     ("formats", "toy-format", "A line for each verdict", "everywhere"),
 }
 
-CONTRACTS = {
-    "workload": ("mlp", "unit/workloads/test_contract.py", "unit/training/test_trainer.py"),
-    "precision": (
-        "bf16",
-        "unit/precision/test_precision_contract.py",
-        "unit/training/test_reference.py",
-    ),
-    "metric": ("throughput", "unit/measure/metrics/test_metric_contract.py"),
-    "parallelism": ("ddp", "e2e/distributed/test_parallelism.py"),
-    "format": ("csv", "unit/reports/test_verdict_reports.py"),
-}
-"""A shipped component to hold the newcomer against, and the files with tests of every one."""
-
-# Two ranks go through every shipped parallelism first: half a minute.
-OF_CONTRACTS = """
-import json
-from pathlib import Path
-
-import pytest
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    taken = [(i.nodeid, list(map(str, i.callspec.params.values()))) for i in items
-             if hasattr(i, "callspec")]
-    Path("collected.json").write_text(json.dumps(taken))
-    for item in items:
-        if "two_ranks" in item.fixturenames:
-            item.add_marker(pytest.mark.skip("starts ranks"))
-"""
-OUTCOME = re.compile(r"^(\S+::\S+) (PASSED|SKIPPED)", re.MULTILINE)
-
 BENCHMARK = """
 import pytest
 
@@ -209,63 +174,26 @@ def distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def installed(distribution: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The newcomers are installed for this process."""
-    monkeypatch.syspath_prepend(distribution)
-    yield
+@pytest.fixture(scope="module")
+def installed(distribution: Path) -> Iterator[None]:
+    """The newcomers are installed for this process and those that it starts."""
+    before = os.environ.get("PYTHONPATH", "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(distribution)
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (str(distribution), before))))
+        yield
     for name in DISTRIBUTION:
         sys.modules.pop(name.removesuffix(".py"), None)
 
 
-def environment(distribution: Path) -> dict[str, str]:
-    """That of a process for which the newcomers are installed."""
-    inherited = os.environ.get("PYTHONPATH", "")
-    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(distribution), inherited)))}
-
-
-@dataclass(frozen=True)
-class Contracts:
-    """What each parametrized test takes, by node id, and how those of the newcomers ended."""
-
-    taken: Mapping[str, list[str]]
-    outcomes: Mapping[str, str]
-
-    def tests_of(self, name: str, *files: str) -> set[str]:
-        """The tests in `files` that take the component, without their parameters."""
-        inside = tuple(f"tests/{file}::" for file in files)
-        return {
-            test.partition("[")[0]
-            for test, values in self.taken.items()
-            if name in values and test.startswith(inside)
-        }
-
-
 @pytest.fixture(scope="module")
-def contracts(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Contracts:
-    """A copy of the contract tests, beside which the workload's configuration lies, is run."""
-    project = InlineProject(tmp_path_factory.mktemp("checkout"))
-    project.write("configs/toy-workload.yaml", CONFIGURATION)
-    project.write("conftest.py", OF_CONTRACTS)
-    compiled = shutil.ignore_patterns("__pycache__")  # which remembers where it lay
-    shutil.copytree(TESTS, project.path / "tests", ignore=compiled)
-    shutil.copy(TESTS.parent / "pyproject.toml", project.path)
-    files = [f"tests/{file}" for _, *of_kind in CONTRACTS.values() for file in of_kind]
-    chosen = ("-c", "pyproject.toml", "-v", "-k", "toy", *files)
-    run = project.run(*chosen, env=environment(distribution), quick=False)
-    assert run.code == 0, run.out + run.err
-    taken = json.loads((project.path / "collected.json").read_text())
-    return Contracts(dict(taken), dict(OUTCOME.findall(run.out)))
-
-
-@pytest.fixture(scope="module")
-def measured(distribution: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
+def measured(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """A run of the newcomers on two ranks."""
     project = InlineProject(tmp_path_factory.mktemp("project"))
     project.write("configs/toy-workload.yaml", CONFIGURATION)
     project.write("test_own.py", BENCHMARK)
     chosen = ("--precision=toy-precision", "--distributed.parallelism=toy-parallelism")
-    run = project.run(*chosen, "--world-size=2", env=environment(distribution))
+    run = project.run(*chosen, "--world-size=2")
     assert run.code == 0, run.out + run.err
     return run
 
@@ -278,17 +206,6 @@ def test_newcomers_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["list", "--format=json", *kinds]) == 0
         rows += json.loads(capsys.readouterr().out)["components"]
     assert {tuple(row.values()) for row in rows if row["name"].startswith("toy")} == LISTED
-
-
-@pytest.mark.parametrize("kind", CONTRACTS)
-def test_contract_tests_cover_newcomers(kind: str, contracts: Contracts) -> None:
-    """All tests that take a shipped component of the kind take the newcomer, and it passes them."""
-    newcomer, (shipped, *files) = f"toy-{kind}", CONTRACTS[kind]
-    covering = contracts.tests_of(newcomer, *files)
-    assert covering == contracts.tests_of(shipped, *files)
-    assert {test.partition("::")[0] for test in covering} == {f"tests/{file}" for file in files}
-    ended = {contracts.outcomes[t] for t, values in contracts.taken.items() if newcomer in values}
-    assert ended == ({"PASSED", "SKIPPED"} if kind == "parallelism" else {"PASSED"})
 
 
 def test_newcomers_are_measured_together(measured: Run) -> None:

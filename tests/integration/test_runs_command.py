@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -37,28 +36,6 @@ def listed(shell: Shell, *arguments: str) -> list[dict[str, Any]]:
 
 def ids(shell: Shell, *arguments: str) -> list[int]:
     return [int(run["run_id"][-6:], 16) for run in listed(shell, *arguments)]
-
-
-def test_a_run_shows_its_precisions_and_variants(shell: Shell, results: Path) -> None:
-    """Side by side, and by their speed-ups, as the session has printed them."""
-    ends = {"": 1.5, "_ci_low": 1.4, "_ci_high": 1.6}
-    variants = {"variants": [{"name": name} for name in ("eager", "compiled")]}
-    speed_ups = {f"speed_up{end}": (value, "1", "higher") for end, value in ends.items()}
-    faster = replace(measurement(MLP, metrics=speed_ups), correctness=variants)
-    others = [
-        replace(
-            measurement(f"test_it.py::test_x[{precision}-ws1]"), params={"precision": precision}
-        )
-        for precision in ("fp32", "bf16")
-    ]
-    run = write_run(results, 1, [faster, *others])
-    run.config_resolved.write_text(json.dumps({one.id: {} for one in (faster, *others)}))
-    write_run(results, 2, [measurement(MLP)])
-    _, out, _ = shell("show", run_id(1))
-    assert "compiled is 1.50x (1.40 .. 1.60) as fast as eager" in out
-    assert out.partition("by precision")[2].split()[:2] == ["fp32", "bf16"]
-    code, out, _ = shell("show", run_id(2))
-    assert (code, "as fast as" in out, "by precision" in out) == (0, False, False)
 
 
 def test_runs_are_listed_the_latest_first(shell: Shell, results: Path) -> None:
@@ -212,11 +189,6 @@ def test_a_huge_artifact_is_hashed_only_when_asked(
     (line,) = [line for line in out.splitlines() if "checkpoint" in line]
     assert (code, line.split()) == (0, ["not", "hashed", str(20 << 30), "checkpoint"])
     assert err == "gpubench: files larger than 1 GiB, not hashed: 1; --hash-all hashes them\n"
-    _, out, _ = shell("artifacts", run.run_id, "--format=json")
-    hashes = {entry["name"]: entry["sha256"] for entry in json.loads(out)["artifacts"]}
-    assert hashes["checkpoint"] is None
-    assert hashes["summary.json"] == sha256(run.summary.read_bytes()).hexdigest()
-
     (run.path / "checkpoint").write_bytes(b"x" * 2000)
     monkeypatch.setattr("gpubench_plugin.cli.commands.runs.HASHED_BYTES", 1999)
     code, out, err = shell("artifacts", run.run_id, "--hash-all")
@@ -280,12 +252,8 @@ def test_whole_runs_go_but_for_those_that_are_needed(shell: Shell, results: Path
 def test_nothing_whole_goes_where_it_is_not_known_what_is_pinned(
     shell: Shell, results: Path
 ) -> None:
-    """A broken baseline, a database that is down, broken tags, foreign files: runs are kept."""
+    """A broken baseline, broken tags, foreign files: runs are kept."""
     run = write_run(results, 0)
-    down = "--registry=postgresql://x@127.0.0.1:9/none"
-    code, _, err = shell("prune", "--keep-last=0", "--runs", down)
-    assert code == 4
-    assert "the baselines cannot be read" in err
     (run.path / "tags.json").write_text("{")
     code, out, _ = shell("prune", "--keep-last=0", "--runs", "--registry=none")
     assert (code, run.path.exists()) == (4, True)

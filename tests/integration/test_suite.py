@@ -55,35 +55,18 @@ def complete():
     return [*listed, *more]
 
 
-def test_a_complete_run_passes(suite, complete):
-    """Nothing is missing where everything on the list was measured."""
+def test_what_a_run_lacks_is_said(suite, complete):
+    """Nothing of a complete one; what was skipped, misses a precision, failed, or took too long."""
     assert suite.missing(complete, WANTED, seconds=1.0) == []
-
-
-def test_a_run_that_skipped_everything_fails(suite, complete):
-    """Every name on the list is missing in both precisions, and too few were measured."""
     skipped = [replace(m, outcome="skipped", reason="no time") for m in complete]
     said = suite.missing(skipped, WANTED, seconds=1.0)
     assert len(said) == 2 * len(NAMES) + 1
     assert said[-1].startswith("0 measured; at least")
-
-
-def test_one_precision_is_not_enough(suite, complete):
-    """A workload measured in fp32 alone is missing in bf16."""
-    name = NAMES[0]
-    kept = [m for m in complete if m.id != measured(name, "bf16").id]
+    kept = [m for m in complete if m.id != measured(NAMES[0], "bf16").id]
     (said,) = suite.missing(kept, WANTED, seconds=1.0)
-    assert f"{name} was not measured in bf16" in said
-
-
-def test_a_run_that_took_too_long_fails(suite, complete):
-    """The suite must stay within its minutes."""
+    assert f"{NAMES[0]} was not measured in bf16" in said
     (said,) = suite.missing(complete, WANTED, seconds=WANTED["most_seconds"] + 1.0)
     assert said == "it took 601 s; at most 600 are allowed"
-
-
-def test_what_went_wrong_and_what_has_no_reason_is_said(suite, complete):
-    """A failed benchmark, and one skipped without a reason, are not passed over."""
     failed = replace(complete[-1], outcome="failed", reason="NaN", id="a")
     silent = replace(complete[-1], outcome="skipped", reason="", id="b")
     assert suite.missing([*complete, failed, silent], WANTED, seconds=1.0) == [

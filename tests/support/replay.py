@@ -14,11 +14,9 @@ from typing import Final
 import numpy as np
 
 from gpubench_plugin.compare.statistics import Floats
-from tests.support.simulation import BENCHMARKS, Draw, Sample
+from tests.support.simulation import BENCHMARKS, Draw
 
 FILE: Final = Path(__file__).parent / "data" / "launches.json"
-QUANTILES: Final = 21
-"""So many of a process stand for its samples."""
 
 
 def parts_of(durations: Floats) -> dict[str, Floats]:
@@ -114,19 +112,6 @@ class Recording:
         def drawn(suites: int, launches: int) -> Floats:
             numbers = generator.integers(self._launches, size=(suites, BENCHMARKS, launches))
             values: Floats = minima[self._which[:, None], numbers]
-            return values
-
-        return drawn
-
-    def sample(self, seed: int) -> Sample:
-        """The quantiles of whole processes, as if they were their samples."""
-        generator = np.random.default_rng(seed)
-        at = (np.arange(QUANTILES) + 0.5) / QUANTILES
-        quantiles = np.moveaxis(np.log(np.quantile(self._durations, at, axis=-1)), 0, -1)
-
-        def drawn(suites: int) -> Floats:
-            numbers = generator.integers(self._launches, size=(suites, BENCHMARKS))
-            values: Floats = quantiles[self._which, numbers]
             return values
 
         return drawn

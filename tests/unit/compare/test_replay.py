@@ -46,18 +46,6 @@ def test_launches_that_followed_each_other_are_judged_as_well():
         assert (slow.caught >= least, slow.cleared <= 0.01) == (True, True)
 
 
-def test_what_judges_single_processes_cries_wolf():
-    """Median by 5% and Mann-Whitney alarm in most suites, a threshold on the minimum in many."""
-    recording = Recording("matmul")
-    alarms = [
-        sim.rates(sim.by_median(recording.sample(1), 0.0, SUITES), 0.0).alarms,
-        sim.rates(sim.by_mann_whitney(recording.sample(1), 0.0, 100), 0.0).alarms,
-        sim.rates(sim.by_threshold(recording.draw(1), 0.0, SUITES), 0.0).alarms,
-    ]
-    assert min(alarms[:2]) > 0.5
-    assert alarms[2] > 0.4
-
-
 def test_history_takes_a_slow_launch_for_a_slow_run():
     """One launch per run alarms too often; the median of three launches per run far less."""
     draw = Recording("matmul").draw(1)

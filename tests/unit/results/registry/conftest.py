@@ -150,7 +150,7 @@ def results_dir(tmp_path: Path) -> Path:
 @pytest.fixture(
     params=[
         "sqlite",
-        pytest.param("postgresql", marks=[pytest.mark.slow, pytest.mark.exhaustive]),
+        pytest.param("postgresql", marks=pytest.mark.slow),
     ]
 )
 def backend(request: pytest.FixtureRequest, results_dir: Path) -> Iterator[Backend]:
