@@ -333,7 +333,7 @@ def test_a_package_installed_before_the_tree_is_found_out(tmp_path: Path) -> Non
         (("--base=main", "--base-python=nothere"), 2, "'nothere' is not an executable"),
         (("--base=main", "--", "-n", "4"), 2, "beside other work"),
         (("--base=main", "--", "--gate"), 2, "not allowed in the launches"),
-        (("--resume=nowhere",), 2, "nowhere: no such folder"),
+        (("--resume=nowhere",), 2, "nowhere: not a `gpubench ab` folder"),
         (
             ("--base=main", "--output=no/such.md"),
             2,

@@ -47,7 +47,7 @@ def test_launches_that_followed_each_other_are_judged_as_well():
 
 
 def test_what_judges_single_processes_cries_wolf():
-    """Median by 5% and Mann-Whitney alarm in most suites, a threshold on the minimum in many."""
+    """Median by 5%, Mann-Whitney and a threshold on the minimum; the recording is small."""
     recording = Recording("matmul")
     alarms = [
         sim.rates(sim.by_median(recording.sample(1), 0.0, SUITES), 0.0).alarms,
@@ -56,6 +56,9 @@ def test_what_judges_single_processes_cries_wolf():
     ]
     assert min(alarms[:2]) > 0.5
     assert alarms[2] > 0.4
+    text = FILE.read_text(encoding="utf-8")
+    assert len(text) < 400_000
+    assert "fresh processes" in text.splitlines()[0]
 
 
 def test_history_takes_a_slow_launch_for_a_slow_run():
@@ -70,13 +73,6 @@ def test_history_takes_a_slow_launch_for_a_slow_run():
     three = sim.rates(sim.by_history(medians, 0.0, SUITES), 0.0).alarms
     assert one > 0.05
     assert three < one / 2
-
-
-def test_the_recording_is_small_and_says_what_it_is():
-    """A text below 400 kB."""
-    text = FILE.read_text(encoding="utf-8")
-    assert len(text) < 400_000
-    assert "fresh processes" in text.splitlines()[0]
 
 
 @pytest.mark.slow
