@@ -37,13 +37,23 @@ def test_equal_heads_are_unchanged_where_launches_vary_by_half_a_percent(name):
 
 
 def test_launches_that_followed_each_other_are_judged_as_well():
-    """Pairs of neighbours, as ``gpubench ab`` makes them, in either order."""
+    """As ``gpubench ab`` makes them; a history takes a slow launch of one for a slow run."""
     for name in Recording.names():
         ratios = Recording(name).neighbours(1, SUITES, 15)
         assert sim.rates(sim.sequential(ratios).kinds, 0.0).alarms <= 0.01
         slow = sim.rates(sim.sequential(sim.slower(ratios, 0.05)).kinds, 0.05)
         least = 0.82 if name in MODES else 0.9
         assert (slow.caught >= least, slow.cleared <= 0.01) == (True, True)
+    draw = Recording("matmul").draw(1)
+    one = sim.rates(sim.by_history(draw, 0.0, SUITES), 0.0).alarms
+
+    def medians(suites, runs):
+        launches = draw(suites, 3 * runs).reshape(suites, sim.BENCHMARKS, runs, 3)
+        return np.median(launches, axis=-1)
+
+    three = sim.rates(sim.by_history(medians, 0.0, SUITES), 0.0).alarms
+    assert one > 0.05
+    assert three < one / 2
 
 
 def test_what_judges_single_processes_cries_wolf():
@@ -59,20 +69,6 @@ def test_what_judges_single_processes_cries_wolf():
     text = FILE.read_text(encoding="utf-8")
     assert len(text) < 400_000
     assert "fresh processes" in text.splitlines()[0]
-
-
-def test_history_takes_a_slow_launch_for_a_slow_run():
-    """One launch per run alarms too often; the median of three launches per run far less."""
-    draw = Recording("matmul").draw(1)
-    one = sim.rates(sim.by_history(draw, 0.0, SUITES), 0.0).alarms
-
-    def medians(suites, runs):
-        launches = draw(suites, 3 * runs).reshape(suites, sim.BENCHMARKS, runs, 3)
-        return np.median(launches, axis=-1)
-
-    three = sim.rates(sim.by_history(medians, 0.0, SUITES), 0.0).alarms
-    assert one > 0.05
-    assert three < one / 2
 
 
 @pytest.mark.slow
