@@ -40,7 +40,8 @@ def compare_runs(base: Run, head: Run, **options: Unpack[MatchOptions]) -> Compa
         UsageProblem: a limit is invalid.
     """
     matched = match([base], [head], paired=False, **options)
-    _require_common(matched, [base], [head])
+    if error_text := _nothing_in_common(matched, [base], [head]):
+        raise NothingComparable(error_text)
     return _by_threshold([base], head, matched)
 
 
@@ -72,7 +73,8 @@ def compare_paired(
         UsageProblem: the numbers of launches differ; a limit is invalid.
     """
     matched = match(bases, heads, paired=True, **options)
-    _require_common(matched, bases, heads)
+    if error_text := _nothing_in_common(matched, bases, heads):
+        raise NothingComparable(error_text)
     if intruder := intruder_text(bases, heads):
         verdicts = judge_unpaired(matched.series, intruder)
     else:
@@ -129,11 +131,6 @@ def _label(runs: Sequence[Run]) -> str:
         return "nothing"
     first_label, last_label = runs[0].label, runs[-1].label
     return first_label if len(runs) == 1 else f"{len(runs)} runs, {first_label} to {last_label}"
-
-
-def _require_common(matched: MatchResult, bases: Sequence[Run], heads: Sequence[Run]) -> None:
-    if error_text := _nothing_in_common(matched, bases, heads):
-        raise NothingComparable(error_text)
 
 
 def _nothing_in_common(matched: MatchResult, bases: Sequence[Run], heads: Sequence[Run]) -> str:

@@ -85,7 +85,8 @@ def kind_of(family: Sequence[Measurement]) -> Kind:
     rate = _rate(family)
     if rate is None:
         return ""
-    amounts = [amount for m in family if (amount := _amount(m, rate)) is not None]
+    work = rate.removesuffix("_per_s")  # of one call on all ranks
+    amounts = [a for m in family if (a := (m.work or Work()).known_amounts.get(work)) is not None]
     if len(amounts) < len(family):
         return ""
     ranks = [measurement.world_size / family[0].world_size for measurement in family]
@@ -110,11 +111,6 @@ def _without_scaling(measurement: Measurement) -> Measurement:
 
 def _rate(family: Sequence[Measurement]) -> str | None:
     return next((name for name in THROUGHPUT if all(name in m.metrics for m in family)), None)
-
-
-def _amount(measurement: Measurement, rate: str) -> float | None:
-    """Work of one call on all ranks."""
-    return (measurement.work or Work()).known_amounts.get(rate.removesuffix("_per_s"))
 
 
 def _near(amount: float, expected: float) -> bool:

@@ -85,15 +85,6 @@ stated in a file or on the command line wins, wherever the profile was selected.
 _PROFILE: Final = ("measure", "profile")
 
 
-def profile_layers(stated: Merged) -> list[Layer]:
-    """Layer of the profile selected in `stated`, below all others; empty without one."""
-    name = stated.get(_PROFILE)
-    if not isinstance(name, str) or name not in PROFILES:
-        return []  # validation refuses an unknown profile
-    source = f"measure.profile={name} ({stated.source(_PROFILE)})"
-    return [Layer(source=source, values=nested(("measure",), _compatible(stated, PROFILES[name])))]
-
-
 SUSTAINED: Final[Mapping[str, float]] = {
     "warmup_s": 3.0,
     "min_time_s": 10.0,
@@ -107,15 +98,22 @@ only after seconds of work: how many is not measured.
 """
 
 
-def sustained_layers(stated: Merged) -> list[Layer]:
-    """Layer of :data:`SUSTAINED` above that of the profile; empty for profile ``quick``."""
+def default_layers(stated: Merged, *, sustained: bool) -> list[Layer]:
+    """Layers below all others: the profile selected in `stated`, and :data:`SUSTAINED`.
+
+    Profile ``quick`` is never sustained; an unknown one is refused by validation.
+    """
     name = stated.get(_PROFILE)
-    if name == "quick":
-        return []
     profile = PROFILES.get(name, {}) if isinstance(name, str) else {}
-    values = {key: max(value, profile.get(key, value)) for key, value in SUSTAINED.items()}
-    source = "preset full on an accelerator"
-    return [Layer(source=source, values=nested(("measure",), _compatible(stated, values)))]
+    values = {f"measure.profile={name} ({stated.source(_PROFILE)})": profile}
+    if sustained and name != "quick":
+        longer = {key: max(value, profile.get(key, value)) for key, value in SUSTAINED.items()}
+        values["preset full on an accelerator"] = longer
+    return [
+        Layer(source=source, values={"measure": _compatible(stated, keys)})
+        for source, keys in values.items()
+        if keys
+    ]
 
 
 def _compatible(merged: Merged, profile: Mapping[str, Any]) -> dict[str, Any]:

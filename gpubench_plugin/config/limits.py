@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from gpubench_plugin.core.errors import UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 
 DEFAULT: Final = "2%"
@@ -55,13 +55,3 @@ class Limit:
             f"{label}: {text!r} is not a limit; allowed: a percentage between 0 and 100 such "
             "as '3%' or '2.5%', or an absolute bound such as '<=0.25' or '>=1000'"
         )
-
-
-def cli_limits(overrides: Iterable[str]) -> dict[str, str]:
-    """Limits by metric set by command line `overrides`, one by one or as a mapping."""
-    from gpubench_plugin.config import overrides as dot_keys
-    from gpubench_plugin.config.layers import merge
-    from gpubench_plugin.config.sections import Configuration
-
-    layers = (dot_keys.parse(text).layer(Configuration) for text in overrides)
-    return dict(merge(layers).get(("gate", "limits")) or {})

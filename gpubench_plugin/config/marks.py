@@ -108,7 +108,7 @@ class BenchmarkMark:
         checks = {
             "ranks": (_is_ranks(self.ranks), "an int from 1, a tuple of them, 'any' or '>=N'"),
             "config": (isinstance(self.config, str | None), "a configuration's name"),
-            "limits": (isinstance(self.limits, Mapping), "{metric: limit}"),
+            "limits": (_is_limits(self.limits), "{metric: limit}"),
             "timeout_s": (_is_positive(self.timeout_s), "seconds above 0"),
             "preset": (self.preset in (None, *get_args(Preset)), "tiny, full"),
             "needs_memory_gib": (_is_positive(self.needs_memory_gib), "GiB above 0"),
@@ -183,6 +183,10 @@ def _is_positive(value: object) -> bool:
     if value is None:
         return True
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
+
+
+def _is_limits(limits: object) -> bool:
+    return isinstance(limits, Mapping) and all(isinstance(name, str) for name in limits)
 
 
 def _is_ranks(ranks: object) -> bool:

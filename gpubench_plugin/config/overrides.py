@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.config import schema_errors, yaml_reader
-from gpubench_plugin.config.layers import Key, Layer, nested
+from gpubench_plugin.config.layers import Key, Layer, merge, nested
+from gpubench_plugin.config.sections import Configuration
 from gpubench_plugin.core.errors import UsageProblem
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from gpubench_plugin.config.schema_errors import Schema
 
 _KEY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_][\w-]*)+")
@@ -66,3 +69,9 @@ def parse(text: str) -> Override:
         example = "for example training.batch_size=64"
         raise UsageProblem(f"--set={text}: not allowed; allowed: section.key=value, {example}")
     return Override(key=tuple(name.strip().split(".")), text=value)
+
+
+def cli_limits(overrides: Iterable[str]) -> dict[str, str]:
+    """Limits by metric set by command line `overrides`, one by one or as a mapping."""
+    layers = (parse(text).layer(Configuration) for text in overrides)
+    return dict(merge(layers).get(("gate", "limits")) or {})

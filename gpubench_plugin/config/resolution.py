@@ -19,15 +19,7 @@ from pydantic import ValidationError
 from gpubench_plugin.config import overrides as dot_keys
 from gpubench_plugin.config import schema_errors
 from gpubench_plugin.config.files import PRESETS, ConfigurationFile, find, overlay, search_path
-from gpubench_plugin.config.layers import (
-    Key,
-    Layer,
-    Merged,
-    merge,
-    nested,
-    profile_layers,
-    sustained_layers,
-)
+from gpubench_plugin.config.layers import Key, Layer, Merged, default_layers, merge, nested
 from gpubench_plugin.config.marks import Preset
 from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection
 from gpubench_plugin.core import catalog
@@ -137,7 +129,10 @@ def resolve(
         UsageProblem: anything in the layers is not allowed; the message has a line for each.
     """
     files = _files(name, overlays, rootdir)
-    _require_preset(name, preset, files)
+    offered = _offered(name, files)
+    if preset not in offered:
+        label = files[0].label
+        raise UsageProblem(f"{label}: no preset {preset!r}; available: {', '.join(offered)}")
     file_layers = [file.layers(preset) for file in files]
     parsed = [dot_keys.parse(text) for text in overrides]
     of_mark = Layer(source="mark gpubench", values={"gate": {"limits": limits}} if limits else {})
@@ -148,16 +143,19 @@ def resolve(
 
     # The workload, which may itself be an override, decides which keys the model section has.
     untyped = merge(layers(_schema(ModelSection)))
-    schema = _schema(_model_section(untyped, model_section))
-    sustained = sustained and any(preset in file.presets for file in files)
-    defaults = [*profile_layers(untyped), *(sustained_layers(untyped) if sustained else ())]
+    schema = _schema(_section_of_workload(untyped, model_section))
+    has_preset = any(preset in file.presets for file in files)
+    defaults = default_layers(untyped, sustained=sustained and has_preset)
     stated_layers = [*defaults, *layers(schema)]
     fixed_values = {"experiment.preset": preset, **fixed_values}
-    _refuse_contradiction(merge(stated_layers), fixed_values)
-    flags = [
-        Layer(source=CHOSEN_BY[key], values=nested(tuple(key.split(".")), value))
-        for key, value in fixed_values.items()
-    ]
+    stated = merge(stated_layers)
+    flags = []
+    for chosen, value in fixed_values.items():
+        key = tuple(chosen.split("."))
+        if stated.get(key) not in (None, value):
+            both = " contradicts ".join(map(schema_errors.as_yaml, (stated.get(key), value)))
+            raise schema_errors.key_error(stated, key, f"{both}, which {CHOSEN_BY[chosen]} chooses")
+        flags.append(Layer(source=CHOSEN_BY[chosen], values=nested(key, value)))
     merged = merge([*stated_layers, *flags])
     configuration = _validated(merged, schema)
     _refuse_two_lengths(configuration, merged)
@@ -201,19 +199,12 @@ def _offered(name: str | None, files: Sequence[ConfigurationFile]) -> tuple[Pres
     return PRESETS if name is None else files[0].presets_offered()
 
 
-def _require_preset(name: str | None, preset: Preset, files: Sequence[ConfigurationFile]) -> None:
-    available = _offered(name, files)
-    if preset not in available:
-        message = f"{files[0].label}: no preset {preset!r}; available: {', '.join(available)}"
-        raise UsageProblem(message)
-
-
 def _schema(section: type[ModelSection]) -> type[Configuration[Any]]:
     # mypy cannot know the class that pydantic makes of a generic model at run time.
     return Configuration.__class_getitem__(section)  # type: ignore[return-value]
 
 
-def _model_section(
+def _section_of_workload(
     merged: Merged, model_section: Callable[[str], type[ModelSection]]
 ) -> type[ModelSection]:
     key = ("model", "name")
@@ -224,16 +215,6 @@ def _model_section(
         return model_section(workload)
     except UsageProblem as error:
         raise schema_errors.key_error(merged, key, str(error)) from error
-
-
-def _refuse_contradiction(stated: Merged, fixed_values: Mapping[str, object]) -> None:
-    for name, value in fixed_values.items():
-        key = tuple(name.split("."))
-        if stated.get(key) not in (None, value):
-            message = " contradicts ".join(map(schema_errors.as_yaml, (stated.get(key), value)))
-            raise schema_errors.key_error(
-                stated, key, f"{message}, which {CHOSEN_BY[name]} chooses"
-            )
 
 
 def _validated(merged: Merged, schema: type[Configuration[Any]]) -> Configuration[Any]:

@@ -204,7 +204,7 @@ class CaseFactory:
                 },
                 rootdir=self._rootdir,
                 model_section=partial(_model_section, item),
-                limits={str(metric): str(text) for metric, text in mark.limits.items()},
+                limits={metric: str(text) for metric, text in mark.limits.items()},
                 # The rate of a long run; single kernels are timed at their best.
                 sustained=preset == "full" and device.type != "cpu" and mark.timing != "kernel",
             )

@@ -299,7 +299,7 @@ def test_other_code_is_not_resumed(story: Story) -> None:
         (("--base=main", "--format=tabel"), 2, "did you mean 'table'?"),
         (("--base=main", "--launch-timeout=0"), 2, ": not a positive number of seconds"),
         (("--base=main", "--", "--gate"), 2, "not allowed in the launches"),
-        (("--resume=nowhere",), 2, "nowhere: no such folder"),
+        (("--resume=nowhere",), 2, "nowhere: not a `gpubench ab` folder"),
         (("--base=main", "--output=no/such.md"), 2, ": not a file in an existing folder"),
     ],
 )

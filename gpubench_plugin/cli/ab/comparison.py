@@ -102,7 +102,12 @@ def compare(state: State, request: Request, sides: Sides, progress: Progress) ->
     """
     state.require_same({name: side.identity() for name, side in sides.items()})
     repository = Repository.containing(request.here)
-    own_tree = _own_tree(sides, repository)
+    # The user's working tree, if one of the sides is a state of its repository.
+    own_tree = None
+    if repository is not None and any(
+        side.code is None or side.tree == repository.top for side in sides.values()
+    ):
+        own_tree = repository.top
     try:
         with (
             state.locked(),
@@ -184,14 +189,6 @@ def _check_out(
             ready[name] = side.checked_out(tree, subdirectory)
             notes += [f"{name}: {warning}" for warning in side.repository.incomplete_parts(tree)]
     return ready
-
-
-def _own_tree(sides: Sides, repository: Repository | None) -> Path | None:
-    """Top of the user's working tree, if one of the sides is a state of its repository."""
-    if repository is None:
-        return None
-    is_own = any(side.code is None or side.tree == repository.top for side in sides.values())
-    return repository.top if is_own else None
 
 
 VERDICTS: Final = "verdicts.json"

@@ -42,8 +42,6 @@ def pytest_configure() -> None:
         os.kill(parent, 0)
     except ProcessLookupError:
         pytest.exit("the launcher process has exited", returncode=2)
-    except OSError:
-        return
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -80,8 +80,6 @@ class State:
             ResultsError: it cannot be read, is malformed, or has another format.
         """
         file = folder / STATE
-        if not folder.exists():
-            raise UsageProblem(f"--resume={folder}: no such folder")
         if not file.exists():
             raise UsageProblem(f"--resume={folder}: not a `gpubench ab` folder: it has no {STATE}")
         return replace(stored.restore(cls, FORMAT.load(file), str(file)), folder=folder)

@@ -16,7 +16,7 @@ from gpubench_plugin.environment import json_files
 from gpubench_plugin.reports.text import Glyphs, glyphs_for, printable
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from gpubench_plugin.baselines.resolve import Resolver
     from gpubench_plugin.baselines.store import Baselines
@@ -113,22 +113,26 @@ def add_format(parser: argparse.ArgumentParser, formats: Collection[str]) -> Non
     )
 
 
-def add_last(parser: argparse.ArgumentParser, default: int, *, zero_for_all: bool = False) -> None:
-    """Add ``-n/--last``, a number of runs."""
-    minimum = 0 if zero_for_all else 1
+def whole_number(option: str, minimum: int) -> Callable[[str], int]:
+    """Parser of a whole number from 0 or from 1."""
 
     def number(text: str) -> int:
         if not (text.isascii() and text.isdigit() and int(text) >= minimum):
-            kind = "non-negative" if zero_for_all else "positive"
-            raise UsageProblem(f"--last: {text} is not a {kind} integer")
+            kind = "positive" if minimum else "non-negative"
+            raise UsageProblem(f"{option}: {text} is not a {kind} integer")
         return int(text)
 
+    return number
+
+
+def add_last(parser: argparse.ArgumentParser, default: int, *, zero_for_all: bool = False) -> None:
+    """Add ``-n/--last``, a number of runs."""
     all_text = ", 0 for all" * zero_for_all
     parser.add_argument(
         "-n",
         "--last",
         metavar="N",
-        type=number,
+        type=whole_number("--last", 0 if zero_for_all else 1),
         default=default,
         help=f"number of latest runs{all_text} (default: {default})",
     )

@@ -97,8 +97,6 @@ def _validate(options: argparse.Namespace) -> None:
         raise UsageProblem("--registered: requires --runs")
     if options.keep_last is None and options.older_than is None:
         raise UsageProblem("nothing selected; give --keep-last, --older-than or both")
-    if (options.keep_last or 0) < 0:
-        raise UsageProblem(f"--keep-last: {options.keep_last} is not a non-negative integer")
     if not (options.older_than is None or 0 <= options.older_than <= _MAX_DAYS):
         raise UsageProblem(f"--older-than: {options.older_than} is not from 0 to 700000 days")
 

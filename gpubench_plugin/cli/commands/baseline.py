@@ -122,7 +122,11 @@ def _newly_set(
         if_missing=options.if_missing,
     )
     notes = [
-        *_candidate_notes(candidates),
+        *(
+            f"{printable(c.run.run_id)}: {text}; pinned anyway"
+            for c in candidates
+            for text in c.notes
+        ),
         *_missing_runs_hint(baseline),
         *_single_session_warning([candidate.run.started for candidate in candidates]),
     ]
@@ -156,12 +160,6 @@ def _description(baseline: Baseline) -> Iterator[str]:
         yield "no other runs count as samples"
     else:
         yield f"later runs on branch {printable(baseline.branch)} count as samples, too"
-
-
-def _candidate_notes(candidates: list[Reference]) -> Iterator[str]:
-    for candidate in candidates:
-        for remark in candidate.notes:
-            yield f"{printable(candidate.run.run_id)}: {remark}; pinned anyway"
 
 
 def _missing_runs_hint(baseline: Baseline) -> Iterator[str]:

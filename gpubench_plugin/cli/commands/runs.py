@@ -17,6 +17,7 @@ from gpubench_plugin.cli.commands._places import (
     output_width,
     show,
     warn,
+    whole_number,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError
@@ -193,7 +194,8 @@ def _artifacts(options: argparse.Namespace, paths: Locations) -> int:
 
 
 def _add_pruning(add: Callable[..., object]) -> None:
-    add("--keep-last", type=int, metavar="N", help="keep the last N runs of each experiment")
+    number = whole_number("--keep-last", 0)
+    add("--keep-last", type=number, metavar="N", help="keep the last N runs of each experiment")
     add("--older-than", type=float, metavar="DAYS", help="keep runs modified in the last DAYS days")
     add("--samples", action="store_true", help="also delete per-rank samples and logs")
     add("--runs", action="store_true", help="delete runs, but none tagged or used by a baseline")

@@ -48,6 +48,13 @@ def explain_run(
     ]
     if head is not None:
         measured.append((run.run_id or run.label, "this run", head))
+    counts = []
+    if samples:
+        counts.append(
+            counted(len(samples), "earlier run") + f", {pinned} of them pinned" * bool(pinned)
+        )
+    if incomparable:
+        counts.append(f"{counted(incomparable, 'earlier run')} not comparable with this run")
     return judged_explanation(
         final,
         measured,
@@ -58,7 +65,7 @@ def explain_run(
         benchmark=benchmark,
         subject=f"run {run.run_id}, judged against {label or 'earlier runs'}",
         noun="run",
-        facts=(*_counts(len(samples), pinned, incomparable), *_levels(final, glyphs)),
+        facts=(*counts, *_levels(final, glyphs)),
         notes=tuple(dict.fromkeys((*document.notes, *reference.notes))),
         advice=tuple(_advice(final, level_run, pinned, run, benchmark, label)),
     )
@@ -94,13 +101,6 @@ def _level(samples: Sequence[_Sample]) -> tuple[Run, Result] | tuple[None, None]
     sources = limit_source_of([result for _, result in samples])
     matches = (sample for sample in samples if any(sample[1] is source for source in sources))
     return next(matches, (None, None))
-
-
-def _counts(samples: int, pinned: int, incomparable: int) -> Iterator[str]:
-    if samples:
-        yield counted(samples, "earlier run") + f", {pinned} of them pinned" * bool(pinned)
-    if incomparable:
-        yield f"{counted(incomparable, 'earlier run')} not comparable with this run"
 
 
 def _levels(final: Sequence[Verdict], glyphs: Glyphs) -> Iterator[str]:

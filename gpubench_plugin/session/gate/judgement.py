@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, Literal
 import pytest
 
 from gpubench_plugin.compare.confirmation import alarms, withdraw_alarms
-from gpubench_plugin.config.limits import cli_limits
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.records import COMPARED, MISSING, Comparison, Run, Verdict, VerdictKind
@@ -153,6 +152,8 @@ class GateJudgement:
 
     def _judge(self, *, can_relaunch: bool) -> Comparison | Exception:
         """Judge the run; alarms are relaunched unless the session has ended."""
+        from gpubench_plugin.config.overrides import cli_limits  # which imports pydantic
+
         settings = self._lookup.settings
         try:
             run = self._recording.run()

@@ -67,8 +67,10 @@ def test_new_level_of_the_median_is_noted_where_minima_are_shown(
     assert "the median" not in err
 
 
-def test_the_documents_name_the_metric(capsys: pytest.CaptureFixture[str]) -> None:
-    """Runs of both clocks are shown by the metric that judges the latest."""
+def test_without_a_run_the_place_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    """The message says where it looked; documents name the metric that judges the latest run."""
+    assert main(["history", "mlp"]) == 2
+    assert f"in {Path.cwd() / 'results'} or its registry; measure" in capsys.readouterr().err
     write_runs("cuda_events", "perf_counter")
     assert main(["history", "mlp", "--format=json"]) == 0
     (document,) = json.loads(capsys.readouterr().out)["histories"]
@@ -78,12 +80,6 @@ def test_the_documents_name_the_metric(capsys: pytest.CaptureFixture[str]) -> No
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert [float(row["value"]) for row in rows] == [0.04919] * 2
     assert {(row["benchmark"], row["metric"]) for row in rows} == {(MLP, "step_time_min_s")}
-
-
-def test_without_a_run_the_place_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing can match, so the message says where the command looked."""
-    assert main(["history", "mlp"]) == 2
-    assert f"in {Path.cwd() / 'results'} or its registry; measure" in capsys.readouterr().err
 
 
 def test_every_measured_variant_of_a_name_is_shown(capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,18 +47,6 @@ def test_facts_of_the_machine_that_differ_are_named_with_both_values():
     assert [one.key for one in reported_differences(base, head)] == ["packages.pytest-gpubench"]
 
 
-def test_another_locked_clock_is_a_difference_where_both_are_known():
-    """Unknown, as of a GPU that was at work, it is none."""
-    key = "gpu.devices.0.locked_clock_mhz"
-    unknown, unlocked, low, high = (
-        run("a", machine=machine) for machine in ({}, *({key: mhz} for mhz in (0, 1200, 1500)))
-    )
-    for known in (unlocked, low, high):
-        assert machine_differences(unknown, known) == machine_differences(known, unknown) == ()
-    for base, head in ((unlocked, low), (low, high), (high, unlocked)):
-        assert [one.key for one in machine_differences(base, head)] == [key]
-
-
 def test_facts_under_comparison_are_exempt():
     """By the beginning of the dot key, also of settings; another measuring method differs."""
     first, second = (run("a", machine={"gpubench.measuring_method": n}) for n in (1, 2))
@@ -145,7 +133,7 @@ def test_two_clocks_are_not_comparable():
 
 
 def test_a_description_is_short():
-    """Four keys, long values cut, the others counted."""
+    """Four keys, long values cut, the others counted; allowed differences are one note."""
     found = [FactDifference(key=f"k{number}", base="x" * 99, head=None) for number in range(6)]
     text = differences_text(found)
     assert text.startswith(f"k0 {'x' * 39}… in base, absent in head; k1 ")
@@ -154,10 +142,6 @@ def test_a_description_is_short():
         differences_text([FactDifference(key="k", base="a\n b", head=1)])
         == "k a b in base, 1 in head"
     )
-
-
-def test_allowed_differences_become_one_note_for_all_benchmarks():
-    """Which says what differs and how many were compared all the same."""
     base, head = (run(v, machine={"cpu.model": v}) for v in "AB")
     likeness = Comparability(exempt=(), allow=True)
     for name in ("test_a", "test_b", "test_b"):
@@ -168,7 +152,7 @@ def test_allowed_differences_become_one_note_for_all_benchmarks():
 
 
 def test_a_result_measured_beside_a_debugger_is_like_another_such_only():
-    """The facts of a run are older than what began later: there the flag counts."""
+    """The flag counts where facts are older; a locked clock where both are known."""
     plain, flagged = result(), replace(result(), flags=("instrumented",))
     base, head = run("a"), run("b")
     likeness = Comparability(exempt=(), allow=False)
@@ -179,6 +163,14 @@ def test_a_result_measured_beside_a_debugger_is_like_another_such_only():
     assert likeness.differences(base, flagged, head, flagged) == ""
     foreign = replace(plain, foreign=True)
     assert likeness.differences(base, foreign, head, flagged) == ""
+    key = "gpu.devices.0.locked_clock_mhz"
+    unknown, unlocked, low, high = (
+        run("a", machine=machine) for machine in ({}, *({key: mhz} for mhz in (0, 1200, 1500)))
+    )
+    for known in (unlocked, low, high):
+        assert machine_differences(unknown, known) == machine_differences(known, unknown) == ()
+    for base, head in ((unlocked, low), (low, high), (high, unlocked)):
+        assert [one.key for one in machine_differences(base, head)] == [key]
 
 
 def of_work(base, head, exempt=(), **metrics):

@@ -31,27 +31,19 @@ def test_flat_histories_have_no_change(runs):
     assert np.mean(heavy) <= 0.05
 
 
-def test_single_slow_runs_are_no_change():
-    """A level is three runs long at least, a history eight."""
+def test_several_levels_are_all_found():
+    """Each by its position, also falling and constant; single slow runs and bad values are none."""
+    values = history(20) + [1.1 * v for v in history(20, seed=1)] + history(20, seed=2)
+    assert change_points(values) == [20, 40]
+    assert change_points(history(40, step_at=20, step=-0.05)) == [20]
+    assert change_points([512.0] * 20) == []
+    assert change_points([512.0] * 10 + [517.2] * 10) == [10]
     values = history(40)
     values[10] *= 3
     values[25] *= 1.5
     assert change_points(values) == []
     assert change_points([1.0] * 3 + [9.0] * 4) == []
     assert change_points([]) == []
-
-
-def test_several_levels_are_all_found():
-    """Each by the position where it begins, also falling and constant ones."""
-    values = history(20) + [1.1 * v for v in history(20, seed=1)] + history(20, seed=2)
-    assert change_points(values) == [20, 40]
-    assert change_points(history(40, step_at=20, step=-0.05)) == [20]
-    assert change_points([512.0] * 20) == []
-    assert change_points([512.0] * 10 + [517.2] * 10) == [10]
-
-
-def test_values_that_are_not_positive_are_left_out():
-    """The positions stay those of all values; nothing is random."""
     values = history(40, step_at=20)
     values[5:5] = [math.nan, 0.0, -1.0, math.inf]
     assert change_points(values) == [24]

@@ -47,7 +47,7 @@ def test_paired_launches_are_judged_by_pairs():
 
 
 def test_a_run_is_compared_with_its_history():
-    """A short one is inconclusive, none is no baseline; doubts of its runs are counted."""
+    """A short one is inconclusive, none is no baseline; an alarm may outlive its repeats."""
     earlier = [run(f"a{n}", timed(1.0 + n / 1000)) for n in range(12)]
     assert compare_history(earlier, run("b", timed(1.5))).verdicts[0].kind == "regressed"
     assert compare_history(earlier[:9], run("b", timed(1.5))).verdicts[0].kind == "inconclusive"
@@ -57,6 +57,21 @@ def test_a_run_is_compared_with_its_history():
     earlier += [run(f"b{n}", _flagged(timed(1.0), "contended")) for n in range(2)]
     (verdict,) = compare_history(earlier, run("c", timed(1.5))).verdicts
     assert verdict.reason.endswith("; in doubt: contended (2 of 12 in base)")
+    earlier = [run(f"a{n}", timed(1.0 + n / 2000)) for n in range(12)]
+    head = run("b", timed(1.4))
+    other = run("c", replace(timed(1.4), settings={"training.batch_size": 2}))
+    comparison = rejudge(compare_history(earlier, head), earlier, head, [other, other])
+    (verdict,) = comparison.verdicts
+    assert verdict.kind == "regressed"
+    assert "; relaunched, it is incomparable: training.batch_size" in verdict.reason
+    pins = [of_launches(f"a{n}", [1.0 + n / 1000, 1.01, 0.99 - n / 1000]) for n in range(10)]
+    one, three = (
+        compare_history(pins, of_launches("head", seconds)).verdicts[0]
+        for seconds in ([1.0], [1.0, 1.001, 0.999])
+    )
+    assert "1 launch against 3 in earlier runs, which adds noise" in one.reason
+    assert "in earlier runs, which adds noise" not in three.reason
+    assert one.smallest_visible_effect > three.smallest_visible_effect
 
 
 @pytest.mark.parametrize(
@@ -106,7 +121,7 @@ def _flagged(one, *flags):
 
 
 def test_the_reason_names_the_doubts_of_both_sides():
-    """The verdict stands; who reads it knows. Notes are no doubts."""
+    """The verdict stands; a fixed bound names the head's alone, and memory none."""
     base = _flagged(timed(1.0), "suspended", "outliers")
     head = _flagged(timed(1.5), "drifting", "suspended")
     (verdict,) = compare_runs(run("a", base), run("b", head)).verdicts
@@ -114,21 +129,6 @@ def test_the_reason_names_the_doubts_of_both_sides():
     assert verdict.reason.endswith("; in doubt: drifting (head), suspended (base, head)")
     (verdict,) = compare_runs(run("a", timed(1.0)), run("b", timed(1.5))).verdicts
     assert "doubt" not in verdict.reason
-
-
-def test_an_alarm_stands_where_further_launches_cannot_be_judged():
-    """And its reason says why."""
-    earlier = [run(f"a{n}", timed(1.0 + n / 2000)) for n in range(12)]
-    head = run("b", timed(1.4))
-    other = run("c", replace(timed(1.4), settings={"training.batch_size": 2}))
-    comparison = rejudge(compare_history(earlier, head), earlier, head, [other, other])
-    (verdict,) = comparison.verdicts
-    assert verdict.kind == "regressed"
-    assert "; relaunched, it is incomparable: training.batch_size" in verdict.reason
-
-
-def test_a_fixed_bound_names_the_doubts_of_the_head_alone():
-    """It is not compared with a base, and memory does not depend on a clock."""
     metrics = {"step_time_s": 1.0, "peak_memory_bytes": 5.0}
     limits = {"step_time_s": "<=2", "peak_memory_bytes": "<=9"}
     base = _flagged(result(**metrics), "throttled")
@@ -145,7 +145,7 @@ def test_a_fixed_bound_names_the_doubts_of_the_head_alone():
 
 
 def test_unchanged_launches_are_noted_where_most_are_in_doubt():
-    """On either side; one of five that was held up says little of the others."""
+    """On either side; so are too few rounds for an interval of a single launch."""
 
     def runs(label, doubtful):
         flags = [("contended",) if n < doubtful else () for n in range(5)]
@@ -159,10 +159,6 @@ def test_unchanged_launches_are_noted_where_most_are_in_doubt():
     assert notes(0, 3) == ("unchanged, but in doubt: contended (head): test_a",)
     assert notes(3, 1) == ("unchanged, but in doubt: contended (base): test_a",)
     assert notes(5, 5) == ("unchanged, but in doubt: contended (base, head): test_a",)
-
-
-def test_a_verdict_by_too_few_rounds_for_an_interval_says_so():
-    """Five have none at 95%, six do; several launches have theirs over the launches."""
     limits = {"step_time_s": "<=2"}
 
     def reason(rounds, **fields):
@@ -178,18 +174,6 @@ def test_a_verdict_by_too_few_rounds_for_an_interval_says_so():
     assert "too few" not in reason(float("inf"))
     assert "too few" in reason(6.0, configuration={"measure.confidence": 0.99})
     assert "too few" not in reason(3.0, launches=({"step_time_s": 1.0},) * 3)
-
-
-def test_the_launches_of_every_run_count_in_a_history():
-    """One launch beside pinned runs of three is told so, and sees less than three do."""
-    pins = [of_launches(f"a{n}", [1.0 + n / 1000, 1.01, 0.99 - n / 1000]) for n in range(10)]
-    one, three = (
-        compare_history(pins, of_launches("head", seconds)).verdicts[0]
-        for seconds in ([1.0], [1.0, 1.001, 0.999])
-    )
-    assert "1 launch against 3 in earlier runs, which adds noise" in one.reason
-    assert "in earlier runs, which adds noise" not in three.reason
-    assert one.smallest_visible_effect > three.smallest_visible_effect
 
 
 def of_launches(label, seconds):

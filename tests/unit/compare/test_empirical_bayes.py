@@ -23,7 +23,7 @@ def test_equal_noise_is_known_by_all_series_together():
 
 
 def test_a_series_that_is_louder_than_the_suite_keeps_its_spread():
-    """Else what is quiet beside it would take its noise for an effect."""
+    """Else what is quiet beside it would take its noise for an effect; so with mixed noise."""
     noise = np.full((60, 1), 0.01)
     noise[0] = 0.05
     own = spreads(noise, series=60)
@@ -31,13 +31,27 @@ def test_a_series_that_is_louder_than_the_suite_keeps_its_spread():
     assert shared.deviation[0] == pytest.approx(own.deviation[0], rel=0.05)
     assert shared.dof[0] < 4.1
     assert shared.dof.max() > 10
+    own = spreads(np.geomspace(0.003, 0.03, 20)[:, None])
+    shared = posterior_spread(own, estimate_prior(own), 10)
+    assert (shared.dof < 10).all()
+    assert shared.deviation[-1] > 3 * shared.deviation[0]
 
 
-def test_two_series_share_nothing():
-    """That they happen to be alike proves nothing."""
+def test_few_or_still_series_share_nothing():
+    """That two are alike proves nothing; nothing fails where variances are zero."""
     own = spreads(0.02, series=2)
     shared = posterior_spread(own, estimate_prior(own), 5)
     assert (shared.deviation == own.deviation).all()
+    own = spreads(0.02, series=1)
+    shared = posterior_spread(own, estimate_prior(own), 5)
+    assert (shared.deviation, shared.dof) == (own.deviation, own.dof)
+    own = Spread(deviation=np.zeros(3), dof=4.0)
+    assert (posterior_spread(own, estimate_prior(own), 5).deviation == 0).all()
+    deviation = np.zeros(20)
+    deviation[:2] = 0.01, 0.02
+    own = Spread(deviation=deviation, dof=4.0)
+    shared = posterior_spread(own, estimate_prior(own), 5)
+    assert shared.deviation[:2] == pytest.approx([0.01, 0.02], rel=0.1)
 
 
 def test_the_parameters_are_those_that_the_variances_were_drawn_from():
@@ -50,21 +64,6 @@ def test_the_parameters_are_those_that_the_variances_were_drawn_from():
     assert prior.dof.item() == pytest.approx(8.0, rel=0.08)
 
 
-def test_mixed_noise_is_shared_less():
-    """What differs by a factor of ten keeps its own spread, nearly."""
-    own = spreads(np.geomspace(0.003, 0.03, 20)[:, None])
-    shared = posterior_spread(own, estimate_prior(own), 10)
-    assert (shared.dof < 10).all()
-    assert shared.deviation[-1] > 3 * shared.deviation[0]
-
-
-def test_a_series_alone_keeps_its_spread():
-    """A suite of one tells nothing."""
-    own = spreads(0.02, series=1)
-    shared = posterior_spread(own, estimate_prior(own), 5)
-    assert (shared.deviation, shared.dof) == (own.deviation, own.dof)
-
-
 def test_nothing_is_called_by_a_spread_that_is_far_below_the_others():
     """Five differences that happen to be equal have no spread; more of them may be believed."""
     own = spreads(0.05)
@@ -74,21 +73,6 @@ def test_nothing_is_called_by_a_spread_that_is_far_below_the_others():
     )
     assert few == pytest.approx(0.05 * 0.7**0.5, rel=0.3)
     assert many == pytest.approx(few / 3**0.5)
-
-
-def test_series_without_any_variance_share_none():
-    """Nothing to divide by, and nothing that fails."""
-    own = Spread(deviation=np.zeros(3), dof=4.0)
-    assert (posterior_spread(own, estimate_prior(own), 5).deviation == 0).all()
-
-
-def test_one_series_that_varies_among_many_that_do_not_keeps_its_spread():
-    """Nothing overflows where nearly all variances are zero."""
-    deviation = np.zeros(20)
-    deviation[:2] = 0.01, 0.02
-    own = Spread(deviation=deviation, dof=4.0)
-    shared = posterior_spread(own, estimate_prior(own), 5)
-    assert shared.deviation[:2] == pytest.approx([0.01, 0.02], rel=0.1)
 
 
 @pytest.mark.slow

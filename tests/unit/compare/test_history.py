@@ -33,23 +33,33 @@ def test_a_run_far_outside_of_the_earlier_ones_has_regressed():
 
 
 def test_a_prediction_is_wider_than_the_mean_of_the_earlier_runs():
-    """Its half-width is t·s·√(1 + 1/k) of the log values."""
+    """Its half-width is t·s·√(v(n) + 1/k) of the log values, v being the variance of a median."""
     verdict = judged(10, 1.0)
     from scipy import stats
 
     half = stats.t.ppf(0.995, 9) * np.log(DRAWN[:10]).std(ddof=1) * math.sqrt(1.1)
     low, high = (math.log1p(bound) for bound in verdict.interval)
     assert (high - low) / 2 == pytest.approx(half)
+    one = history.judge_history([series(DRAWN[:10], [1.0])])[0]
+    four = history.judge_history([series(DRAWN[:10], [1.0, 1.0, 1.0, 1.0])])[0]
+    assert four.smallest_visible_effect < one.smallest_visible_effect
+    widths = [math.log1p(v.interval[1]) - math.log1p(v.interval[0]) for v in (one, four)]
+    share = variance_of_median(4)
+    assert widths[0] / widths[1] == pytest.approx(math.sqrt((1 + 0.1) / (share + 0.1)))
+    assert history.judge_history([series(DRAWN[:10], [1.0, 9.0, 1.1])])[0].head == 1.1
 
 
 def test_a_run_like_the_earlier_ones_is_unchanged_only_where_they_hardly_vary():
-    """At one percent of noise a single run cannot say; at a tenth it can."""
+    """At a tenth percent of noise a single run can say it; slow creep adds up."""
     noisy = judged(10, 1.0)
     still = history.judge_history([series(DRAWN[:10] ** 0.1, [1.0])])[0]
     assert (noisy.kind, still.kind) == ("inconclusive", "unchanged")
     assert "limit 2%; noise between runs " in noisy.reason
     assert ": a history detects effects from " in noisy.reason
     assert "`gpubench ab` gives a definite answer" in noisy.reason
+    kinds = [judged(10, 1.01**step).kind for step in range(1, 11)]
+    assert kinds[0] == "inconclusive"
+    assert "regressed" in kinds
 
 
 def test_fewer_than_ten_earlier_runs_say_nothing():
@@ -73,14 +83,6 @@ def test_fewer_than_ten_earlier_runs_say_nothing():
     assert [one.runs_needed for one in lacking] == [9, 6, None]
 
 
-def test_earlier_runs_without_a_proper_value_are_no_samples():
-    """Ten remain of twelve; of eleven with two such only nine do, and it is said."""
-    bad = [math.nan, 0.0]
-    assert history.judge_history([series([*bad, *DRAWN[:10]], [1.2])])[0].launches == 10
-    few = history.judge_history([series([*bad, *DRAWN[:9]], [1.2])])[0]
-    assert few.reason.startswith("9 earlier runs (2 more without a positive value): at least 10")
-
-
 @pytest.mark.parametrize("head", [0.0, -1.0, math.nan])
 def test_a_head_without_a_logarithm_is_an_error(head):
     """Never a crash."""
@@ -88,23 +90,16 @@ def test_a_head_without_a_logarithm_is_an_error(head):
 
 
 def test_values_without_any_variance_are_compared_exactly():
-    """Zeros included; a base of zero beside something else is an error."""
+    """Zeros included; earlier values that are none are no samples, and that is said."""
     memory = [series([512.0] * 10, [value], metric="peak_memory_bytes") for value in (512, 600)]
     zeros = [series([0.0] * 10, [value], metric="peak_memory_bytes") for value in (0, 600)]
     verdicts = history.judge_history([*memory, *zeros])
     assert [one.kind for one in verdicts] == ["unchanged", "regressed", "unchanged", "errored"]
     assert [one.method for one in verdicts] == ["exact", "exact", "exact", None]
-
-
-def test_several_runs_of_the_head_count_as_their_median_and_narrow_the_prediction():
-    """By the formula s·√(v(n) + 1/k), v being the variance of a median."""
-    one = history.judge_history([series(DRAWN[:10], [1.0])])[0]
-    four = history.judge_history([series(DRAWN[:10], [1.0, 1.0, 1.0, 1.0])])[0]
-    assert four.smallest_visible_effect < one.smallest_visible_effect
-    widths = [math.log1p(v.interval[1]) - math.log1p(v.interval[0]) for v in (one, four)]
-    share = variance_of_median(4)
-    assert widths[0] / widths[1] == pytest.approx(math.sqrt((1 + 0.1) / (share + 0.1)))
-    assert history.judge_history([series(DRAWN[:10], [1.0, 9.0, 1.1])])[0].head == 1.1
+    bad = [math.nan, 0.0]
+    assert history.judge_history([series([*bad, *DRAWN[:10]], [1.2])])[0].launches == 10
+    few = history.judge_history([series([*bad, *DRAWN[:9]], [1.2])])[0]
+    assert few.reason.startswith("9 earlier runs (2 more without a positive value): at least 10")
 
 
 @pytest.mark.parametrize("bad", [1.1, 10.0])
@@ -140,13 +135,6 @@ def test_one_pinned_run_of_several_launches_gives_a_bound_that_is_named_so():
     assert "1 earlier run: at least 10 are needed" in verdict.reason
     (both,) = history.judge_history([replace(pin, head_launches=((1.2, 1.21, 1.19),))])
     assert both.interval[0] > verdict.interval[0]
-
-
-def test_slow_creep_adds_up_against_the_anchored_runs():
-    """One percent more with each run is caught before it is ten; a sliding window never would."""
-    kinds = [judged(10, 1.01**step).kind for step in range(1, 11)]
-    assert kinds[0] == "inconclusive"
-    assert "regressed" in kinds
 
 
 def pinned(base, number, head):

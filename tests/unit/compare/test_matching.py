@@ -22,12 +22,8 @@ def test_benchmarks_on_both_sides_become_series_with_a_limit():
     numbers = {"step_time_s": 2.0, "step_time_min_s": 1.0, "peak_memory_bytes": 512.0}
     matched = unpaired([run("a", result(**numbers))], [run("b", result(**numbers))])
     floor, center, memory = matched.series
-    assert (floor.metric, floor.unit, floor.better, floor.limit.text) == (
-        "step_time_min_s",
-        "s",
-        "lower",
-        "2%",
-    )
+    told = (floor.metric, floor.unit, floor.better, floor.limit.text)
+    assert told == ("step_time_min_s", "s", "lower", "2%")
     assert (floor.base, floor.head) == ((1.0,), (1.0,))
     assert (center.metric, center.base) == ("step_time_s", (2.0,))
     assert (memory.metric, memory.base) == ("peak_memory_bytes", (512.0,))
@@ -87,13 +83,8 @@ NO_PAIR = "no_baseline", "no pair has peak_memory_bytes on both sides"
     ("bases", "heads", "kind", "said"),
     [
         *(
-            (
-                [OK],
-                [result(outcome=outcome, reason="it broke\nand more")],
-                "errored",
-                f"{outcome}: it broke",
-            )
-            for outcome in ("failed", "misconfigured", "oom", "hang", "crashed")
+            ([OK], [result(outcome=o, reason="it broke\nand more")], "errored", f"{o}: it broke")
+            for o in ("failed", "misconfigured", "oom", "hang", "crashed")
         ),
         *(
             ([OK], [result(outcome=outcome)], "not_measured", outcome.replace("_", " "))
@@ -122,7 +113,7 @@ def test_pairs_without_a_series_have_one_verdict_with_its_reason(bases, heads, k
 
 
 def test_reasons_of_a_history():
-    """The first run that turned is named, a long reason is cut, and no run is no baseline."""
+    """What turned, broke, was never told of or has nothing to judge has a reason."""
     earlier = [run("a", turned(better)) for better in ("lower", "higher", "higher")]
     (verdict,) = unpaired(earlier, [run("b", turned("higher"))]).verdicts
     assert (verdict.kind, TURNED[1] in verdict.reason) == ("incomparable", True)
@@ -131,6 +122,20 @@ def test_reasons_of_a_history():
     assert len(verdict.reason) < 200
     matched = unpaired([], [run("b", timed(1.0), timed(1.0, "test_b"))])
     assert kinds(matched) == {("test_a", ""): "no_baseline", ("test_b", ""): "no_baseline"}
+    base = run("a", timed(1.0), result("test_b", outcome="skipped"))
+    matched = unpaired([base], [run("b", vanished(), vanished("test_b"), vanished("test_c"))])
+    assert kinds(matched) == {
+        ("test_a", ""): "errored",
+        ("test_b", ""): "not_measured",
+        ("test_c", ""): "not_measured",
+    }
+    assert matched.verdicts[0].reason == "not measured: no record"
+    head = run("b", result(rounds=3.0))
+    for base in (result(rounds=3.0), timed(1.0)):
+        matched = unpaired([run("a", base)], [head], removed=False)
+        (verdict,) = matched.verdicts
+        assert (verdict.metric, verdict.kind) == ("step_time_s", "not_measured")
+        assert verdict.reason == "it has no metrics to judge"
 
 
 def test_a_machine_that_differs_is_incomparable_with_the_keys():
@@ -287,16 +292,6 @@ def test_differences_of_the_environment_are_those_of_all_pairs():
     assert [(one.base, one.head) for one in found] == [("y", "x"), ("z", "x")]
 
 
-def test_a_measured_benchmark_without_a_metric_to_judge_does_not_vanish():
-    """Its time was not measured, which a gate fails for."""
-    head = run("b", result(rounds=3.0))
-    for base in (result(rounds=3.0), timed(1.0)):
-        matched = unpaired([run("a", base)], [head], removed=False)
-        (verdict,) = matched.verdicts
-        assert (verdict.metric, verdict.kind) == ("step_time_s", "not_measured")
-        assert verdict.reason == "it has no metrics to judge"
-
-
 @pytest.mark.parametrize("paired", [True, False])
 def test_a_text_that_is_no_limit_costs_its_metric_alone(paired):
     """The reason names key, value and what is allowed; all else is judged."""
@@ -314,18 +309,6 @@ def test_a_text_that_is_no_limit_costs_its_metric_alone(paired):
     ]
     stated = match([base], [head], paired=paired, limits={"step_time_min_s": "3%"})
     assert stated.verdicts == ()
-
-
-def test_what_a_killed_run_never_told_of_is_errored_where_the_base_measured_it():
-    """It may be what killed it. What the base has not measured either is not measured."""
-    base = run("a", timed(1.0), result("test_b", outcome="skipped"))
-    matched = unpaired([base], [run("b", vanished(), vanished("test_b"), vanished("test_c"))])
-    assert kinds(matched) == {
-        ("test_a", ""): "errored",
-        ("test_b", ""): "not_measured",
-        ("test_c", ""): "not_measured",
-    }
-    assert matched.verdicts[0].reason == "not measured: no record"
 
 
 def test_the_pinned_ones_are_counted_among_the_values():

@@ -64,7 +64,7 @@ def test_unchanged_takes_as_many_pairs_as_are_asked_for():
 
 
 def test_too_much_noise_is_inconclusive_and_says_what_would_decide():
-    """The reason holds noise, smallest visible effect and pairs needed, as the verdict does."""
+    """Noise, smallest visible effect and pairs needed, unless no sensible number would do."""
     verdict = judged(10, 0.03, 0.03)
     assert verdict.kind == "inconclusive"
     assert verdict.pairs_needed >= 15
@@ -74,10 +74,6 @@ def test_too_much_noise_is_inconclusive_and_says_what_would_decide():
     seen = verdict.smallest_visible_effect * 100
     digits = 1 if seen < 9.95 else 0
     assert f"effects from {seen:.{digits}f}% on would be detected" in verdict.reason
-
-
-def test_an_effect_at_the_limit_needs_more_pairs_than_is_sensible():
-    """Then no number is named."""
     base = [1.0, 1.0] * 5
     head = [1.0199999 * (1.03 if number % 2 else 1 / 1.03) for number in range(10)]
     verdict = judge_pairs([series(base, head)])[0]
@@ -94,30 +90,13 @@ def test_pairs_between_two_looks_wait_for_the_next(pairs, used):
 
 
 def test_waiting_pairs_change_no_verdict_and_are_named():
-    """Nine pairs are judged as the first five, however the others look."""
+    """Nine pairs are judged as the first five; constants are exact and count for nobody."""
     five, nine = launches(5, 0.005, 0.05), launches(9, 0.005, 0.05)
     wild = series(nine.base, (*nine.head[:5], 9.0, 9.0, 9.0, 9.0))
     first, second = judge_pairs([five])[0], judge_pairs([wild])[0]
     assert (first.effect, first.kind) == (second.effect, second.kind)
     assert "4 more are judged once there are 10" in second.reason
     assert second.launches == 5
-
-
-@pytest.mark.parametrize("pairs", [1, 4])
-def test_fewer_than_five_pairs_say_nothing(pairs):
-    """Not even values that never vary; but the medians and their effect, without an interval."""
-    verdict = judged(pairs, 0.001, 0.5)
-    assert (verdict.kind, verdict.launches) == ("inconclusive", pairs)
-    medians = f"medians {quantity(verdict.base, 's')} and {quantity(verdict.head, 's')}: 50% slower"
-    assert verdict.reason.endswith(f": at least 5 are needed; {medians}")
-    assert verdict.effect == pytest.approx(verdict.head / verdict.base - 1)
-    assert verdict.interval is None
-    still = series([512.0] * pairs, [600.0] * pairs, metric="peak_memory_bytes")
-    assert judge_pairs([still])[0].kind == "inconclusive"
-
-
-def test_series_without_variance_are_compared_exactly_and_count_for_nobody():
-    """Peak memory is outside of Benjamini-Hochberg: the verdict beside it stays as it was."""
     timed = launches(5, 0.01, 0.05)
     still = [
         series([512.0] * 5, [value] * 5, metric="peak_memory_bytes") for value in (512, 520, 600)
@@ -131,6 +110,19 @@ def test_series_without_variance_are_compared_exactly_and_count_for_nobody():
         ("regressed", "exact"),
     ]
     assert exact[2].reason == "17% higher, limit 2%; no variance: exact comparison"
+
+
+@pytest.mark.parametrize("pairs", [1, 4])
+def test_fewer_than_five_pairs_say_nothing(pairs):
+    """Not even values that never vary; but the medians and their effect, without an interval."""
+    verdict = judged(pairs, 0.001, 0.5)
+    assert (verdict.kind, verdict.launches) == ("inconclusive", pairs)
+    medians = f"medians {quantity(verdict.base, 's')} and {quantity(verdict.head, 's')}: 50% slower"
+    assert verdict.reason.endswith(f": at least 5 are needed; {medians}")
+    assert verdict.effect == pytest.approx(verdict.head / verdict.base - 1)
+    assert verdict.interval is None
+    still = series([512.0] * pairs, [600.0] * pairs, metric="peak_memory_bytes")
+    assert judge_pairs([still])[0].kind == "inconclusive"
 
 
 @pytest.mark.parametrize(
@@ -186,7 +178,7 @@ def test_values_without_noise_are_judged():
 
 
 def test_a_higher_throughput_has_improved():
-    """The direction of the metric turns effect and words."""
+    """The direction turns effect and words; a quiet series among loud ones names their noise."""
     less = launches(10, 0.005, -0.05, metric="samples_per_s")
     more = launches(10, 0.005, 0.05, metric="samples_per_s")
     down, up = judge_pairs([less, more])
@@ -194,6 +186,11 @@ def test_a_higher_throughput_has_improved():
     assert (down.effect > 0, up.effect < 0) == (True, True)
     assert down.effect == pytest.approx(1 - down.head / down.base)
     assert ("lower" in down.reason, "higher" in up.reason) == (True, True)
+    loud = [launches(5, 0.05, 0.0, number, name=f"test_{number}") for number in range(1, 20)]
+    verdict = judge_pairs([launches(5, 0.002, 0.08), *loud])[0]
+    assert (verdict.kind, verdict.interval[0] > 0.02) == ("inconclusive", True)
+    assert "since the suite is noisier: effects from " in verdict.reason
+    assert verdict.pairs_needed == 10
 
 
 @pytest.mark.parametrize(
@@ -204,12 +201,3 @@ def test_what_was_decided_without_statistics_tells_nothing_of_noise(base, head, 
     """Zeros and fixed bounds that an earlier look has decided leave the later looks as they are."""
     going, decided = launches(10, 0.005, 0.05), series(base, head, limit=limit, name="test_b")
     assert judge_pairs([going], decided_series=[decided]) == judge_pairs([going])
-
-
-def test_a_quiet_series_among_loud_ones_says_by_which_noise_it_is_called():
-    """Else an interval beyond the limit, and a small noise, would contradict that it is open."""
-    loud = [launches(5, 0.05, 0.0, number, name=f"test_{number}") for number in range(1, 20)]
-    verdict = judge_pairs([launches(5, 0.002, 0.08), *loud])[0]
-    assert (verdict.kind, verdict.interval[0] > 0.02) == ("inconclusive", True)
-    assert "since the suite is noisier: effects from " in verdict.reason
-    assert verdict.pairs_needed == 10

@@ -54,13 +54,6 @@ def test_one_bad_pin_of_ten_does_not_blind(wrong):
     assert (p < 0.01 / 60).mean() >= 0.9
 
 
-def test_a_value_is_no_outlier_of_others_that_are_all_equal():
-    """It is all that tells of noise."""
-    assert inlier_mask(np.array([1.0] * 9 + [2.0]), 1).all()
-    far = inlier_mask(np.array([1.0, 1.1, 1.2, 0.9, 0.8, 1.0, 1.1, 0.9, 1.05, 9.0]), 1)
-    assert far.tolist() == [True] * 9 + [False]
-
-
 @pytest.mark.parametrize("count", [10, 15, 20])
 @pytest.mark.parametrize("pinned", [1, 5, 9])
 def test_the_noise_of_steps_keeps_its_promise(count, pinned):
@@ -74,13 +67,23 @@ def test_the_noise_of_steps_keeps_its_promise(count, pinned):
 
 
 def test_neither_creep_nor_a_step_nor_one_slow_run_is_noise():
-    """A rise by a hundred times the noise anywhere, or a run, leaves the spread as it was."""
+    """Nor is a value an outlier of others that are all equal; variances are as simulated."""
     values = np.random.default_rng(1).normal(size=(20_000, 20))
     usual = np.sqrt((noise_of_steps(values).deviation ** 2).mean())
     since = np.arange(20)
     for shape in (0.005 * since, since >= 1, since >= 7, since >= 19, since < 7, since == 7):
         moved = noise_of_steps(values + 100.0 * shape).deviation
         assert np.sqrt((moved**2).mean()) < 1.1 * usual
+    assert inlier_mask(np.array([1.0] * 9 + [2.0]), 1).all()
+    far = inlier_mask(np.array([1.0, 1.1, 1.2, 0.9, 0.8, 1.0, 1.1, 0.9, 1.05, 9.0]), 1)
+    assert far.tolist() == [True] * 9 + [False]
+    values = np.random.default_rng(1).normal(size=(100_000, 3))
+    assert variance_of_median(1) == pytest.approx(1.0)
+    assert np.median(values, axis=1).var() == pytest.approx(variance_of_median(3), rel=0.04)
+    runs = [*2.0 * values[:2_000]]
+    runs[5] = runs[5] + np.array([0.0, 500.0, 0.0])
+    assert variance_within(runs) == pytest.approx(4.0, rel=0.1)
+    assert variance_within([]) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -98,14 +101,3 @@ def test_two_launches_of_three_outvote_one_unless_an_earlier_run_was_out_as_well
         seen = widened_noise(spread, level, np.array(head, dtype=float))
         assert float(seen.deviation) == pytest.approx(max(least, float(quiet.deviation)))
     assert widened_noise(warned, level, np.array([0.0, 40.0])) == warned
-
-
-def test_the_variance_of_a_median_and_that_within_runs_are_those_of_normal_values():
-    """Simulated; one launch far out in one of many runs does not count."""
-    values = np.random.default_rng(1).normal(size=(100_000, 3))
-    assert variance_of_median(1) == pytest.approx(1.0)
-    assert np.median(values, axis=1).var() == pytest.approx(variance_of_median(3), rel=0.04)
-    runs = [*2.0 * values[:2_000]]
-    runs[5] = runs[5] + np.array([0.0, 500.0, 0.0])
-    assert variance_within(runs) == pytest.approx(4.0, rel=0.1)
-    assert variance_within([]) == 0.0

@@ -37,17 +37,13 @@ def test_equal_heads_are_unchanged_where_launches_vary_by_half_a_percent(name):
 
 
 def test_launches_that_followed_each_other_are_judged_as_well():
-    """Pairs of neighbours, as ``gpubench ab`` makes them, in either order."""
+    """As ``gpubench ab`` makes them; a history takes a slow launch of one for a slow run."""
     for name in Recording.names():
         ratios = Recording(name).neighbours(1, SUITES, 15)
         assert sim.rates(sim.sequential(ratios).kinds, 0.0).alarms <= 0.01
         slow = sim.rates(sim.sequential(sim.slower(ratios, 0.05)).kinds, 0.05)
         least = 0.82 if name in MODES else 0.9
         assert (slow.caught >= least, slow.cleared <= 0.01) == (True, True)
-
-
-def test_history_takes_a_slow_launch_for_a_slow_run():
-    """One launch per run alarms too often; the median of three launches per run far less."""
     draw = Recording("matmul").draw(1)
     one = sim.rates(sim.by_history(draw, 0.0, SUITES), 0.0).alarms
 
@@ -60,8 +56,16 @@ def test_history_takes_a_slow_launch_for_a_slow_run():
     assert three < one / 2
 
 
-def test_the_recording_is_small_and_says_what_it_is():
-    """A text below 400 kB."""
+def test_what_judges_single_processes_cries_wolf():
+    """Median by 5%, Mann-Whitney and a threshold on the minimum; the recording is small."""
+    recording = Recording("matmul")
+    alarms = [
+        sim.rates(sim.by_median(recording.sample(1), 0.0, SUITES), 0.0).alarms,
+        sim.rates(sim.by_mann_whitney(recording.sample(1), 0.0, 100), 0.0).alarms,
+        sim.rates(sim.by_threshold(recording.draw(1), 0.0, SUITES), 0.0).alarms,
+    ]
+    assert min(alarms[:2]) > 0.5
+    assert alarms[2] > 0.4
     text = FILE.read_text(encoding="utf-8")
     assert len(text) < 400_000
     assert "fresh processes" in text.splitlines()[0]

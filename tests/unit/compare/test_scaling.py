@@ -62,7 +62,7 @@ def test_each_number_of_ranks_is_held_against_the_smallest() -> None:
 
 
 def test_both_sides_errors_make_the_interval() -> None:
-    """As logarithms, in squares: 3% and 4% are 5%."""
+    """As logarithms, in squares: 3% and 4% are 5%; what failed or is alone has no part."""
     found = known_of(measured(1, 100.0, spread=0.03), measured(2, 150.0, spread=0.04))[2]
     assert set(found) == {
         f"{name}{end}"
@@ -75,6 +75,12 @@ def test_both_sides_errors_make_the_interval() -> None:
         "scaling_speed_up_ci_low"
         not in known_of(measured(1, 100.0, spread=0.03), measured(2, 150.0))[2]
     )
+    failed = measured(2, 1.0, outcome="failed", metrics={})
+    assert known_of(measured(1, 100.0), failed) == {1: {}, 2: {}}
+    without = measured(2, 1.0, metrics={})
+    assert known_of(measured(1, 100.0), without) == {1: {}, 2: {}}
+    params = {"precision": "bf16", "world_size": "2"}
+    assert known_of(measured(1, 100.0), measured(2, 1.0, params=params)) == {1: {}, 2: {}}
 
 
 @pytest.mark.parametrize("doubt", ["contended", "not_converged"])
@@ -84,16 +90,6 @@ def test_what_is_in_doubt_is_divided_by_nothing(doubt: str) -> None:
     assert known_of(good, spoilt)[2] == {}
     assert known_of(measured(1, 9.0, flags=(doubt,)), measured(2, 150.0)) == {1: {}, 2: {}}
     assert known_of(good, measured(2, 150.0, flags=("outliers",)))[2] != {}
-
-
-def test_what_has_no_work_or_no_other_number_of_ranks_does_not_scale() -> None:
-    """A failed one, another precision and a benchmark alone have no part in it."""
-    failed = measured(2, 1.0, outcome="failed", metrics={})
-    assert known_of(measured(1, 100.0), failed) == {1: {}, 2: {}}
-    without = measured(2, 1.0, metrics={})
-    assert known_of(measured(1, 100.0), without) == {1: {}, 2: {}}
-    params = {"precision": "bf16", "world_size": "2"}
-    assert known_of(measured(1, 100.0), measured(2, 1.0, params=params)) == {1: {}, 2: {}}
 
 
 @pytest.mark.parametrize(

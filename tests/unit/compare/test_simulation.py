@@ -183,6 +183,6 @@ def test_history_is_honest_but_weak():
 
 
 def test_a_threshold_cries_wolf_where_there_is_noise():
-    """Two percent between single launches: most suites have a false alarm at 2% of noise."""
+    """Between single launches, and within processes even where there is little noise."""
     assert sim.rates(sim.by_threshold(sim.normal(0.02, 4), 0.0, 500), 0.0).alarms > 0.9
     assert sim.rates(sim.by_threshold(sim.normal(0.005, 4), 0.0, 500), 0.0).alarms < 0.1

@@ -11,16 +11,12 @@ WORSE, BETTER = np.asarray(math.log1p(0.02)), np.asarray(math.log1p(-0.02))
 
 
 def test_the_paired_test_is_that_of_scipy():
-    """Effect, standard error and degrees of freedom give the p value of ``ttest_rel``."""
+    """And the rejected are those of Benjamini and Hochberg; absent series count as not rejected."""
     generator = np.random.default_rng(1)
     base, head = generator.normal(size=(2, 10))
     seen = statistics.paired_estimates(head - base)
     p = stats.t.sf(seen.mean / seen.error, seen.dof)
     assert p == pytest.approx(stats.ttest_rel(head, base, alternative="greater").pvalue)
-
-
-def test_the_rejected_are_those_of_benjamini_and_hochberg():
-    """The largest k with p(k) ≤ q·k/m and all before it; absent series count as not rejected."""
     p = np.array([0.001, 0.9, 0.014, 0.011, 0.5])
     assert benjamini_hochberg(p, 5, q=0.025).tolist() == [True, False, True, True, False]
     p = np.array([0.01, 0.02])

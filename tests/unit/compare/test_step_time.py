@@ -94,10 +94,15 @@ def test_better_parts_beside_unchanged_ones_have_improved():
 
 
 def test_minima_of_uneven_numbers_of_rounds_are_not_compared():
-    """That of fewer rounds is higher for that alone; the reason says so."""
+    """That of fewer rounds is higher for that alone; so a part that the base lacks is left out."""
     verdict = compared(rounds=40.0, floor=0.97)
     assert [part.metric for part in verdict.parts] == ["step_time_s", "step_time_mean_s"]
     assert "minima are not compared: over 20 rounds in base, 40 in head" in verdict.reason
+    base = result(step_time_s=1.0)
+    head = result(step_time_s=1.0, step_time_min_s=0.9)
+    (verdict,) = compare_runs(run("a", base), run("b", head)).verdicts
+    assert (verdict.metric, verdict.kind) == ("step_time_s", "unchanged")
+    assert verdict.reason.endswith("; the base did not measure step_time_min_s")
 
 
 @pytest.mark.parametrize("others", [1, 2])
@@ -117,15 +122,6 @@ def test_one_earlier_run_of_ten_may_have_taken_other_rounds(others):
     assert ("over 17 rounds in base (2 of 10), 40 in head" in verdict.reason) is (others == 2)
 
 
-def test_a_part_that_the_base_lacks_is_left_out_with_a_word():
-    """The others are judged."""
-    base = result(step_time_s=1.0)
-    head = result(step_time_s=1.0, step_time_min_s=0.9)
-    (verdict,) = compare_runs(run("a", base), run("b", head)).verdicts
-    assert (verdict.metric, verdict.kind) == ("step_time_s", "unchanged")
-    assert verdict.reason.endswith("; the base did not measure step_time_min_s")
-
-
 def test_a_single_noisy_rate_does_not_fail_a_threshold():
     """One number beside one other: floor and median decide."""
     base, head = (
@@ -143,7 +139,7 @@ def test_a_single_noisy_rate_does_not_fail_a_threshold():
 
 
 def test_what_is_decided_needs_no_more_pairs():
-    """Whatever one of its parts would need."""
+    """Whatever one of its parts would need; a rate with a stated limit is judged by itself."""
     parts = [replace(series([1.0], [1.0]), part=part) for part in ("floor", "rate")]
     about = {"id": "test_a", "metric": "step_time_s"}
     verdicts = [
@@ -152,10 +148,6 @@ def test_what_is_decided_needs_no_more_pairs():
     ]
     (verdict,) = merge_parts(parts, verdicts).values()
     assert (verdict.kind, verdict.pairs_needed) == ("regressed", None)
-
-
-def test_a_rate_with_a_stated_limit_is_judged_by_itself():
-    """Strictly: who states one wants it kept."""
     generator = np.random.default_rng(5)
     sides = [
         [

@@ -61,7 +61,7 @@ def test_a_limit_that_the_head_drops_still_counts():
 
 
 def test_one_note_counts_the_benchmarks_of_a_change():
-    """Whatever their number; metrics are enumerated."""
+    """Metrics are enumerated; the latest pinned run limits until another is accepted."""
     base = run("a", *(replace(limited("3%"), id=f"test_{n}") for n in range(8)))
     head = run("b", *(replace(limited("9%"), id=f"test_{n}") for n in range(8)))
     found = match([base], [head], paired=False)
@@ -72,10 +72,6 @@ def test_one_note_counts_the_benchmarks_of_a_change():
     found = matched(replace(base, limits={TIME: "10%"}), replace(base, limits={TIME: "20%"}))
     said = f"changes the limit of {TIME}, step_time_s and step_time_mean_s from 10% to 20%"
     assert found.notes == (f"the head {said} (test_a); the base's counts",)
-
-
-def test_the_latest_pinned_run_limits_until_another_is_accepted():
-    """Later runs of the branch set no limit, and the note says how to let the head's count."""
     pins = [replace(limited(text), pinned=True) for text in ("1%", "3%")]
     bases = [run("a", one) for one in (*pins, limited("50%"))]
     found = match(bases, [run("b", limited("60%"))], paired=False)

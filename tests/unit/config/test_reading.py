@@ -56,11 +56,6 @@ def test_scalars_are_those_of_yaml_1_2(text: str, expected: object) -> None:
     assert (type(value), value) == (type(expected), expected)
 
 
-def test_anchors_are_values() -> None:
-    """An alias stands for the value of its anchor."""
-    assert yaml_reader.parse("a: &x [1]\nb: *x", "x.yaml") == {"a": [1], "b": [1]}
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -108,10 +103,11 @@ def test_a_file_that_is_no_configuration_is_refused(
 
 
 def test_a_file_is_read(tmp_path: Path) -> None:
-    """Also with the byte order mark some editors write; one that cannot be opened is refused."""
+    """Also with a byte order mark and anchors; one that cannot be opened is refused."""
     path = tmp_path / "x.yaml"
     path.write_bytes(b"\xef\xbb\xbftraining: {steps: 3}\n")
     assert yaml_reader.read(path, "x.yaml") == {"training": {"steps": 3}}
     for wrong in (tmp_path, tmp_path / "gone"):
         with pytest.raises(BrokenFile, match="x: "):
             yaml_reader.read(wrong, "x")
+    assert yaml_reader.parse("a: &x [1]\nb: *x", "x.yaml") == {"a": [1], "b": [1]}

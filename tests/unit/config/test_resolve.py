@@ -142,7 +142,7 @@ class TestLayers:
         assert resolver(*overrides, name=name).model == Mlp(name="mlp", widths=widths)
 
     def test_what_flags_choose_is_in_the_result(self, resolver: Resolver) -> None:
-        """Device, precision and number of ranks are recorded; a file may say the same."""
+        """A file may say the same; without a name defaults remain; directories come first."""
         chosen = {"experiment.device": "cuda", "precision.name": "amp", "distributed.world_size": 2}
         resolved = resolver("precision.name=amp", chosen=chosen)
         assert (
@@ -150,13 +150,7 @@ class TestLayers:
             resolved.precision.name,
             resolved.distributed.world_size,
         ) == ("cuda", "amp", 2)
-
-    def test_without_a_name_the_defaults_remain(self, resolver: Resolver) -> None:
-        """A benchmark without a configuration of its own runs with the defaults."""
         assert resolver(name=None) == Configuration[ModelSection](model=ModelSection())
-
-    def test_a_directory_given_is_searched_first(self, resolver: Resolver) -> None:
-        """A directory given as ``--config`` replaces the named file instead of being laid over."""
         (resolver.root / "mine").mkdir()
         given = resolver.overlay("training: {batch_size: 3}", "mine/mlp.yaml").parent
         training = resolver(overlays=[given]).training
@@ -165,16 +159,15 @@ class TestLayers:
 
 class TestPresets:
     def test_a_preset_that_is_not_there_is_refused(self, resolver: Resolver) -> None:
-        """A file with presets must have the one asked for; the message lists those there."""
+        """The message lists those there; a file without any serves; an overlay may need less."""
         resolver.overlay("presets: {full: {}}", "configs/big.yaml")
         assert resolver.refusal(name="big") == [
             "configs/big.yaml: no preset 'tiny'; available: full"
         ]
-
-    def test_a_file_without_presets_serves_with_any(self, resolver: Resolver) -> None:
-        """A file that does not care about presets can be run with each."""
         resolver.overlay("training: {steps: 3}", "configs/plain.yaml")
         assert resolver(name="plain", preset="full").experiment.preset == "full"
+        overlay = resolver.overlay("presets: {full: {needs_memory_gib: 8}}")
+        assert needs_memory_gib("mlp", overlays=[overlay], rootdir=resolver.root) == 8.0
 
     @pytest.mark.parametrize(
         ("text", "expected"),
@@ -191,11 +184,6 @@ class TestPresets:
         """What the file says; nothing if it says nothing; beyond reach if it has no ``full``."""
         resolver.overlay(text, "configs/x.yaml")
         assert needs_memory_gib("x", overlays=[], rootdir=resolver.root) == expected
-
-    def test_an_overlay_may_change_the_memory_needed(self, resolver: Resolver) -> None:
-        """A smaller ``full`` in an overlay can say that it needs less."""
-        overlay = resolver.overlay("presets: {full: {needs_memory_gib: 8}}")
-        assert needs_memory_gib("mlp", overlays=[overlay], rootdir=resolver.root) == 8.0
 
 
 CHOSEN = {"experiment.device": "cpu", "precision.name": "amp", "distributed.world_size": 4}
@@ -226,16 +214,13 @@ class TestRulesBetweenKeys:
         assert line.startswith(f"--{overrides[0]}: ")
         assert [word for word in words if word not in line] == []
 
-    def test_a_file_that_contradicts_is_named(self, resolver: Resolver) -> None:
-        """The message about a file has the file and the dotted key."""
+    def test_a_global_batch_is_shared_among_the_ranks(self, resolver: Resolver) -> None:
+        """Each rank's share becomes its batch; a file that contradicts a flag is named."""
+        resolved = resolver("data.global_batch_size=12", chosen={"distributed.world_size": 3})
+        assert (resolved.data.global_batch_size, resolved.training.batch_size) == (12, 4)
         overlay = resolver.overlay("precision: {name: fp16}")
         (line,) = resolver.refusal(overlays=[overlay], chosen=CHOSEN)
         assert line.startswith(f'--config={overlay}: precision.name: "fp16" contradicts "amp"')
-
-    def test_a_global_batch_is_shared_among_the_ranks(self, resolver: Resolver) -> None:
-        """Each rank's share of the global batch becomes its batch size."""
-        resolved = resolver("data.global_batch_size=12", chosen={"distributed.world_size": 3})
-        assert (resolved.data.global_batch_size, resolved.training.batch_size) == (12, 4)
 
     @pytest.mark.parametrize("ranks", [1, 2])
     def test_keys_of_the_chosen_parallelism_are_taken(self, resolver: Resolver, ranks: int) -> None:
@@ -315,15 +300,12 @@ class TestRefusals:
         assert line.startswith(f"configs/x.yaml{message}")
 
     def test_several_errors_come_together(self, resolver: Resolver) -> None:
-        """All that is wrong is said at once, one error per line."""
+        """All that is wrong is said at once, one error per line, and long values are cut."""
         lines = resolver.refusal("training.steps=a", "data.source=3", "measure.by=x", "x.y=1")
         assert [line.partition(":")[0] for line in lines] == [
             "--training.steps=a",
             "--measure.by=x",
             "--x.y=1",
         ]
-
-    def test_a_long_value_is_cut(self, resolver: Resolver) -> None:
-        """A value too long for a message is shown by its beginning."""
         (line,) = resolver.refusal(f"training.steps={'a' * 500}", name=None)
         assert f'"{"a" * 79}… is not allowed' in line

@@ -55,7 +55,7 @@ def test_an_unknown_ref_names_its_nearest(repo: Any, tmp_path: Path) -> None:
 
 
 def test_a_tree_is_checked_out_and_removed(repo: Any, tmp_path: Path) -> None:
-    """Neither hooks run nor do index, branch or stash of the user change; nothing is left."""
+    """Without hooks or changes of the user's; nothing is left; a failure has git's own words."""
     first = repo.git("rev-parse", "HEAD")
     repo.write("src/mylib/__init__.py", "VALUE = 2\n")
     repo.commit()
@@ -75,6 +75,9 @@ def test_a_tree_is_checked_out_and_removed(repo: Any, tmp_path: Path) -> None:
     assert not tree.exists()
     assert repo.worktrees() == 1
     assert before == (repo.git("status", "--porcelain=v2", "--branch"), repo.git("stash", "list"))
+    (tmp_path / "tree").write_text("in the way")
+    with pytest.raises(ResultsError, match="worktree add"):
+        repository(repo).check_out("HEAD", tmp_path / "tree")
 
 
 def test_no_other_tree_is_removed(repo: Any, tmp_path: Path) -> None:
@@ -102,10 +105,3 @@ def test_a_bare_repository_forgets_its_tree(repo: Any, tmp_path: Path) -> None:
     shutil.rmtree(tree)
     assert remove_worktrees(bare, [tree])
     assert [path.name for path in (bare / "worktrees").iterdir()] == ["own"]
-
-
-def test_a_checkout_that_fails_says_why(repo: Any, tmp_path: Path) -> None:
-    """Git's own last words are in the message."""
-    (tmp_path / "tree").write_text("in the way")
-    with pytest.raises(ResultsError, match="worktree add"):
-        repository(repo).check_out("HEAD", tmp_path / "tree")

@@ -72,7 +72,7 @@ RUN = "mkdir -p ../launch/results/default/r1; cd ../launch/results/default/r1; t
 
 
 def test_the_sides_code_comes_first(tmp_path: Path, side: Side) -> None:
-    """PYTHONPATH leads to the side's tree; nothing is written into it or for CI."""
+    """PYTHONPATH leads to the side's tree; caches and results are the launch's own."""
     given = os.pathsep.join([str(tmp_path / "repo/python"), "/elsewhere"])
     environment = launcher(tmp_path, PYTHONPATH=given).environment(side)
     assert environment["PYTHONPATH"].split(os.pathsep) == [
@@ -89,10 +89,6 @@ def test_the_sides_code_comes_first(tmp_path: Path, side: Side) -> None:
     assert not {"PYTHONDONTWRITEBYTECODE", "GITHUB_STEP_SUMMARY", "GPUBENCH_REGISTRY"} & set(
         environment
     )
-
-
-def test_each_launch_has_folders_of_its_own(tmp_path: Path, side: Side) -> None:
-    """The cache is not asked for where it is off: --strict-config refuses its key without it."""
     command = launcher(tmp_path, "-k", "a b").command(side, tmp_path)
     assert command[:5] == [side.python, "-m", "pytest", "-k", "a b"]
     storage = f"--benchmark-storage=file://{tmp_path / 'space/benchmarks'}"

@@ -46,15 +46,11 @@ COMPARISON = Comparison(
 
 
 def test_the_verdicts_are_written_for_machines_and_people(tmp_path: Path) -> None:
-    """verdicts.json and report.md stand in the comparison's folder."""
+    """In the comparison's folder and, where GitHub runs it, on its page, with annotations."""
     write_files(tmp_path, COMPARISON)
     document = json.loads((tmp_path / "verdicts.json").read_text())
     assert document["benchmarks"][0]["verdict"] == "regressed"
     assert "10% slower" in (tmp_path / "report.md").read_text()
-
-
-def test_github_gets_a_page_and_annotations_where_it_runs(tmp_path: Path) -> None:
-    """The page grows, a regression is an error beside its benchmark; elsewhere nothing."""
     page = tmp_path / "page.md"
     page.write_text("before\n")
     command = ["gpubench", "ab", "--base=main", "--", "-k", "a b"]

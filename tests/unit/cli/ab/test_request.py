@@ -45,19 +45,15 @@ def test_options_that_would_defeat_the_comparison_are_refused(texts: str, said: 
             arguments("bench", text)
 
 
-def test_files_elsewhere_may_be_written() -> None:
-    """In either form of the option; a value of its own is looked at, too."""
+def test_absolute_paths_in_the_repository_become_relative() -> None:
+    """Else both sides would collect the working tree's tests; files elsewhere may be written."""
+    given = ("/repo/sub/test_a.py::test[/repo/x]", "/elsewhere/test_b.py", "-k", "a or b", "-no")
+    assert arguments(*given) == ("test_a.py::test[/repo/x]", *given[1:])
+    assert arguments("/repo/test_c.py") == ("../test_c.py",)
     assert arguments("--junitxml=/elsewhere/x", "--junitxml", "/tmp/x")
     for given in (("--junitxml", "x.xml"), ("--junitxml=/repo/x.xml",), ("--junitxml",)):
         with pytest.raises(UsageProblem, match=r"--junitxml=.*into the tree"):
             arguments(*given)
-
-
-def test_absolute_paths_in_the_repository_become_relative() -> None:
-    """Else both sides would collect the tests of the working tree."""
-    given = ("/repo/sub/test_a.py::test[/repo/x]", "/elsewhere/test_b.py", "-k", "a or b", "-no")
-    assert arguments(*given) == ("test_a.py::test[/repo/x]", *given[1:])
-    assert arguments("/repo/test_c.py") == ("../test_c.py",)
 
 
 @pytest.mark.parametrize("name", ["--rootdir", "--confcutdir", "-c", "--ignore"])
@@ -99,14 +95,10 @@ def test_versions_are_exempt_only_where_pythons_are_compared() -> None:
 
 
 def test_a_comparison_goes_on_with_other_pairs_and_time() -> None:
-    """A time holds for one command; the rest is read as it was written."""
+    """A time holds for one command; a secret is not written down, so the launches would lack it."""
     before = Request.from_json(replace(ASKED, time_s=60.0).to_json(), "state.json")
     assert before.resumed(pairs=None, time_s=None) == ASKED
     assert before.resumed(pairs=10, time_s=9.0) == replace(ASKED, pairs=10, time_s=9.0)
-
-
-def test_a_comparison_with_a_secret_cannot_go_on() -> None:
-    """It is not written down, so the launches would lack it."""
     recorded = replace(ASKED, arguments=("--api-key=hunter2",)).to_json()
     assert "hunter2" not in str(recorded)
     with pytest.raises(UsageProblem, match="secret"):

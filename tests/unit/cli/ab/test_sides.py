@@ -68,12 +68,6 @@ def test_what_does_not_exist_is_refused(repo: Any, text: str) -> None:
         base(text, repo.path)
 
 
-def test_without_git_a_ref_cannot_be_meant(tmp_path: Path) -> None:
-    """The message says that there is no repository."""
-    with pytest.raises(UsageProblem, match="not in a git repository"):
-        base("main", tmp_path)
-
-
 def test_pytest_runs_where_the_user_stands(repo: Any, tmp_path: Path) -> None:
     """In the same folder below each tree; a commit without that folder is refused."""
     found = base("main", repo.path)
@@ -86,13 +80,15 @@ def test_pytest_runs_where_the_user_stands(repo: Any, tmp_path: Path) -> None:
     assert base(str(tmp_path / "copy"), repo.path / "src").folder == tmp_path / "copy"
 
 
-def test_a_python_must_run(repo: Any) -> None:
-    """An interpreter is named by its path or found on the PATH."""
+def test_a_python_must_run(repo: Any, tmp_path: Path) -> None:
+    """An interpreter is named by its path or found on the PATH; without git there are no refs."""
     link = repo.path / "py"
     link.symlink_to(sys.executable)
     assert base("main", repo.path, python="./py").python == str(link)
     with pytest.raises(UsageProblem, match=r"--base-python: './none'"):
         base("main", repo.path, python="./none")
+    with pytest.raises(UsageProblem, match="not in a git repository"):
+        base("main", tmp_path)
 
 
 def test_files_that_change_meanwhile_are_named(repo: Any) -> None:

@@ -43,7 +43,7 @@ def test_a_launch_takes_as_long_as_the_latest(tmp_path: Path) -> None:
 
 
 def test_half_a_pair_is_no_pair(tmp_path: Path) -> None:
-    """Launches of different attempts never stand together: they did not run side by side."""
+    """Nor a replaced one, which stays in the record; the first warm-up pair counts."""
     made = state(tmp_path)
     made.add(done(3, "base"))
     assert made.pair_launches(3) is None
@@ -54,10 +54,6 @@ def test_half_a_pair_is_no_pair(tmp_path: Path) -> None:
     made.add(done(3, "base", attempt=3))
     made.add(done(3, "head", attempt=3, problem="was killed by SIGSEGV"))
     assert (made.pair_launches(3), made.attempts(3)) == (None, 3)
-
-
-def test_a_replaced_pair_is_not_complete(tmp_path: Path) -> None:
-    """Until it was measured again; what was replaced stays in the record with the reason."""
     made = state(tmp_path)
     made.add(done(1, "base"))
     made.add(done(1, "head"))
@@ -69,10 +65,6 @@ def test_a_replaced_pair_is_not_complete(tmp_path: Path) -> None:
     again = State.read(tmp_path).pair_launches(1) or {}
     assert {one.attempt for one in again.values()} == {2}
     assert [one.replaced for one in made.launches] == ["base: contended"] * 2 + [""] * 2
-
-
-def test_the_first_warmup_pair_is_the_one_that_counts(tmp_path: Path) -> None:
-    """Later ones warm up; one of which a launch failed was none."""
     made = state(tmp_path)
     made.add(done(0, "base", problem="was killed by SIGSEGV"))
     for attempt in (2, 3):
@@ -82,7 +74,7 @@ def test_the_first_warmup_pair_is_the_one_that_counts(tmp_path: Path) -> None:
 
 
 def test_only_one_process_goes_on_with_it(tmp_path: Path) -> None:
-    """A second one is refused, and may when the first has ended."""
+    """A second one is refused while it runs; other code by key, with both values."""
     made = state(tmp_path)
     with (
         made.locked(),
@@ -92,10 +84,6 @@ def test_only_one_process_goes_on_with_it(tmp_path: Path) -> None:
         pass
     with made.locked():
         pass
-
-
-def test_other_code_is_refused_by_key(tmp_path: Path) -> None:
-    """The message names what differs, with both values."""
     made = state(tmp_path)
     made.require_same({"base": {"commit": "a1"}})
     with pytest.raises(UsageProblem, match=r'base\.commit: "a1" in the run, "b2" now'):
@@ -117,9 +105,3 @@ def test_what_is_no_comparison_is_refused(tmp_path: Path, text: str | None, said
         (tmp_path / "state.json").write_text(text)
     with pytest.raises(UsageProblem, match=said):
         State.read(tmp_path)
-
-
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
-    """--resume names it."""
-    with pytest.raises(UsageProblem, match="nowhere: no such folder"):
-        State.read(tmp_path / "nowhere")

@@ -65,7 +65,7 @@ def test_only_what_is_undecided_goes_on() -> None:
 
 
 def test_what_the_sides_are_meant_to_differ_in_is_no_difference() -> None:
-    """Neither their commits and branches nor their changes; versions of packages are."""
+    """Neither commits nor changes; versions of packages are, unless they are the variable."""
     facts = [
         {"git.branch": branch, "git.dirty": branch == "work", "packages.numpy": version}
         for branch, version in (("main", "2.3.0"), ("work", "2.4.0"))
@@ -73,6 +73,16 @@ def test_what_the_sides_are_meant_to_differ_in_is_no_difference() -> None:
     base, head = (replace(run(slow=1.0), environment=of_side) for of_side in facts)
     differences = Tracker(base, head).environment_differences
     assert [difference.key for difference in differences] == ["packages.numpy"]
+    sides = [
+        replace(run(a=1.0), machine={"torch.version": version, "cpu.model": "x"})
+        for version in ("2.12", "2.13")
+    ]
+    assert Tracker(*sides).open == set()
+    assert kinds(Tracker(*sides)) == {"a": "incomparable"}
+    assert Tracker(*sides, exempt=("torch.",)).open == {"a"}
+    other = replace(sides[1], machine={**sides[1].machine, "cpu.model": "y"})
+    found = Tracker(sides[0], other, exempt=("torch.",))
+    assert "cpu.model" in found.comparison().verdicts[0].reason
 
 
 def test_the_bases_limits_count_unless_the_heads_are_asked_for() -> None:
@@ -117,20 +127,8 @@ def test_the_judge_knows_what_was_decided(monkeypatch: pytest.MonkeyPatch) -> No
     assert known == [(set(), 4, 5), ({("slow", 5)}, 4, 10)]
 
 
-def test_the_pairs_that_are_needed_are_those_of_the_reasons() -> None:
-    """The most that anything that is open needs; nothing is known before a look."""
-    tracker = Tracker(run(a=1.0, b=1.0), run(a=1.0, b=1.0))
-    assert tracker.pairs_needed is None
-    loud = [1 + 0.3 * (n - 1) for n in NOISY]
-    tracker.judge(
-        [run(a=1.0, b=1.0)] * 5, [run(a=n, b=m) for n, m in zip(loud, NOISY, strict=True)]
-    )
-    needed = [v.pairs_needed for v in tracker.comparison().verdicts]
-    assert tracker.pairs_needed == max(filter(None, needed))
-
-
 def test_looking_again_at_the_same_pairs_changes_nothing() -> None:
-    """What is decided meanwhile leaves the others among as many as there were at the first look."""
+    """The others stay among as many as at first; the most pairs that anything open needs count."""
     steady = [f"steady_{number}" for number in range(9)]
     alike = run(noisy=1.0, **dict.fromkeys(steady, 1.0))
     tracker = Tracker(alike, alike)
@@ -141,6 +139,14 @@ def test_looking_again_at_the_same_pairs_changes_nothing() -> None:
     assert tracker.open == {"noisy"}
     tracker.judge(bases, heads, unchanged_from=5)
     assert tracker.comparison() == first
+    tracker = Tracker(run(a=1.0, b=1.0), run(a=1.0, b=1.0))
+    assert tracker.pairs_needed is None
+    loud = [1 + 0.3 * (n - 1) for n in NOISY]
+    tracker.judge(
+        [run(a=1.0, b=1.0)] * 5, [run(a=n, b=m) for n, m in zip(loud, NOISY, strict=True)]
+    )
+    needed = [v.pairs_needed for v in tracker.comparison().verdicts]
+    assert tracker.pairs_needed == max(filter(None, needed))
 
 
 def test_what_one_side_lacks_does_not_run_again() -> None:
@@ -171,20 +177,6 @@ def test_what_fails_on_the_way_is_errored() -> None:
     tracker = Tracker(run(a=1.0), run(a=1.0))
     tracker.judge([run(a=0.0)] * 5, [run(a=1.0)] * 5)
     assert kinds(tracker) == {"a": "errored"}
-
-
-def test_versions_are_comparable_only_where_they_are_the_variable() -> None:
-    """With a Python for each side, torch may differ; hardware may not."""
-    sides = [
-        replace(run(a=1.0), machine={"torch.version": version, "cpu.model": "x"})
-        for version in ("2.12", "2.13")
-    ]
-    assert Tracker(*sides).open == set()
-    assert kinds(Tracker(*sides)) == {"a": "incomparable"}
-    assert Tracker(*sides, exempt=("torch.",)).open == {"a"}
-    other = replace(sides[1], machine={**sides[1].machine, "cpu.model": "y"})
-    found = Tracker(sides[0], other, exempt=("torch.",))
-    assert "cpu.model" in found.comparison().verdicts[0].reason
 
 
 @pytest.mark.parametrize(

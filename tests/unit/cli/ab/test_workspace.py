@@ -135,17 +135,13 @@ def test_what_was_killed_on_another_host_is_left_to_it(
 
 
 def test_a_living_one_is_left_alone(repo: Any) -> None:
-    """Two comparisons of one repository do not disturb each other."""
+    """By another comparison, and by git where its folder is not there."""
     found = repository(repo)
     with temporary_workspace(found) as first:
         found.check_out("HEAD", tree_in(first, "base"))
         assert started_and_ended(found) == []
         assert repo.git("-C", str(tree_in(first, "base")), "rev-parse", "HEAD")
         assert repo.worktrees() == 2
-
-
-def test_a_live_tree_survives_pruning_where_its_folder_is_not_there(repo: Any) -> None:
-    """As another host or container sees it: its registration is locked."""
     found = repository(repo)
     with temporary_workspace(found) as space:
         found.check_out("HEAD", tree_in(space, "base"))

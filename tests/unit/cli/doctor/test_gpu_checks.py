@@ -253,16 +253,6 @@ def test_all_of_different_gpus_are_examined_unless_their_order_is_stated(
 
 
 @pytest.mark.slow
-def test_a_torch_that_fails_is_asked_once(machine: Machines, tmp_path: Path) -> None:
-    """It may take minutes to fail."""
-    log = tmp_path / "log"
-    script = f"open({str(log)!r}, 'a').write('x'); raise SystemExit('no')"
-    broken = machine(library=FakeNvml(FakeGpu()), torch_command=(sys.executable, "-c", script))
-    assert "unknown" in {finding.outcome for finding in examine(broken)}
-    assert log.read_text() == "x"
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("capability", "known", "outcome"),
     [
@@ -290,11 +280,16 @@ def test_architectures(
 
 
 @pytest.mark.slow
-def test_several_gpus_need_nccl(machine: Machines) -> None:
-    """Without it ranks communicate over main memory."""
+def test_several_gpus_need_nccl(machine: Machines, tmp_path: Path) -> None:
+    """Else ranks communicate over main memory; a torch that fails is asked once."""
     pair = FakeNvml(FakeGpu(), FakeGpu())
     assert found_by(software.nccl, machine(library=pair)).outcome == "ok"
     assert found_by(software.nccl, machine({"nccl": None}, library=pair)).outcome == "warning"
+    log = tmp_path / "log"
+    script = f"open({str(log)!r}, 'a').write('x'); raise SystemExit('no')"
+    broken = machine(library=FakeNvml(FakeGpu()), torch_command=(sys.executable, "-c", script))
+    assert "unknown" in {finding.outcome for finding in examine(broken)}
+    assert log.read_text() == "x"
 
 
 @pytest.mark.parametrize(

@@ -40,19 +40,13 @@ def test_a_number_rests_on_its_rounds_and_its_warm_up(measured: Callable[..., Me
 
 
 def test_of_several_launches_each_is_a_dot(measured: Callable[..., Measurement]) -> None:
-    """With its own flags."""
+    """With its own flags; what was not measured has its outcome and no numbers."""
     step = Metric(name="step_time_s", value=0.01, unit="s", better="lower")
     launch = LaunchSample(samples=None, metrics={"step_time_s": step}, flags=("contended",))
     about = explain_measurement("r1", measured(per_launch=(launch, launch)), glyphs=ASCII)
     assert (about.noun, len(about.points)) == ("launch", 2)
     assert about.points[0].flags == ("contended",)
     assert not any("--launches" in one.text for one in about.advice)
-
-
-def test_what_was_not_measured_has_its_outcome_and_no_numbers(
-    measured: Callable[..., Measurement],
-) -> None:
-    """The reason is the record's."""
     skipped = measured(outcome="skipped", reason="no GPU", samples=None, metrics={})
     about = explain_measurement("r1", skipped, glyphs=ASCII)
     assert about.subject == "run r1: skipped, not compared: no GPU"
