@@ -6,13 +6,11 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpubench_plugin.core.errors import UsageProblem, suggest
 from gpubench_plugin.core.format import counted, listed
-
-if TYPE_CHECKING:
-    from gpubench_plugin.core.records import Outcome, Result
+from gpubench_plugin.core.records import Outcome, Result
 
 _MOST_LISTED: Final = 20
 """Choices in a message, one per line: a screen of 24 lines."""

@@ -7,7 +7,15 @@ a model may be a result: they are refused where the step cannot have computed th
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Awaitable, Coroutine, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import suppress
 from dataclasses import dataclass
 from dis import get_instructions
@@ -30,18 +38,12 @@ from types import (
     MethodType,
     MethodWrapperType,
 )
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gpubench_plugin.core.errors import CorrectnessError, Misuse
 from gpubench_plugin.core.records import Work, is_same_amount
-from gpubench_plugin.measure.clocks.base import Task
+from gpubench_plugin.measure.clocks.base import Step, Task
 from gpubench_plugin.measure.protocols import Subject
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from gpubench_plugin.measure.clocks.base import Step
-
 
 # Enough characters of a value to recognize it in one line.
 _MAX_REPR: Final = 60

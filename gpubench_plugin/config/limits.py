@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from gpubench_plugin.core.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 DEFAULT: Final = "2%"
 """Limit of a gated metric for which none is stated."""

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpubench_plugin.config import schema_errors, yaml_reader
 from gpubench_plugin.config.layers import Key, Layer, merge, nested
+from gpubench_plugin.config.schema_errors import Schema
 from gpubench_plugin.config.sections import Configuration
 from gpubench_plugin.core.errors import UsageProblem
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from gpubench_plugin.config.schema_errors import Schema
 
 _KEY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_][\w-]*)+")
 """No key has a dash: validation answers one that is typed with the key that has ``_`` for it."""

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Literal
 
 import pytest
 
 from gpubench_plugin.core.errors import GangError, Unsupported
 from gpubench_plugin.core.events import GangNotStartedEvent, RankEndedEvent
+from gpubench_plugin.core.records import Json, Outcome
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import state_of
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
-
-    from gpubench_plugin.core.records import Json, Outcome
-    from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
+from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
 
 Section = tuple[str, str]
 Phase = Literal["setup", "call", "teardown"]

@@ -9,18 +9,19 @@ of the variants in memory may cause, which no number of turns averages out.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from gpubench_plugin.core.records import confidence_bounds_of, speed_up_metric, variant_rounds
+from gpubench_plugin.core.records import (
+    Samples,
+    confidence_bounds_of,
+    speed_up_metric,
+    variant_rounds,
+)
 from gpubench_plugin.measure.clocks.base import Clock, Step, Task
 from gpubench_plugin.measure.interval import Interval, median_interval
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from gpubench_plugin.core.records import Samples
 
 _STEP_TIME: Final = "variant_{}_step_time_s"
 _CONTRADICTION: Final = 1.1

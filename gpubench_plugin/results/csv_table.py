@@ -10,17 +10,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.format import csv_text
+from gpubench_plugin.core.format import Cell, csv_text
 from gpubench_plugin.core.quality_flags import doubtful_flags, other_flags
-from gpubench_plugin.core.records import OUTCOMES
+from gpubench_plugin.core.records import OUTCOMES, Json, Measurement
 from gpubench_plugin.environment import json_files
-
-if TYPE_CHECKING:
-    from gpubench_plugin.core.format import Cell
-    from gpubench_plugin.core.records import Json, Measurement
 
 _PROFILE: Final = "https://datapackage.org/profiles/2.0/tableschema.json"
 

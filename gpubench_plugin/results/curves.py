@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.results import journal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from gpubench_plugin.core.records import Json
 
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     "training_step": ("loss", "learning_rate", "gradient_norm", "loss_scale"),

@@ -6,14 +6,12 @@ Memory is bounded, however long a training is.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gpubench_plugin.core.records import Json
+from gpubench_plugin.core.records import Json
 
 _MOST_LOSSES: Final = 1024
 """More than a terminal has columns."""

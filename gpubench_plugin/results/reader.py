@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.errors import BrokenFile, GpubenchError, ResultsError, UsageProblem
@@ -37,12 +37,9 @@ from gpubench_plugin.environment.fingerprints import flat, informative_facts, ma
 from gpubench_plugin.results import journal
 from gpubench_plugin.results.curves import benchmark_events
 from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.run_directory import tags_of
+from gpubench_plugin.results.run_directory import RunDirectory, tags_of
 from gpubench_plugin.results.summary import SummaryBenchmark, parse
 from gpubench_plugin.results.verdicts import regressed_benchmarks
-
-if TYPE_CHECKING:
-    from gpubench_plugin.results.run_directory import RunDirectory
 
 
 @contextmanager

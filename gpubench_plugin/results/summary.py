@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from pathlib import Path
+from typing import ClassVar, Final, Literal
 
 from gpubench_plugin.core.records import (
     BenchmarkRecord,
@@ -22,10 +23,6 @@ from gpubench_plugin.core.records import (
 )
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.environment.redaction import redacted_command
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 FORMAT: Final = stored.Format(kind="gpubench summary", newest=3, limit=json_files.LIMIT_BYTES)
 

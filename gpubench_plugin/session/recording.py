@@ -6,34 +6,28 @@ The stages of this side, in order: run directory → journal → (benchmarks run
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
 from gpubench_plugin.compare.scaling import Families
-from gpubench_plugin.config.case import device_models, devices_of
+from gpubench_plugin.config.case import Case, device_models, devices_of
 from gpubench_plugin.core.errors import ResultsError, error_text
+from gpubench_plugin.core.records import Comparison, Json, Measurement, Run, RunStatus
 from gpubench_plugin.environment.signals import signals_deferred, signals_ignored
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import context_of, update_context
 from gpubench_plugin.reports import terminal
-from gpubench_plugin.reports.text import glyphs_for, printable
+from gpubench_plugin.reports.markup import Line
+from gpubench_plugin.reports.text import Glyphs, glyphs_for, printable
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.session.live_status import LiveStatus
 from gpubench_plugin.session.run import open_run
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-
-    from gpubench_plugin.config.case import Case
-    from gpubench_plugin.core.records import Comparison, Json, Measurement, Run, RunStatus
-    from gpubench_plugin.reports.markup import Line
-    from gpubench_plugin.reports.text import Glyphs
-
 
 _STATUS: Final[dict[int, RunStatus]] = {
     pytest.ExitCode.OK: "complete",

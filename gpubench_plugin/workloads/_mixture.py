@@ -6,21 +6,17 @@ cover. Its weights are cast to the autocast dtype here.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, Self, TypeVar
 
 import torch
 from pydantic import Field, model_validator
+from torch import Tensor, nn
 
 from gpubench_plugin.config.sections import PositiveFloat, PositiveInt
 from gpubench_plugin.workloads._language import CausalLanguageModel, RotarySection, token_loss
 from gpubench_plugin.workloads._transformers import from_library
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from torch import Tensor, nn
-
-    from gpubench_plugin.workloads.base import Batch
+from gpubench_plugin.workloads.base import Batch
 
 GROUPED = "gpubench_grouped_mm"
 """transformers' grouped product in the autocast dtype."""

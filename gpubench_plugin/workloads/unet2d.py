@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from pydantic import Field
+from torch import Tensor
 from torch.nn.functional import interpolate
 
 from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._diffusion import Denoiser, UNetSection
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from gpubench_plugin.workloads.base import Batch
+from gpubench_plugin.workloads.base import Batch
 
 
 class UNet2DSection(UNetSection):

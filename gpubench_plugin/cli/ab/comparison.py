@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpubench_plugin.cli.ab.git import Repository, temporary_workspace, tree_in
 from gpubench_plugin.cli.ab.launch import PytestProcess, python_version
@@ -26,11 +26,8 @@ from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.core.records import Comparison
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.signals import exit_on_signals
-from gpubench_plugin.reports.formats.base import Page
+from gpubench_plugin.reports.formats.base import Format, Page
 from gpubench_plugin.results.run_directory import new_run_id
-
-if TYPE_CHECKING:
-    from gpubench_plugin.reports.formats.base import Format
 
 Sides = Mapping[SideName, Side]
 

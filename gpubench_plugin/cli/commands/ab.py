@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from gpubench_plugin.cli.ab import comparison
 from gpubench_plugin.cli.ab.git import Repository
@@ -22,10 +24,6 @@ from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.reports import github
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Mapping
 
 # What may be given with --resume.
 _RESUMABLE: Final = frozenset(("resume", "pairs", "time", "format", "output"))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+import argparse
+from typing import ClassVar
 
 from gpubench_plugin.cli.commands._places import Locations, add_locations, show
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.reports.text import printable
-
-if TYPE_CHECKING:
-    import argparse
 
 
 class Db(Command):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from gpubench_plugin.baselines.benchmark_names import run_benchmarks, the_benchmark
 from gpubench_plugin.cli.ab.state import STATE
@@ -30,8 +31,6 @@ from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.run_directory import find_run, runs_in
 
-if TYPE_CHECKING:
-    import argparse
 # Names that a message lists: about a line of a terminal each.
 _MAX_NAMES: Final = 5
 

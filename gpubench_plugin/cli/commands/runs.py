@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
+from typing import Any, ClassVar, Final, TypeVar
 
 from gpubench_plugin.cli.commands import _pruning
 from gpubench_plugin.cli.commands._places import (
@@ -41,10 +43,6 @@ from gpubench_plugin.results.reader import StoredRun, intact
 from gpubench_plugin.results.registry.connection import connect
 from gpubench_plugin.results.run_directory import RunDirectory, change_tags, find_run
 from gpubench_plugin.results.run_list import RunFilter, latest_runs
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Callable
 
 _Part = TypeVar("_Part")
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Callable, Mapping, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import Locations, add_locations, show
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import BrokenFile, GpubenchError, UsageProblem
 from gpubench_plugin.environment import files, json_files, stored
 from gpubench_plugin.reports.text import printable
-
-if TYPE_CHECKING:
-    import argparse
 
 
 class Validate(Command):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import sys
+from collections.abc import Iterable, Mapping
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import (
     RUN,
@@ -23,10 +25,6 @@ from gpubench_plugin.results.journal import JournalTail
 from gpubench_plugin.results.live import LiveBenchmark, LiveRun
 from gpubench_plugin.results.reader import intact, is_being_written
 from gpubench_plugin.results.run_directory import RunDirectory, find_run, runs_in
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Mapping
 
 _POLL_S: Final = 0.5
 """As quick as eyes follow numbers; a look costs a tenth of a millisecond."""

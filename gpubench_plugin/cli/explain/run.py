@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from gpubench_plugin.baselines.model import Reference
 from gpubench_plugin.baselines.resolve import Resolver
@@ -15,13 +14,11 @@ from gpubench_plugin.compare.launch_values import FEWEST
 from gpubench_plugin.compare.matched_metrics import limit_source_of
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.format import counted, short_commit
+from gpubench_plugin.core.records import Result, Run, Verdict
 from gpubench_plugin.reports.explanation import Explanation, Recommendation, split_verdict
 from gpubench_plugin.reports.text import Glyphs
 from gpubench_plugin.reports.verdicts import number
-
-if TYPE_CHECKING:
-    from gpubench_plugin.core.records import Result, Run, Verdict
-    from gpubench_plugin.results.verdicts import VerdictDocument
+from gpubench_plugin.results.verdicts import VerdictDocument
 
 _Sample = tuple["Run", "Result"]
 

@@ -6,20 +6,16 @@ import os
 import shutil
 import socket
 import sys
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpubench_plugin.environment.child_process import Child, code_text
 from gpubench_plugin.launchers import stacks
+from gpubench_plugin.launchers.gang.protocol import JoinInfo
 from gpubench_plugin.ranks.world import LISTENER, threads_per_rank
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    from gpubench_plugin.launchers.gang.protocol import JoinInfo
-
 
 _TORCHRUN_PREFIXES: Final = ("TORCHELASTIC_", "PET_")
 _RANK_VARIABLES: Final = frozenset(

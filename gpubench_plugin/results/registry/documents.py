@@ -5,18 +5,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import ColumnElement, Connection, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gpubench_plugin.core.errors import BrokenFile
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.results.registry.tables import DOCUMENTS, RUNS
-
-if TYPE_CHECKING:
-    from sqlalchemy import ColumnElement, Connection
-
-    from gpubench_plugin.core.records import Json
 
 RUN: Final = "run"
 """Kind of the document of a run: its summary, verdicts and tags, by its id."""

@@ -13,29 +13,23 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pydantic_core import from_json
-from sqlalchemy import delete, insert, select
+from sqlalchemy import Connection, delete, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
+from gpubench_plugin.core.records import Json, Result, Run
 from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.results import summary, verdicts
 from gpubench_plugin.results.reader import StoredRun, intact, is_being_written, run_of_summary
 from gpubench_plugin.results.registry import documents
-from gpubench_plugin.results.registry.database import lock
+from gpubench_plugin.results.registry.database import Database, lock
 from gpubench_plugin.results.registry.documents import RUN, digest
 from gpubench_plugin.results.registry.tables import FACTS, RESULTS, RUNS
-from gpubench_plugin.results.run_directory import path_component, runs_in, tags_of
-
-if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
-    from gpubench_plugin.core.records import Json, Result, Run
-    from gpubench_plugin.results.registry.database import Database
-    from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.run_directory import RunDirectory, path_component, runs_in, tags_of
 
 _LONGEST: Final = 200
 """Characters of an indexed text: PostgreSQL limits B-tree entries to about 2.7 kB."""

@@ -7,9 +7,11 @@ directories are never changed. A query for a benchmark's results reads one index
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Self
+from pathlib import Path
+from typing import Any, Final, Self
 
 from pydantic_core import from_json
 from sqlalchemy import Connection, Integer, Row, Select, bindparam, delete, func, select
@@ -21,16 +23,10 @@ from gpubench_plugin.results.reader import RunOverview
 from gpubench_plugin.results.registry import documents, ingest, tables
 from gpubench_plugin.results.registry.database import Database, lock
 from gpubench_plugin.results.registry.documents import RUN
+from gpubench_plugin.results.registry.ingest import Report
 from gpubench_plugin.results.registry.locations import TIMEOUT_S, location
 from gpubench_plugin.results.registry.tables import FACTS, RESULTS, RUNS
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-    from pathlib import Path
-
-    from gpubench_plugin.results.registry.ingest import Report
-    from gpubench_plugin.results.run_directory import RunDirectory
-
+from gpubench_plugin.results.run_directory import RunDirectory
 
 _KEYS_PER_QUERY: Final = 500
 """Keys per query: SQLite allows 32,766 parameters, but shorter queries parse faster."""

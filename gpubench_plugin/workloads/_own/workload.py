@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from copy import copy
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +15,8 @@ from gpubench_plugin.core.errors import Misuse, Unsupported, error_text, require
 from gpubench_plugin.precision._nested import tensors_in
 from gpubench_plugin.workloads._own.batch import StatedBatch, described
 from gpubench_plugin.workloads._own.loss import StatedLoss, loss_in
+from gpubench_plugin.workloads._own.model import StatedModel
 from gpubench_plugin.workloads.base import Batch, Workload
-
-if TYPE_CHECKING:
-    from gpubench_plugin.workloads._own.model import StatedModel
 
 OptimizerOf = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import torch
+from torch import Tensor
+from torch import distributed as dist
 
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.workloads.moe.collectives import (
@@ -19,13 +21,8 @@ from gpubench_plugin.workloads.moe.collectives import (
     exchange_counts,
     reduce_scatter,
 )
-
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch import distributed as dist
-
-    from gpubench_plugin.workloads.moe.groups import ParallelGroups, Placement
-    from gpubench_plugin.workloads.moe.routing import Routing
+from gpubench_plugin.workloads.moe.groups import ParallelGroups, Placement
+from gpubench_plugin.workloads.moe.routing import Routing
 
 DISPATCH: Final = ("dispatch_preprocess", "dispatch", "dispatch_postprocess")
 COMBINE: Final = ("combine_preprocess", "combine", "combine_postprocess")

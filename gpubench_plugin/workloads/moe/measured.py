@@ -6,25 +6,23 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 from torch._subclasses import FakeTensorMode
 
+from gpubench_plugin.config.sections import MoeSection
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, Unsupported, invalid_choice
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.workloads.moe.comparison import compare
 from gpubench_plugin.workloads.moe.construction import Construction
+from gpubench_plugin.workloads.moe.dispatchers import DispatchState
 from gpubench_plugin.workloads.moe.experts import CachedExperts, Grouped
 from gpubench_plugin.workloads.moe.layer import EXPERTS, PHASES, ROUTER, Stage, backward
 from gpubench_plugin.workloads.moe.routing import Router, capacity
-
-if TYPE_CHECKING:
-    from gpubench_plugin.config.sections import MoeSection
-    from gpubench_plugin.workloads.moe.dispatchers import DispatchState
 
 
 def run_fake_call(

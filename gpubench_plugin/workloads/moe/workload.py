@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -16,14 +16,12 @@ from gpubench_plugin.config.sections import (
     refuse_second_z_loss,
 )
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
+from gpubench_plugin.workloads.base import Batch
 from gpubench_plugin.workloads.moe.dispatchers import Local
 from gpubench_plugin.workloads.moe.experts import KINDS, draw_router, weights
 from gpubench_plugin.workloads.moe.groups import Placement
 from gpubench_plugin.workloads.moe.layer import MoELayer
 from gpubench_plugin.workloads.moe.routing import Router
-
-if TYPE_CHECKING:
-    from gpubench_plugin.workloads.base import Batch
 
 
 class MoEModelSection(ImageSection):
