@@ -6,6 +6,7 @@ for signals and deaths of ranks on this host, one for the timeout.
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +36,7 @@ class RootRank(RankRole):
         super().__init__(session, 0)
         self._peers: Peers | None = None
         self._exit_watcher = ExitWatcher(self.handle_exit_request)
+        self._agent = os.getppid()
         die_with_parent(signal.SIGTERM)
 
     def connect(self, exchange: OutcomeExchange, peers: Peers) -> None:
@@ -104,7 +106,9 @@ class RootRank(RankRole):
         if self.running is None and request == ExitRequest(alerted=True):
             return
         self._claim_exit()
-        if (request.deaths or request.alerted) and self.running is not None:
+        if os.getppid() != self._agent:  # the other ranks have died with it
+            self._end("torchrun has ended", pytest.ExitCode.INTERRUPTED)
+        elif (request.deaths or request.alerted) and self.running is not None:
             self._end_benchmark(self.running, request.deaths)
         elif request.deaths:
             message = f"{_deaths_text(request.deaths)} between two benchmarks"
