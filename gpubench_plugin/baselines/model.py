@@ -9,8 +9,8 @@ from typing import ClassVar, Final, Literal
 
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import LAST, UTC_TIME, Json, Run, doc
-from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.results.run_directory import RunDirectory, path_component
+from gpubench_plugin.system import json_files, stored
 
 RUN_ID: Final = re.compile(r"\d+(T.*)?")
 """A run's id or its beginning, which ``--baseline`` takes as well: not a baseline's name."""

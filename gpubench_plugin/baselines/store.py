@@ -19,10 +19,10 @@ from gpubench_plugin.baselines.model import (
     to_text,
 )
 from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem, alike, suggest
-from gpubench_plugin.environment import files, json_files
-from gpubench_plugin.environment.files import locked
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.run_directory import is_path_component, path_component
+from gpubench_plugin.system import files, json_files
+from gpubench_plugin.system.files import locked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
 from gpubench_plugin.core.records import Json, Samples
-from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.system import json_files, stored
 
 FORMAT: Final = stored.Format(kind="rounds file", newest=1)
 

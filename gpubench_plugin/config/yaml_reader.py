@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import yaml
 
 from gpubench_plugin.core.errors import BrokenFile, ResultsError
-from gpubench_plugin.environment import files
+from gpubench_plugin.system import files
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.sections import Configuration

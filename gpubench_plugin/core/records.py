@@ -1,7 +1,7 @@
 """Records: frozen, keyword-only and JSON-serializable.
 
 Units are in the names. Files and other processes get the fields of a record, see
-:mod:`gpubench_plugin.environment.stored`, without pickle. The metadata of a field are for pydantic,
+:mod:`gpubench_plugin.system.stored`, without pickle. The metadata of a field are for pydantic,
 which this module does not import: descriptions and bounds of the published schemas, and the key if
 it is not the field's name.
 """

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment import nvml
-from gpubench_plugin.environment.child_process import ChildError, facts_of
+from gpubench_plugin.system.child_process import ChildError, facts_of
 
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 _AMD_DRIVER: Final = Path("/dev/kfd")

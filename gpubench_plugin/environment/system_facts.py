@@ -13,10 +13,10 @@ from types import ModuleType
 from typing import Any, Final
 
 from gpubench_plugin.core.records import Json
-from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.code import commit_facts
 from gpubench_plugin.environment.hardware import cpu_facts, gpu_facts
 from gpubench_plugin.environment.redaction import recorded_variables
+from gpubench_plugin.system import json_files
 
 SCHEMA_VERSION: Final = 1
 

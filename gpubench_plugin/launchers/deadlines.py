@@ -14,8 +14,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
-from gpubench_plugin.environment.helper_threads import HelperThread
-from gpubench_plugin.environment.timeout_clock import TimeoutClock, poll_interval_s
+from gpubench_plugin.system.helper_threads import HelperThread
+from gpubench_plugin.system.timeout_clock import TimeoutClock, poll_interval_s
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
@@ -46,7 +46,7 @@ class Timeouts:
 class Deadline:
     """Deadline of the ranks that have not ended or joined yet, and the message used on expiry.
 
-    Times are those of a :class:`~gpubench_plugin.environment.timeout_clock.TimeoutClock`.
+    Times are those of a :class:`~gpubench_plugin.system.timeout_clock.TimeoutClock`.
     """
 
     def __init__(self, timeouts: Timeouts, now: float):

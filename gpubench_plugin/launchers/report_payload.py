@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 from gpubench_plugin.core.errors import MissingPackage
 from gpubench_plugin.core.events import PhaseEvent
 from gpubench_plugin.core.records import Json, Measurement, Outcome, Phase
-from gpubench_plugin.environment import stored
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.outcomes import outcome_of
+from gpubench_plugin.system import stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

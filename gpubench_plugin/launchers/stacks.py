@@ -16,7 +16,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
 
-from gpubench_plugin.environment.helper_threads import without_helpers
+from gpubench_plugin.system.helper_threads import without_helpers
 
 SIGNAL: Final = signal.SIGUSR1
 

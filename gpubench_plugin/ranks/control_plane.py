@@ -13,7 +13,7 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import MeasurementError
-from gpubench_plugin.environment.timeout_clock import LONGEST_PAUSE_S, TimeoutClock, wait_until
+from gpubench_plugin.system.timeout_clock import LONGEST_PAUSE_S, TimeoutClock, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

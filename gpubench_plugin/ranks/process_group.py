@@ -23,9 +23,9 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from gpubench_plugin.core.errors import MeasurementError, UsageProblem
-from gpubench_plugin.environment.timeout_clock import TimeoutClock
 from gpubench_plugin.ranks.control_plane import ControlPlane
 from gpubench_plugin.ranks.world import LISTENER, World
+from gpubench_plugin.system.timeout_clock import TimeoutClock
 
 TIMEOUT: Final = timedelta(minutes=30)
 """Of waiting for the slowest rank: longer than any benchmark or compilation."""

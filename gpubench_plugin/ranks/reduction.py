@@ -23,8 +23,8 @@ from gpubench_plugin.core.errors import (
 )
 from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.records import Observation, RankTimes, Samples, Work
-from gpubench_plugin.environment import stored
 from gpubench_plugin.ranks.rank_report import RankReport
+from gpubench_plugin.system import stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

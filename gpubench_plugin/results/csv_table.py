@@ -16,7 +16,7 @@ from gpubench_plugin.core import catalog
 from gpubench_plugin.core.format import Cell, csv_text
 from gpubench_plugin.core.quality_flags import doubtful_flags, other_flags
 from gpubench_plugin.core.records import OUTCOMES, Json, Measurement
-from gpubench_plugin.environment import json_files
+from gpubench_plugin.system import json_files
 
 _PROFILE: Final = "https://datapackage.org/profiles/2.0/tableschema.json"
 

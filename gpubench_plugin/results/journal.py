@@ -24,8 +24,8 @@ from typing import Any, Final, Self
 
 from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.core.records import Json
-from gpubench_plugin.environment import files, json_files, stored
-from gpubench_plugin.environment.files import KernelLock
+from gpubench_plugin.system import files, json_files, stored
+from gpubench_plugin.system.files import KernelLock
 
 FORMAT: Final = stored.Format(kind="journal line", newest=1)
 

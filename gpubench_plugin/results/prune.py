@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpubench_plugin.core.errors import ResultsError
-from gpubench_plugin.environment import files
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.run_directory import (
     RUN_ID,
@@ -28,6 +27,7 @@ from gpubench_plugin.results.run_directory import (
     is_removal_name,
     removal_name,
 )
+from gpubench_plugin.system import files
 
 if TYPE_CHECKING:
     from gpubench_plugin.results.reader import RunOverview
@@ -96,7 +96,7 @@ def leftovers(
     - folders of runs killed before the journal existed: named like a run, with only files written
       before the journal, and last changed before `unbegun_before` (None: not included, as nothing
       proves that they are runs);
-    - temporary files of atomic writes, see :mod:`gpubench_plugin.environment.files`.
+    - temporary files of atomic writes, see :mod:`gpubench_plugin.system.files`.
     """
     results = Path(os.path.realpath(results_dir))
     for folder in (folder for pattern in _FOLDERS for folder in results.glob(pattern)):

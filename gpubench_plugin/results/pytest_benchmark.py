@@ -17,7 +17,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core.errors import Misuse
-from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.system import json_files, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpubench_plugin.core.records import Metric, Result, Run
-from gpubench_plugin.environment import stored
 from gpubench_plugin.environment.fingerprints import informative_facts, machine_facts
 from gpubench_plugin.results.pytest_benchmark import SECTION as OURS
 from gpubench_plugin.results.pytest_benchmark import STATISTICS
 from gpubench_plugin.results.reader import result_of_summary
 from gpubench_plugin.results.summary import SummaryBenchmark
+from gpubench_plugin.system import stored
 
 SECTION: Final = "pytest_benchmark"
 """Prefix of the dot keys."""

@@ -31,8 +31,6 @@ from gpubench_plugin.core.records import (
     RunRecord,
     Samples,
 )
-from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.environment.files import KernelLock
 from gpubench_plugin.environment.fingerprints import flat, informative_facts, machine_facts
 from gpubench_plugin.results import journal
 from gpubench_plugin.results.curves import benchmark_events
@@ -40,6 +38,8 @@ from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.run_directory import RunDirectory, tags_of
 from gpubench_plugin.results.summary import SummaryBenchmark, parse
 from gpubench_plugin.results.verdicts import regressed_benchmarks
+from gpubench_plugin.system import json_files, stored
+from gpubench_plugin.system.files import KernelLock
 
 
 @contextmanager

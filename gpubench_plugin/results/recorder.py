@@ -17,9 +17,9 @@ from gpubench_plugin.core.records import (
     RunStatus,
     Samples,
 )
-from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.results.journal import Journal, line_of, utc_now
+from gpubench_plugin.system import json_files, stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -18,8 +18,8 @@ from typing import ClassVar, Final, Literal
 from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
 from gpubench_plugin.core.format import counted, listed
 from gpubench_plugin.core.records import LAST, Json
-from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.environment.files import locked
+from gpubench_plugin.system import json_files, stored
+from gpubench_plugin.system.files import locked
 
 LONGEST: Final = 80
 """Characters in an experiment or tag, so that a run id fits into the 255 bytes of a file name."""

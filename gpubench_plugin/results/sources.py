@@ -8,10 +8,10 @@ from pathlib import Path
 
 from gpubench_plugin.core.errors import BrokenFile
 from gpubench_plugin.core.records import Run
-from gpubench_plugin.environment import json_files
 from gpubench_plugin.results import pytest_benchmark_files
 from gpubench_plugin.results.reader import StoredRun, intact, run_of_summary
 from gpubench_plugin.results.run_directory import RunDirectory, find_run, opening
+from gpubench_plugin.system import json_files
 
 
 def load_run(text: str, *, results_dir: Path, cwd: Path) -> Run:

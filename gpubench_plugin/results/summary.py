@@ -21,8 +21,8 @@ from gpubench_plugin.core.records import (
     RunRecord,
     doc,
 )
-from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.environment.redaction import redacted_command
+from gpubench_plugin.system import json_files, stored
 
 FORMAT: Final = stored.Format(kind="gpubench summary", newest=3, limit=json_files.LIMIT_BYTES)
 

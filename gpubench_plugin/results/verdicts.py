@@ -20,7 +20,7 @@ from gpubench_plugin.core.records import (
     doc,
     is_regression,
 )
-from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.system import json_files, stored
 
 FORMAT: Final = stored.Format(kind="gpubench verdict file", newest=1)
 

@@ -16,8 +16,8 @@ from gpubench_plugin.config.options import RUN_FILE
 from gpubench_plugin.config.settings import FLAGS
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem, invalid_choice
 from gpubench_plugin.core.records import RunRecord
-from gpubench_plugin.environment.child_process import last_lines, running
-from gpubench_plugin.environment.signals import exit_on_signals
+from gpubench_plugin.system.child_process import last_lines, running
+from gpubench_plugin.system.signals import exit_on_signals
 
 Flag = str | int | bool | os.PathLike[str] | Iterable[str | int | os.PathLike[str]] | None
 

@@ -19,7 +19,6 @@ from gpubench_plugin.compare.scaling import Families
 from gpubench_plugin.config.case import Case, device_models, devices_of
 from gpubench_plugin.core.errors import ResultsError, error_text
 from gpubench_plugin.core.records import Comparison, Json, Measurement, Run, RunStatus
-from gpubench_plugin.environment.signals import signals_deferred, signals_ignored
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import context_of, update_context
 from gpubench_plugin.reports import terminal
@@ -28,6 +27,7 @@ from gpubench_plugin.reports.text import Glyphs, glyphs_for, printable
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.session.live_status import LiveStatus
 from gpubench_plugin.session.run import open_run
+from gpubench_plugin.system.signals import signals_deferred, signals_ignored
 
 _STATUS: Final[dict[int, RunStatus]] = {
     pytest.ExitCode.OK: "complete",

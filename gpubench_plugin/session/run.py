@@ -13,12 +13,13 @@ from gpubench_plugin.config.options import RUN_FILE
 from gpubench_plugin.config.settings import option_dest
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.core.hookspecs import wrong_result
-from gpubench_plugin.environment import code, json_files
+from gpubench_plugin.environment import code
 from gpubench_plugin.launchers.context import context_of
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.resume_checks import open_to_resume
 from gpubench_plugin.results.run_directory import RunDirectory, find_run, new_run_id
+from gpubench_plugin.system import json_files
 
 if TYPE_CHECKING:
     import pytest

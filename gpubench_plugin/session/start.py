@@ -24,7 +24,6 @@ from gpubench_plugin.config.resolve_case import CaseFactory, check_marks
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.hookspecs import LAUNCHER
-from gpubench_plugin.environment.scratch import private_folder
 from gpubench_plugin.launchers.context import (
     STATE,
     BenchmarkState,
@@ -40,6 +39,7 @@ from gpubench_plugin.session.ending import (
     measuring_disabled_option,
     unjudged_gate,
 )
+from gpubench_plugin.system.scratch import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -29,9 +29,9 @@ from gpubench_plugin.core.errors import (
 from gpubench_plugin.core.events import CheckpointEvent, ResumedEvent
 from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.records import Check, Json
-from gpubench_plugin.environment import files, json_files, stored
 from gpubench_plugin.environment.device_errors import is_device_failure
 from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.system import files, json_files, stored
 from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:

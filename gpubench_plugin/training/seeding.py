@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gpubench_plugin.core.errors import Unsupported, error_text
 from gpubench_plugin.core.records import Json
-from gpubench_plugin.environment.json_files import jsonable
+from gpubench_plugin.system.json_files import jsonable
 
 _WORKSPACE: Final = "CUBLAS_WORKSPACE_CONFIG"
 _WORKSPACES: Final = (":4096:8", ":16:8")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.environment.scratch import private_folder
+from gpubench_plugin.system.scratch import private_folder
 from tests.support import faulty
 from tests.support.processes import processes_with, wait_until
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.environment.scratch import private_folder
 from gpubench_plugin.results import journal
+from gpubench_plugin.system.scratch import private_folder
 from tests.support import faulty
 from tests.support.exhaustive import shown
 from tests.support.processes import processes_with, wait_until

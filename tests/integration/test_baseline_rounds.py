@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.records import Samples
-from gpubench_plugin.environment import stored
 from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.system import stored
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.core.records import Comparison, Measurement, Metric, RunRecord, Verdict
-from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.results.summary import write_summary
+from gpubench_plugin.system import json_files, stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

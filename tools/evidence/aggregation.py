@@ -18,11 +18,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from gpubench_plugin.core.records import Json, Samples, Work
-from gpubench_plugin.environment import stored
 from gpubench_plugin.ranks.control_plane import ControlPlane
 from gpubench_plugin.ranks.rank_report import BLOCKS, DURATIONS, WARMUPS, RankReport
 from gpubench_plugin.ranks.reduction import RankAggregate
 from gpubench_plugin.ranks.world import World
+from gpubench_plugin.system import stored
 
 BUDGET_S, BUDGET_MIB = 1.0, 100.0
 SIZES = (1000, 4096)

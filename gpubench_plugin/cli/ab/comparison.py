@@ -24,10 +24,10 @@ from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.core.records import Comparison
-from gpubench_plugin.environment import json_files
-from gpubench_plugin.environment.signals import exit_on_signals
 from gpubench_plugin.reports.formats.base import Format, Page
 from gpubench_plugin.results.run_directory import new_run_id
+from gpubench_plugin.system import json_files
+from gpubench_plugin.system.signals import exit_on_signals
 
 Sides = Mapping[SideName, Side]
 

@@ -15,9 +15,9 @@ from typing import Final
 
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
-from gpubench_plugin.environment import scratch
 from gpubench_plugin.environment.code import run_git
-from gpubench_plugin.environment.signals import signals_ignored
+from gpubench_plugin.system import scratch
+from gpubench_plugin.system.signals import signals_ignored
 
 # Long enough for the checkout of a huge repository on a slow disk.
 _TIMEOUT_S: Final = 600.0

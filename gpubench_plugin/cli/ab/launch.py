@@ -16,9 +16,9 @@ from gpubench_plugin.cli.ab import launch_plugin
 from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.cli.ab.state import LaunchRecord
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.environment import child_process
-from gpubench_plugin.environment.child_process import ChildError, facts_of
 from gpubench_plugin.environment.code import HOOK_VARIABLES
+from gpubench_plugin.system import child_process
+from gpubench_plugin.system.child_process import ChildError, facts_of
 
 _PROBE: Final = "gpubench_ab_probe"
 _NO_TESTS: Final = 5  # pytest's ExitCode.NO_TESTS_COLLECTED

@@ -15,8 +15,8 @@ from typing import Any, Final, Self
 from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.compare.looks import LOOK, PAIRS, UNCHANGED_FROM
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.environment import stored
 from gpubench_plugin.environment.redaction import HIDDEN, redacted_command
+from gpubench_plugin.system import stored
 
 
 @dataclass(frozen=True, kw_only=True)

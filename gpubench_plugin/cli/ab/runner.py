@@ -28,12 +28,12 @@ from gpubench_plugin.config.rounds_file import to_text
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.core.format import counted, rough_duration
 from gpubench_plugin.core.records import Run
-from gpubench_plugin.environment import json_files
-from gpubench_plugin.environment.child_process import last_lines
 from gpubench_plugin.reports.status import StatusLine
 from gpubench_plugin.reports.text import glyphs_for, printable
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.system import json_files
+from gpubench_plugin.system.child_process import last_lines
 
 
 class Progress:

@@ -13,11 +13,11 @@ from typing import Any, Final, Self
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import Run
-from gpubench_plugin.environment import json_files, stored
-from gpubench_plugin.environment.files import KernelLock
 from gpubench_plugin.environment.fingerprints import change_text, differences, flat
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.system import json_files, stored
+from gpubench_plugin.system.files import KernelLock
 
 FORMAT: Final = stored.Format(kind="gpubench ab comparison", newest=2)
 STATE: Final = "state.json"

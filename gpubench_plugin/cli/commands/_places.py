@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.environment import json_files
 from gpubench_plugin.reports.text import Glyphs, glyphs_for, printable
+from gpubench_plugin.system import json_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -21,9 +21,9 @@ from gpubench_plugin.compare.effective_limits import SIDES
 from gpubench_plugin.compare.looks import MOST_PAIRS
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.environment import json_files
 from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.reports import github
+from gpubench_plugin.system import json_files
 
 # What may be given with --resume.
 _RESUMABLE: Final = frozenset(("resume", "pairs", "time", "format", "output"))

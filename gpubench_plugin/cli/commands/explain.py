@@ -24,12 +24,12 @@ from gpubench_plugin.cli.explain.measurement import explain_measurement
 from gpubench_plugin.cli.explain.run import explain_run
 from gpubench_plugin.core.errors import BrokenFile, UsageProblem
 from gpubench_plugin.core.records import LAST
-from gpubench_plugin.environment import stored
 from gpubench_plugin.reports.explanation import Explanation, explanation_lines
 from gpubench_plugin.reports.markup import painted, plain
 from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.run_directory import find_run, runs_in
+from gpubench_plugin.system import stored
 
 # Names that a message lists: about a line of a terminal each.
 _MAX_NAMES: Final = 5

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import add_format, echo
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.environment import json_files, stored
+from gpubench_plugin.system import json_files, stored
 
 _FILES: Final = {
     "summary": ("gpubench_plugin.results.summary", "Summary"),

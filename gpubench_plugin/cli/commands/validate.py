@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Final
 from gpubench_plugin.cli.commands._places import Locations, add_locations, show
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import BrokenFile, GpubenchError, UsageProblem
-from gpubench_plugin.environment import files, json_files, stored
 from gpubench_plugin.reports.text import printable
+from gpubench_plugin.system import files, json_files, stored
 
 
 class Validate(Command):

@@ -14,7 +14,7 @@ from typing import Any, Final, Self
 import psutil
 
 from gpubench_plugin.environment import cuda_devices, nvml
-from gpubench_plugin.environment.child_process import ChildError, facts_of
+from gpubench_plugin.system.child_process import ChildError, facts_of
 
 # Over which activity is counted: the kernel counts in ticks of 10 ms, 1% of it.
 _SAMPLE_S: Final = 1.0

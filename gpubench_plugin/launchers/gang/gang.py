@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import GangError
-from gpubench_plugin.environment.scratch import private_folder
-from gpubench_plugin.environment.timeout_clock import TimeoutClock, poll_interval_s
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.deadlines import DEATH_SETTLE_S, Deadline, Timeouts
 from gpubench_plugin.launchers.gang.processes import RankProcesses, save_flights
 from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
 from gpubench_plugin.launchers.outcome import RankOutcome, ranks_text
 from gpubench_plugin.launchers.report_transport import LONGEST_TEXT, decode
+from gpubench_plugin.system.scratch import private_folder
+from gpubench_plugin.system.timeout_clock import TimeoutClock, poll_interval_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence

@@ -12,10 +12,10 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
-from gpubench_plugin.environment.child_process import Child, code_text
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.gang.protocol import JoinInfo
 from gpubench_plugin.ranks.world import LISTENER, threads_per_rank
+from gpubench_plugin.system.child_process import Child, code_text
 
 _TORCHRUN_PREFIXES: Final = ("TORCHELASTIC_", "PET_")
 _RANK_VARIABLES: Final = frozenset(

@@ -17,8 +17,6 @@ import pytest
 
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.records import Json
-from gpubench_plugin.environment.helper_threads import HelperThread
-from gpubench_plugin.environment.signals import die_with_parent
 from gpubench_plugin.launchers import output, report_payload, report_transport, stacks
 from gpubench_plugin.launchers.context import STATE, update_context
 from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
@@ -26,6 +24,8 @@ from gpubench_plugin.launchers.in_process import LauncherPlugin
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.journal import as_json
 from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.system.helper_threads import HelperThread
+from gpubench_plugin.system.signals import die_with_parent
 
 
 class GangRank(LauncherPlugin):

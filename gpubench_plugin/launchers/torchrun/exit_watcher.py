@@ -14,10 +14,10 @@ from time import monotonic
 from types import FrameType
 from typing import Final
 
-from gpubench_plugin.environment.helper_threads import HelperThread
-from gpubench_plugin.environment.signals import ENDING, STOPS
 from gpubench_plugin.launchers.deadlines import DEATH_SETTLE_S, call_or_exit
 from gpubench_plugin.launchers.forced_exit import EXIT_GRACE_S
+from gpubench_plugin.system.helper_threads import HelperThread
+from gpubench_plugin.system.signals import ENDING, STOPS
 
 GRACE_S: Final = 1.0  # a main thread that has not handled Ctrl-C by then blocks in native code
 _ALERT: Final = object()

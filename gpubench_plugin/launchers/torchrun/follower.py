@@ -12,8 +12,6 @@ from typing import ClassVar, NoReturn, TextIO
 import pytest
 
 from gpubench_plugin.core.records import Json
-from gpubench_plugin.environment.signals import die_with_parent
-from gpubench_plugin.environment.timeout_clock import wait_until
 from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.forced_exit import force_exit
@@ -21,6 +19,8 @@ from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
 from gpubench_plugin.launchers.torchrun.peers import alert_root, offer_stacks
 from gpubench_plugin.launchers.torchrun.rank import RankRole, RunningTest
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
+from gpubench_plugin.system.signals import die_with_parent
+from gpubench_plugin.system.timeout_clock import wait_until
 
 
 class Follower(RankRole):

@@ -9,10 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from gpubench_plugin.core.records import Json
-from gpubench_plugin.environment.child_process import code_text
-from gpubench_plugin.environment.scratch import private_folder
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.gang.processes import write_to_pipe
+from gpubench_plugin.system.child_process import code_text
+from gpubench_plugin.system.scratch import private_folder
 
 
 def this_process() -> Json:

@@ -17,7 +17,6 @@ from _pytest.runner import runtestprotocol
 
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.format import listed
-from gpubench_plugin.environment.timeout_clock import TimeoutClock, wait_until
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, context_of, update_context
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts, Watchdog
 from gpubench_plugin.launchers.in_process import LauncherPlugin
@@ -29,6 +28,7 @@ from gpubench_plugin.launchers.torchrun.rank import RunningTest
 from gpubench_plugin.launchers.torchrun.root import RootRank
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
 from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.system.timeout_clock import TimeoutClock, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from gpubench_plugin.environment.timeout_clock import TimeoutClock, wait_until
 from gpubench_plugin.launchers.report_transport import encode, exit_to_json
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
+from gpubench_plugin.system.timeout_clock import TimeoutClock, wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

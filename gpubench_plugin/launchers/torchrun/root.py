@@ -15,8 +15,6 @@ from typing import ClassVar
 import pytest
 
 from gpubench_plugin.core.records import Json
-from gpubench_plugin.environment.signals import die_with_parent
-from gpubench_plugin.environment.timeout_clock import wait_until
 from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome, judge, ranks_text
@@ -25,6 +23,8 @@ from gpubench_plugin.launchers.torchrun.exit_watcher import ExitRequest, ExitWat
 from gpubench_plugin.launchers.torchrun.peers import Peers, exit_text, offer_stacks
 from gpubench_plugin.launchers.torchrun.rank import RankRole, RunningTest
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
+from gpubench_plugin.system.signals import die_with_parent
+from gpubench_plugin.system.timeout_clock import wait_until
 
 
 class RootRank(RankRole):

@@ -9,7 +9,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.environment.timeout_clock import wait_until
+from gpubench_plugin.system.timeout_clock import wait_until
 
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import Store

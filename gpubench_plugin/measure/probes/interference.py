@@ -26,7 +26,7 @@ from time import perf_counter_ns, sleep
 from typing import Final, NamedTuple, Self
 
 from gpubench_plugin.core.quality_flags import SUSPENDED
-from gpubench_plugin.environment.helper_threads import HelperThread
+from gpubench_plugin.system.helper_threads import HelperThread
 
 SHARE: Final = 0.05
 """Share of the timed blocks spent waiting: nearly none if alone on the machine, half with a busy

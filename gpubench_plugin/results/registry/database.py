@@ -26,8 +26,8 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 
 from gpubench_plugin.core.errors import RegistryError, UsageProblem
-from gpubench_plugin.environment.json_files import MALFORMED
 from gpubench_plugin.results.registry.locations import Location
+from gpubench_plugin.system.json_files import MALFORMED
 
 _DAMAGED: Final = (
     "it is damaged, or not a registry: move it away; 'gpubench db ingest' makes a new one from the "

@@ -21,7 +21,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.core.records import Json, Result, Run
-from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.results import summary, verdicts
 from gpubench_plugin.results.reader import StoredRun, intact, is_being_written, run_of_summary
@@ -30,6 +29,7 @@ from gpubench_plugin.results.registry.database import Database, lock
 from gpubench_plugin.results.registry.documents import RUN, digest
 from gpubench_plugin.results.registry.tables import FACTS, RESULTS, RUNS
 from gpubench_plugin.results.run_directory import RunDirectory, path_component, runs_in, tags_of
+from gpubench_plugin.system import json_files, stored
 
 _LONGEST: Final = 200
 """Characters of an indexed text: PostgreSQL limits B-tree entries to about 2.7 kB."""

@@ -17,7 +17,6 @@ from pydantic_core import from_json
 from sqlalchemy import Connection, Integer, Row, Select, bindparam, delete, func, select
 
 from gpubench_plugin.core.records import Metric, Result, Run
-from gpubench_plugin.environment import stored
 from gpubench_plugin.results import run_directory
 from gpubench_plugin.results.reader import RunOverview
 from gpubench_plugin.results.registry import documents, ingest, tables
@@ -27,6 +26,7 @@ from gpubench_plugin.results.registry.ingest import Report
 from gpubench_plugin.results.registry.locations import TIMEOUT_S, location
 from gpubench_plugin.results.registry.tables import FACTS, RESULTS, RUNS
 from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.system import stored
 
 _KEYS_PER_QUERY: Final = 500
 """Keys per query: SQLite allows 32,766 parameters, but shorter queries parse faster."""

@@ -18,11 +18,11 @@ from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.compare.comparability import machine_differences
 from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.core.records import LAST, Run
-from gpubench_plugin.environment.child_process import ChildError, facts_of
 from gpubench_plugin.launchers.context import STATE
 from gpubench_plugin.results.reader import StoredRun, median_rounds
 from gpubench_plugin.results.registry.locations import is_server
 from gpubench_plugin.results.run_directory import find_run
+from gpubench_plugin.system.child_process import ChildError, facts_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

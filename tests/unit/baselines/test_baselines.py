@@ -11,8 +11,8 @@ import pytest
 from gpubench_plugin.baselines.model import BaselineFile, previous_baseline
 from gpubench_plugin.baselines.store import BaselineExists, Baselines
 from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem
-from gpubench_plugin.environment import stored
 from gpubench_plugin.results.registry.registry import Registry
+from gpubench_plugin.system import stored
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

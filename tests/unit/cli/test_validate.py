@@ -13,8 +13,8 @@ from gpubench_plugin.cli.commands.validate import KINDS
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.config import rounds_file
 from gpubench_plugin.config.rounds_file import FixedRounds
-from gpubench_plugin.environment import json_files
 from gpubench_plugin.results.run_directory import change_tags
+from gpubench_plugin.system import json_files
 from tests.support.runs_builder import MLP, run_id, write_run, write_verdicts
 
 if TYPE_CHECKING:

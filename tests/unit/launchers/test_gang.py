@@ -35,7 +35,7 @@ PATIENCE = Timeouts(timeout_s=60.0, failure_grace_s=0.2, divergence_s=0.2)
 RANK = r"""
 import os, signal, sys, time
 from socket import AF_UNIX, socket
-from gpubench_plugin.environment.signals import die_with_parent
+from gpubench_plugin.system.signals import die_with_parent
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.gang.protocol import JoinInfo, Link
 

@@ -22,7 +22,7 @@ BUSY = """
 import os, time
 from pathlib import Path
 from socket import socketpair
-from gpubench_plugin.environment.helper_threads import HelperThread
+from gpubench_plugin.system.helper_threads import HelperThread
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.gang.protocol import Link
 rank = int(os.environ["RANK"])

@@ -13,11 +13,11 @@ import pytest
 from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.core.errors import MeasurementError
 from gpubench_plugin.core.records import Observation, Samples, Work, round_medians
-from gpubench_plugin.environment import stored
 from gpubench_plugin.measure.clocks.base import Block
 from gpubench_plugin.measure.metrics._all import compute_all
 from gpubench_plugin.measure.plan import Plan
 from gpubench_plugin.measure.recording import TimedBlocks
+from gpubench_plugin.system import stored
 from tests.support.virtual_steps import alternating, measured
 
 

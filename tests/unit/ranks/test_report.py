@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gpubench_plugin.core.records import RankTimes, Samples, Work
-from gpubench_plugin.environment import stored
 from gpubench_plugin.ranks.rank_report import RankReport
+from gpubench_plugin.system import stored
 
 SAMPLES = Samples(
     timer="cpu",

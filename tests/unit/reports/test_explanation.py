@@ -10,7 +10,6 @@ from dataclasses import replace
 import pytest
 
 from gpubench_plugin.core.records import Verdict, VerdictPart
-from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.reports.explanation import (
     Explanation,
     LookVerdicts,
@@ -20,6 +19,7 @@ from gpubench_plugin.reports.explanation import (
 )
 from gpubench_plugin.reports.markup import painted, plain
 from gpubench_plugin.reports.text import ASCII, UNICODE, Glyphs, width
+from gpubench_plugin.system import json_files, stored
 
 COMMAND = "gpubench ab --resume=results/ab/20260101T000000Z_ab_abcdef --pairs=45 --a-long-option=x"
 VERDICT = Verdict(

@@ -22,7 +22,6 @@ from gpubench_plugin.core.records import (
     Verdict,
     VerdictKind,
 )
-from gpubench_plugin.environment import stored
 from gpubench_plugin.reports import github
 from gpubench_plugin.reports import text as cells
 from gpubench_plugin.reports.formats.base import Page
@@ -31,6 +30,7 @@ from gpubench_plugin.reports.text import ASCII, UNICODE
 from gpubench_plugin.reports.verdict_table import verdict_lines
 from gpubench_plugin.reports.verdicts import ORDER, headline, mark, number, signed, worst_first
 from gpubench_plugin.results import verdicts as verdict_document
+from gpubench_plugin.system import stored
 
 PUBLISHED = Path(records.__file__).parents[2] / "docs" / "schemas" / "verdicts.schema.json"
 EVIL = "test_x.py::test_<b>|`$(rm)`\\|@you #1 http://a [x](y) \x1b[31m\n=1\ud800"

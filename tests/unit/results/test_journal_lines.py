@@ -22,9 +22,9 @@ from gpubench_plugin.core.events import (
     TrainingStepEvent,
 )
 from gpubench_plugin.core.records import Comparison, Verdict
-from gpubench_plugin.environment import stored
 from gpubench_plugin.results import journal_schema, verdicts
 from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.system import stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,10 +9,10 @@ import pytest
 
 from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.core.records import Samples
-from gpubench_plugin.environment import stored
 from gpubench_plugin.results import journal
 from gpubench_plugin.results.recorder import Recorder, append, append_events
 from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.system import stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,10 +8,10 @@ import pytest
 
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.records import Samples
-from gpubench_plugin.environment import stored
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.system import stored
 
 if TYPE_CHECKING:
     from pathlib import Path

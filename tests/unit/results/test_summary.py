@@ -13,8 +13,8 @@ from jsonschema import Draft202012Validator, ValidationError
 from gpubench_plugin.core import records
 from gpubench_plugin.core.errors import BrokenFile
 from gpubench_plugin.core.records import OUTCOMES, Measurement, Metric, RankTimes
-from gpubench_plugin.environment import stored
 from gpubench_plugin.results import summary
+from gpubench_plugin.system import stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from gpubench_plugin.core.errors import ResultsError, Unsupported, UsageProblem
-from gpubench_plugin.environment import files
+from gpubench_plugin.system import files
 from gpubench_plugin.training.checkpoint import (
     BEST,
     LATEST,

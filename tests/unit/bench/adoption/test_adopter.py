@@ -15,11 +15,12 @@ from gpubench_plugin.config.case import Case
 from gpubench_plugin.config.marks import BenchmarkMark
 from gpubench_plugin.config.sections import Configuration, GateSection, ModelSection
 from gpubench_plugin.core.records import Measurement
-from gpubench_plugin.environment import cuda_devices, stored
+from gpubench_plugin.environment import cuda_devices
 from gpubench_plugin.environment.devices import Device
 from gpubench_plugin.launchers.context import CONTEXT, STATE, BenchmarkState
 from gpubench_plugin.launchers.report_payload import Notes
 from gpubench_plugin.measure.probes.interference import Contention
+from gpubench_plugin.system import stored
 from tests.unit.bench.adoption.conftest import Torch
 
 MS = 1_000_000

@@ -8,10 +8,10 @@ import pytest
 
 from gpubench_plugin.compare.comparison import compare_runs
 from gpubench_plugin.core.records import Measurement
-from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.results.pytest_benchmark import add_metrics
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.sources import load_run
+from gpubench_plugin.system import json_files, stored
 from tests.support.runs_builder import measurement, write_run
 from tests.unit.bench.adoption.test_adopter import ID, MS, Test
 

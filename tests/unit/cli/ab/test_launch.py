@@ -18,7 +18,7 @@ from gpubench_plugin.cli.ab.launch import PytestProcess, imports, python_version
 from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.cli.ab.state import LaunchRecord
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.environment.signals import exit_on_signals
+from gpubench_plugin.system.signals import exit_on_signals
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from gpubench_plugin.environment.signals import exit_on_signals, signals_deferred, signals_ignored
+from gpubench_plugin.system.signals import exit_on_signals, signals_deferred, signals_ignored
 
 
 def test_a_signal_while_something_starts_is_heard_after_it() -> None:

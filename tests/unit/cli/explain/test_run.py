@@ -10,11 +10,11 @@ from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.explain.run import explain_run
 from gpubench_plugin.core.records import Comparison, Verdict
-from gpubench_plugin.environment import json_files
 from gpubench_plugin.reports.explanation import Explanation
 from gpubench_plugin.reports.text import ASCII
 from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.system import json_files
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:

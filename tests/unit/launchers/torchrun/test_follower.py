@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from torch import distributed as dist
 
-from gpubench_plugin.environment.timeout_clock import TimeoutClock
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
 from gpubench_plugin.launchers.outcome import JointVerdict
 from gpubench_plugin.launchers.torchrun import root as torchrun_root
@@ -17,6 +16,7 @@ from gpubench_plugin.launchers.torchrun.follower import Follower
 from gpubench_plugin.launchers.torchrun.rank import RunningTest
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
 from gpubench_plugin.ranks.world import World
+from gpubench_plugin.system.timeout_clock import TimeoutClock
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -25,11 +25,11 @@ from gpubench_plugin.core.records import (
     Verdict,
     Work,
 )
-from gpubench_plugin.environment import json_files
 from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory, change_tags
 from gpubench_plugin.results.summary import write_summary
+from gpubench_plugin.system import json_files
 
 VARIABLE = "GPUBENCH_TEST_POSTGRESQL"
 

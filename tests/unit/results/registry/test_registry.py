@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
-from gpubench_plugin.environment import json_files, stored
 from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.registry import ingest
 from gpubench_plugin.results.registry.registry import results_query
+from gpubench_plugin.system import json_files, stored
 
 
 def ids(runs: Any) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.core.errors import ResultsError
-from gpubench_plugin.environment import json_files
+from gpubench_plugin.system import json_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from gpubench_plugin.environment.timeout_clock import TimeoutClock, poll_interval_s, wait_until
+from gpubench_plugin.system.timeout_clock import TimeoutClock, poll_interval_s, wait_until
 
 
 class Hand:

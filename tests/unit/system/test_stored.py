@@ -15,10 +15,10 @@ from gpubench_plugin.baselines.model import from_text
 from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.config import rounds_file
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
-from gpubench_plugin.environment import stored
 from gpubench_plugin.results import journal, verdicts
 from gpubench_plugin.results.run_directory import RunDirectory, tags_of
 from gpubench_plugin.results.sources import load_run
+from gpubench_plugin.system import stored
 from gpubench_plugin.training.checkpoint import Manifest
 
 DATA: Final = Path(__file__).parents[2] / "support" / "data" / "stored"

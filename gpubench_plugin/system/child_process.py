@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
-from gpubench_plugin.environment.signals import signals_deferred, signals_ignored
-from gpubench_plugin.environment.timeout_clock import TimeoutClock, poll_interval_s
+from gpubench_plugin.system.signals import signals_deferred, signals_ignored
+from gpubench_plugin.system.timeout_clock import TimeoutClock, poll_interval_s
 
 # Importing torch from a cold disk is most of it.
 _TIMEOUT_S: Final = 120.0

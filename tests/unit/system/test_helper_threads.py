@@ -6,7 +6,7 @@ import faulthandler
 import threading
 from pathlib import Path
 
-from gpubench_plugin.environment.helper_threads import HelperThread, without_helpers
+from gpubench_plugin.system.helper_threads import HelperThread, without_helpers
 
 
 def wait_in_user_code(arrival: threading.Barrier, release: threading.Event) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.core.errors import GangError
-from gpubench_plugin.environment.files import KernelLock
+from gpubench_plugin.system.files import KernelLock
 
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 

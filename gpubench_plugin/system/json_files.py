@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpubench_plugin.core.errors import BrokenFile, ResultsError, UsageProblem, suggest
-from gpubench_plugin.environment import files
+from gpubench_plugin.system import files
 
 LIMIT_BYTES: Final = 1 << 30
 """Limit of files with every sample of a run. 5,000 benchmarks with 2,400 samples of 20 bytes each

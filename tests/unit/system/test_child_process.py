@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.environment.child_process import (
+from gpubench_plugin.system.child_process import (
     Child,
     ChildError,
     code_text,

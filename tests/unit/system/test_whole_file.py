@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.core.errors import BrokenFile, ResultsError
-from gpubench_plugin.environment import files, json_files
 from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.system import files, json_files
 from tests.support.kill_points import points
 
 TEMPORARY = ".a.json.gpubench-0123abcd.tmp"

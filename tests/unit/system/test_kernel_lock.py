@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.cli.ab.state import State
-from gpubench_plugin.environment.files import KernelLock, locked
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.reader import is_being_written
+from gpubench_plugin.system.files import KernelLock, locked
 from tests.support.runs_builder import write_run
 
 if TYPE_CHECKING:

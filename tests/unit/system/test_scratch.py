@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.environment import scratch
 from gpubench_plugin.launchers.gang.protocol import JoinInfo
+from gpubench_plugin.system import scratch
 
 PREFIX = "gpubench-gang-"
 ABANDON = """
 import os, signal
-from gpubench_plugin.environment.scratch import private_folder
+from gpubench_plugin.system.scratch import private_folder
 folder = private_folder()
 (folder.path / "file").touch()
 (folder.path / "link").symlink_to(os.environ["TMPDIR"])

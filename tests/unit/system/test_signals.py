@@ -23,7 +23,7 @@ pytestmark = [
 
 CHILD = """
 import os, pathlib, sys, time
-from gpubench_plugin.environment.signals import die_with_parent
+from gpubench_plugin.system.signals import die_with_parent
 die_with_parent()
 pathlib.Path("new").write_text(str(os.getpid()))
 os.rename("new", "pid")
@@ -51,7 +51,7 @@ def test_child_is_gone_when_its_parent_is_killed(tmp_path: Path) -> None:
 def test_parent_that_was_gone_already_counts_as_gone() -> None:
     """Otherwise a parent that ends early would be missed."""
     source = (
-        "import os\nfrom gpubench_plugin.environment.signals import die_with_parent\n"
+        "import os\nfrom gpubench_plugin.system.signals import die_with_parent\n"
         "die_with_parent(parent=os.getppid() + 1)"
     )
     done = subprocess.run([sys.executable, "-c", source], check=False)

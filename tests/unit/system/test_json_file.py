@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gpubench_plugin.core.errors import BrokenFile, UsageProblem
-from gpubench_plugin.environment import json_files
+from gpubench_plugin.system import json_files
 
 
 @pytest.mark.parametrize(

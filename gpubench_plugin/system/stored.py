@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from gpubench_plugin.core.errors import BrokenFile, suggest
-from gpubench_plugin.environment import json_files
+from gpubench_plugin.system import json_files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,1 @@
+"""Files, processes and signals of the operating system."""
