@@ -337,3 +337,15 @@ def test_comparing_imports_no_torch(tmp_path: Path) -> None:
         check=False,
     )
     assert (process.returncode, process.stderr) == (0, "")
+
+
+def test_closed_pipe_keeps_the_verdict(runs: Path) -> None:
+    """A reader that stops early, such as ``head``, gets the exit code and no error."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "gpubench_plugin", "compare", A, B, f"--results-dir={runs}"]
+    process = subprocess.run(
+        command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert (process.returncode, process.stderr) == (ExitCode.REGRESSION, "")
