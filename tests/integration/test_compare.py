@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import shutil
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -319,3 +322,30 @@ def test_a_broken_file_is_exit_code_4(compare: Compare, tmp_path: Path) -> None:
     output = compare(A, "nothing.json")
     assert output.code == ExitCode.INFRASTRUCTURE
     assert output.err == f"gpubench: {tmp_path / 'nothing.json'} is empty\n"
+
+
+@pytest.mark.usefixtures("runs")
+def test_comparing_imports_no_torch(tmp_path: Path) -> None:
+    """Files of a run hold all that the command needs."""
+    (tmp_path / "torch.py").write_text("raise SystemExit('torch was imported')\n")
+    process = subprocess.run(
+        [sys.executable, "-m", "gpubench_plugin", "compare", A, C],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (process.returncode, process.stderr) == (0, "")
+
+
+def test_closed_pipe_keeps_the_verdict(runs: Path) -> None:
+    """A reader that stops early, such as ``head``, gets the exit code and no error."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "gpubench_plugin", "compare", A, B, f"--results-dir={runs}"]
+    process = subprocess.run(
+        command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False
+    )
+    os.close(writing)
+    assert (process.returncode, process.stderr) == (ExitCode.REGRESSION, "")

@@ -136,6 +136,7 @@ def test_the_paired_gate_catches_five_percent(rates):
     assert rates[0.02, 0.05].caught >= 0.80
 
 
+@pytest.mark.slow
 def test_power_falls_with_the_noise_and_rises_with_the_effect(rates):
     """Up to the chance of the simulation."""
     chance = 0.01
@@ -147,12 +148,14 @@ def test_power_falls_with_the_noise_and_rises_with_the_effect(rates):
         assert all(less <= more + chance for less, more in pairwise(power))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("effect", [0.03, 0.05, 0.10])
 def test_a_true_slowdown_is_not_called_unchanged(rates, effect):
     """At most one of a hundred, at every noise, also one that hardly exceeds the limit."""
     assert all(rates[noise, effect].cleared <= 0.01 for noise in sim.NOISES)
 
 
+@pytest.mark.slow
 def test_no_effect_is_called_unchanged_where_the_noise_allows_it(rates):
     """Nearly always at up to one percent of noise."""
     assert rates[0.005, 0.0].cleared >= 0.99
