@@ -125,9 +125,3 @@ def test_plan_that_does_nothing_is_refused(
     """A layer that would stay whole without a word is no tensor parallelism."""
     with pytest.raises(error, match=said):
         _require_layers(nn.Sequential(nn.ReLU(), nn.Linear(2, 2)), plan)
-
-
-def test_model_of_nobody_is_refused() -> None:
-    """Without a workload there is no plan to follow."""
-    with pytest.raises(Unsupported, match=r"configure\(\) was not called"):
-        tensor(2).wrap(nn.Linear(2, 2))

@@ -56,16 +56,8 @@ def test_launches_that_followed_each_other_are_judged_as_well():
     assert three < one / 2
 
 
-def test_what_judges_single_processes_cries_wolf():
-    """Median by 5%, Mann-Whitney and a threshold on the minimum; the recording is small."""
-    recording = Recording("matmul")
-    alarms = [
-        sim.rates(sim.by_median(recording.sample(1), 0.0, SUITES), 0.0).alarms,
-        sim.rates(sim.by_mann_whitney(recording.sample(1), 0.0, 100), 0.0).alarms,
-        sim.rates(sim.by_threshold(recording.draw(1), 0.0, SUITES), 0.0).alarms,
-    ]
-    assert min(alarms[:2]) > 0.5
-    assert alarms[2] > 0.4
+def test_the_recording_is_small():
+    """It lies in the repository."""
     text = FILE.read_text(encoding="utf-8")
     assert len(text) < 400_000
     assert "fresh processes" in text.splitlines()[0]

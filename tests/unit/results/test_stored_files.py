@@ -157,6 +157,6 @@ def test_a_comparison_is_read_and_written_alike(tmp_path: Path) -> None:
     """With its launches and looks."""
     state = State.read(STORED / "ab")
     assert state.repeats() == 1
-    assert Request.from_json(state.request).time_s == 90.0
+    assert Request.from_json(state.request, "state.json").time_s == 90.0
     replace(state, folder=tmp_path).write()
     assert text_of(tmp_path / "state.json") == text_of(STORED / "ab" / "state.json")

@@ -85,4 +85,10 @@ def test_the_record_has_every_trial() -> None:
             {"samples": 3, "fits": False},
         ],
     }
-    assert [event["reason"] for event in events] == ["", "", "no room for 4", "no room for 3"]
+    reasons = [event.get("reason", "") for event in events]
+    assert reasons == ["", "", "no room for 4", "no room for 3"]
+        "",
+        "",
+        "no room for 4",
+        "no room for 3",
+    ]
