@@ -60,6 +60,7 @@ class _Timed:
     """Samples of each variant with what was observed beside; `agreement` of several variants."""
 
     samples: Sequence[Samples]
+    flags: Sequence[str]
     facts: Mapping[str, float]
     agreement: str | None = None
 
@@ -108,6 +109,7 @@ class Measuring:
             return self._run_once(steps, result_check)
         traffic_before = dict(self._group.control.traffic)
         was_used = self.subjects.stop_tracking() or steps.have_been_used
+        tracers = Tracers()
         with self._nondeterminism_errors():
             check = self._prepare(subject)
             own_work = Work() if subject is None else subject.work()
@@ -118,12 +120,14 @@ class Measuring:
             if subject is not None:
                 refuse_contradicting_amounts(stated, own_work, subject)
             if steps.is_single:
-                timed = self._time_step(steps, stated, own_work)
+                timed = self._time_step(steps.candidate, tracers, stated, own_work)
             else:
-                timed = self._time_variants(steps, stated, result_check)
+                timed = self._time_variants(steps, tracers, stated, result_check)
+            self._run_traced(steps.together, tracers)
         self._notes.enter("inspect")
         is_unchecked = timed.agreement == "unchecked"
-        samples = timed.samples[-1].flagged(*check.flags, *((UNCHECKED,) * is_unchecked))
+        flags = (*timed.flags, *tracers.flags, *check.flags, *((UNCHECKED,) * is_unchecked))
+        samples = timed.samples[-1].flagged(*flags)
         if was_used or first_s is not None:
             samples = replace(samples, first_step_s=None if was_used else first_s)
         samples, products, memory = inspect_call(
@@ -136,7 +140,7 @@ class Measuring:
         if timed.agreement is not None:
             correctness["variants_agree"] = timed.agreement
         work = self._work(stated, own_work, subject)
-        facts = {**check.facts, **timed.facts, **memory}
+        facts = {**check.facts, **self._facts(subject), **timed.facts, **memory}
         observations = {
             name: Observation(
                 samples=of_variant,
@@ -194,8 +198,9 @@ class Measuring:
         self._reduction.raise_check_failures(None)
         return value
 
-    def _time_step(self, steps: Variants, stated: Work, own_work: Work) -> _Timed:
-        timed, tracers = steps.candidate, Tracers()
+    def _time_step(
+        self, timed: TimedStep, tracers: Tracers, stated: Work, own_work: Work
+    ) -> _Timed:
         variant = self._variant("", timed)
         first_call = FirstCallValidator(timed, self.subjects.all, stated=stated)
 
@@ -215,19 +220,19 @@ class Measuring:
             )
         self.result, self.has_result = variant.clock.result, True
         first_call.end(samples.calls, self.result)
-        facts = {**probes.facts, **self._facts(timed.subject)}
+        facts = {**probes.facts}
         for subject in first_call.advanced:  # by foreign steps as well
             counts = subject.finish()
             if subject is timed.subject:
                 facts.update(counts, **self.subjects.facts(subject))
         if (wrapped := first_call.wrapped) is not None and stated.flops is not None:
             self._work(stated, wrapped.work(), wrapped)  # refuses FLOPs other than counted
-        self._run_traced(timed, tracers)
         flags = probes.flags(samples.block_calls, samples.calls_per_duration)
-        return _Timed(samples=[samples.flagged(*flags, *tracers.flags)], facts=facts)
+        return _Timed(samples=[samples], flags=flags, facts=facts)
 
-    def _time_variants(self, steps: Variants, stated: Work, check: ResultCheck) -> _Timed:
-        tracers = Tracers()
+    def _time_variants(
+        self, steps: Variants, tracers: Tracers, stated: Work, check: ResultCheck
+    ) -> _Timed:
         variants: list[Variant] = []
 
         def run(name: str, timed: TimedStep) -> object:
@@ -246,14 +251,9 @@ class Measuring:
         refuse_unfinished(self.result, steps.candidate.step)
         step_s = {name: tuple(turns_s(s)) for name, s in zip(steps.names, samples, strict=True)}
         self._notes.log(TurnsEvent(step_s=step_s).line())  # of each turn of this rank
-        self._run_traced(steps.together, tracers)
         pass_calls = [sum(calls) for calls in zip(*(s.block_calls for s in samples), strict=True)]
-        flags = (*probes.flags(pass_calls, samples[-1].calls_per_duration), *tracers.flags)
-        return _Timed(
-            samples=[*samples[:-1], samples[-1].flagged(*flags)],
-            facts={**probes.facts, **self._facts(None)},
-            agreement=agreement,
-        )
+        flags = probes.flags(pass_calls, samples[-1].calls_per_duration)
+        return _Timed(samples=samples, flags=flags, facts=probes.facts, agreement=agreement)
 
     def _variant(self, name: str, timed: TimedStep) -> Variant:
         cache = self._case.configuration.measure.cache
@@ -346,17 +346,20 @@ class Measuring:
         )
 
     def _guard(self, device_state: DeviceState) -> None:
-        if self._case.configuration.measure.throttle != "flag":
-            from gpubench_plugin.bench.throttling import guard
+        """With ``measure.throttle=wait`` or ``fail`` require NVML, and wait with the former."""
+        throttle = self._case.configuration.measure.throttle
+        if throttle == "flag":
+            return
+        from gpubench_plugin.bench import throttling
 
-            guard(
-                self._case,
-                device_state,
-                notes=self._notes,
-                context=self._context,
-                agreement=self._group.agreement,
-                reduction=self._reduction,
-            )
+        self._passed_by_all(partial(throttling.require_nvml, self._case, device_state))
+        if throttle == "wait":
+            timeout_s = self._case.timeout_s(self._context.settings.timeout_s)
+            limit_s = min(throttling.LONGEST_WAIT_S, throttling.TIMEOUT_SHARE * timeout_s)
+            reasons, agreement = device_state.slowing_reasons, self._group.agreement
+            wait = throttling.wait_while_throttled(reasons, agreement, limit_s=limit_s)
+            if wait is not None:
+                self._notes.log(wait.line())
 
     def _nondeterminism_errors(self) -> AbstractContextManager[None]:
         """Context that names an operation which has no deterministic form."""
