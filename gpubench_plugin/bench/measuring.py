@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,13 +12,14 @@ from zlib import crc32
 import pytest
 
 from gpubench_plugin.bench.events import MetricLog, ProgressLog
-from gpubench_plugin.bench.probing import file_name, inspect_call, probed
+from gpubench_plugin.bench.probing import Probes, file_name, inspect_call, probed
 from gpubench_plugin.bench.step import (
     FirstCallValidator,
+    TimedStep,
     refuse_contradicting_amounts,
     refuse_unfinished,
 )
-from gpubench_plugin.bench.variants import with_variants
+from gpubench_plugin.bench.variants import ResultCheck, Variants, with_variants
 from gpubench_plugin.config.parametrization import fixture_names
 from gpubench_plugin.core.errors import Misuse, error_text
 from gpubench_plugin.core.events import FlopsEvent, TrafficEvent, TurnsEvent
@@ -36,14 +37,10 @@ from gpubench_plugin.results.recorder import append
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     import torch
 
-    from gpubench_plugin.bench.probing import Probes
-    from gpubench_plugin.bench.step import TimedStep
     from gpubench_plugin.bench.subjects import Subjects
-    from gpubench_plugin.bench.variants import ResultCheck, Variants
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.launchers.context import BenchmarkState, RunContext
     from gpubench_plugin.measure.clocks.base import Clock, Step

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.core.quality_flags import PRECISION_UNUSED
 from gpubench_plugin.measure.probes.interference import Suspension
-from gpubench_plugin.measure.probes.memory import MemoryGrowth, PeakMemory
+from gpubench_plugin.measure.probes.memory import MemoryGrowth, PeakMemory, TensorMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.core.records import Samples
     from gpubench_plugin.measure.clocks.base import Clock
-    from gpubench_plugin.measure.probes.memory import TensorMemory
     from gpubench_plugin.measure.probes.nvml import DeviceState
     from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.precision.base import Precision

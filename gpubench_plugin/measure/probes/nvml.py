@@ -216,8 +216,8 @@ class DeviceState:
         known = set(self.facts) | ({"energy_j"} if _ENERGY_MJ in self._increments else set())
         clocks = ("sm_clock_mhz", "memory_clock_mhz")
         expected = (*clocks, "temperature_c", "throttled_fraction", "energy_j")
-        unknown = [name for name in expected if name not in known]
-        return DeviceStateEvent(slowed_by=tuple(self.reasons), unknown=tuple(unknown)).line()
+        unknown = tuple(name for name in expected if name not in known)
+        return DeviceStateEvent(slowed_by=self.reasons, unknown=unknown).line()
 
     def _answer(self, function: str, *arguments: object, of_device: bool = True) -> Any:
         handle = (self._handle,) if of_device else ()
