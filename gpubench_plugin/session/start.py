@@ -221,7 +221,7 @@ def _record(
     from gpubench_plugin.session.gate.lookup import fix_rounds
     from gpubench_plugin.session.gate.plugin import GatePlugin, RemovedBenchmarks
 
-    notes = fix_rounds(items, lookup, recording.run())
+    notes = fix_rounds(items, lookup, recording.run_of(recording.measurements.values()))
     lookup = replace(lookup, notes=(*lookup.notes, *notes))
     confirmation = _confirmation(config, recording, launcher)
     is_gone = RemovedBenchmarks(session)

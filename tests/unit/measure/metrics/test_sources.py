@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.quality_flags import DOUBTFUL_FLAGS, NOTES
+from gpubench_plugin.core.quality_flags import DOUBTFUL_FLAGS, MEANINGS
 from gpubench_plugin.core.records import Metric
 from gpubench_plugin.measure.metrics._all import compute_all
 from tests.unit.measure.metrics.conftest import observe, sampled, timed
@@ -126,7 +126,7 @@ def test_only_what_was_seen_of_experts_is_reported() -> None:
 PIPELINE = {"one_process_s": 1.1, "ideal_speed_up": 1.6}
 
 
-@pytest.mark.parametrize("flag", [*DOUBTFUL_FLAGS, *NOTES])
+@pytest.mark.parametrize("flag", MEANINGS)
 def test_a_pipeline_in_doubt_has_no_speed_up(flag: str) -> None:
     """Its median may be wrong, so what is divided by it is left out; a note leaves it there."""
     seen = observe(samples=sampled(flags=(flag,)), facts=PIPELINE, world_size=2)
