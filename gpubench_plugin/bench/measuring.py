@@ -281,8 +281,7 @@ class Measuring:
             progress_log.begin()
             if on_timed is not None:
                 on_timed()
-            if probes.device_state is not None:
-                probes.device_state.begin()
+            probes.device_state.begin()
 
         def on_progress(progress: Progress) -> None:
             probes.growth.block_ended()
@@ -332,11 +331,10 @@ class Measuring:
     def _probed(self, clocks: Sequence[Clock]) -> AbstractContextManager[Probes]:
         """Probes of a measurement by `clocks`, which waits while the GPU is throttled."""
         sharing_ranks = self._group.world.local_size if self._case.shares_device else 1
-        is_gpu = self._case.device.type == "cuda"
         return probed(
             self._device,
             clocks,
-            device_state=DeviceState(self._device, sharing_ranks=sharing_ranks) if is_gpu else None,
+            device_state=DeviceState(self._device, sharing_ranks=sharing_ranks),
             tensors=self.subjects.tensor_memory,
             guard=self._guard,
             log=self._notes.log,
@@ -345,7 +343,7 @@ class Measuring:
     def _guard(self, device_state: DeviceState) -> None:
         """With ``measure.throttle=wait`` or ``fail`` require NVML, and wait with the former."""
         throttle = self._case.configuration.measure.throttle
-        if throttle == "flag":
+        if throttle == "flag" or self._case.device.type != "cuda":
             return
         from gpubench_plugin.bench import throttling
 

@@ -74,16 +74,16 @@ def paired_speed_up(reference: Samples, other: Samples, confidence: float) -> Sp
 def speed_ups(variants: Mapping[str, Samples], confidence: float) -> dict[str, SpeedUp]:
     """Speed-up of each of the `variants` over the first, its interval widened for placement."""
     (_, reference), *others = variants.items()
-    faster = {name: paired_speed_up(reference, samples, confidence) for name, samples in others}
     return {
-        name: replace(speed_up, interval=speed_up.interval and _widened(speed_up.interval))
-        for name, speed_up in faster.items()
+        name: _widened(paired_speed_up(reference, samples, confidence)) for name, samples in others
     }
 
 
-def _widened(interval: Interval) -> Interval:
-    low, high = interval.low * (1 - _PLACEMENT), interval.high * (1 + _PLACEMENT)
-    return replace(interval, low=low, high=high)
+def _widened(speed_up: SpeedUp) -> SpeedUp:
+    if (ends := speed_up.interval) is None:
+        return speed_up
+    ends = replace(ends, low=ends.low * (1 - _PLACEMENT), high=ends.high * (1 + _PLACEMENT))
+    return replace(speed_up, interval=ends)
 
 
 def turns_s(samples: Samples) -> list[float]:
