@@ -153,7 +153,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         try:
             _with_usage_errors(_start, session, benchmarks, after_s=_usage_error_delay_s(config))
         except pytest.UsageError as error:
-            _silence_save_warning(config)
+            if config.pluginmanager.hasplugin("benchmark"):
+                from gpubench_plugin.results import pytest_benchmark
+
+                # Its warning that nothing is saved may hide the message.
+                pytest_benchmark.disable_output(config)
             if not ending.is_worker(config):
                 raise
             ending.end_worker(session, str(error))  # raised, it would be an error within xdist
@@ -271,14 +275,6 @@ def _with_usage_errors(function: Any, *arguments: object, after_s: float = 0.0) 
     except UsageProblem as error:
         time.sleep(after_s)
         raise pytest.UsageError(str(error)) from None
-
-
-def _silence_save_warning(config: pytest.Config) -> None:
-    """Silence pytest-benchmark's warning that nothing is saved, which may hide the message."""
-    from gpubench_plugin.results import pytest_benchmark
-
-    if config.pluginmanager.hasplugin("benchmark"):
-        pytest_benchmark.disable_output(config)
 
 
 def _usage_error_delay_s(config: pytest.Config) -> float:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.bench.events import name_problem
 from gpubench_plugin.bench.step import TimedStep, stated_work
-from gpubench_plugin.bench.variants import Variants
+from gpubench_plugin.bench.variants import ResultCheck, Variants
 from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.measure.record_builder import CustomMetric
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.bench.measuring import Measuring
     from gpubench_plugin.bench.own_models import OwnModels
-    from gpubench_plugin.bench.variants import ResultCheck
     from gpubench_plugin.core.records import Better, Measurement, Work
     from gpubench_plugin.launchers.report_payload import Notes
     from gpubench_plugin.measure.clocks.base import Step
@@ -39,7 +38,7 @@ class Bench:
         measuring: Measuring,
         *,
         notes: Notes,
-        own_models: Callable[[], OwnModels] | None = None,
+        own_models: Callable[[], OwnModels],
     ) -> None:
         self._measuring = measuring
         self._notes = notes
@@ -145,7 +144,6 @@ class Bench:
 
     def _models(self) -> OwnModels:
         """What builds own models, in the benchmark's precision: without the fixture, fp32."""
-        assert self._own_models is not None
         self._refuse_second()
         models = self._own_models()
         self._measuring.precision = models.precision

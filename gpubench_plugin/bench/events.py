@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gpubench_plugin.bench.step import as_number, short_repr
 from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.core.events import LogEvent, PhaseEvent, ProgressEvent
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from gpubench_plugin.core.records import Work
-    from gpubench_plugin.measure.clocks.base import Step
-    from gpubench_plugin.measure.protocols import Log
-    from gpubench_plugin.measure.stopping import Progress
+from gpubench_plugin.core.records import Work
+from gpubench_plugin.measure.clocks.base import Step
+from gpubench_plugin.measure.protocols import Log
+from gpubench_plugin.measure.stopping import Progress
 
 # Between two events of progress: they are for eyes, and none costs more than 0.1 ms.
 INTERVAL_S: Final = 1.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,13 +12,14 @@ from zlib import crc32
 import pytest
 
 from gpubench_plugin.bench.events import MetricLog, ProgressLog
-from gpubench_plugin.bench.probing import file_name, inspect_call, probed
+from gpubench_plugin.bench.probing import Probes, file_name, inspect_call, probed
 from gpubench_plugin.bench.step import (
     FirstCallValidator,
+    TimedStep,
     refuse_contradicting_amounts,
     refuse_unfinished,
 )
-from gpubench_plugin.bench.variants import with_variants
+from gpubench_plugin.bench.variants import ResultCheck, Variants, with_variants
 from gpubench_plugin.config.parametrization import fixture_names
 from gpubench_plugin.core.errors import Misuse, error_text
 from gpubench_plugin.core.events import FlopsEvent, TrafficEvent, TurnsEvent
@@ -36,14 +37,10 @@ from gpubench_plugin.results.recorder import append
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from contextlib import AbstractContextManager
 
     import torch
 
-    from gpubench_plugin.bench.probing import Probes
-    from gpubench_plugin.bench.step import TimedStep
     from gpubench_plugin.bench.subjects import Subjects
-    from gpubench_plugin.bench.variants import ResultCheck, Variants
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.launchers.context import BenchmarkState, RunContext
     from gpubench_plugin.measure.clocks.base import Clock, Step
@@ -60,6 +57,7 @@ class _Timed:
     """Samples of each variant with what was observed beside; `agreement` of several variants."""
 
     samples: Sequence[Samples]
+    flags: Sequence[str]
     facts: Mapping[str, float]
     agreement: str | None = None
 
@@ -108,6 +106,7 @@ class Measuring:
             return self._run_once(steps, result_check)
         traffic_before = dict(self._group.control.traffic)
         was_used = self.subjects.stop_tracking() or steps.have_been_used
+        tracers = Tracers()
         with self._nondeterminism_errors():
             check = self._prepare(subject)
             own_work = Work() if subject is None else subject.work()
@@ -118,12 +117,14 @@ class Measuring:
             if subject is not None:
                 refuse_contradicting_amounts(stated, own_work, subject)
             if steps.is_single:
-                timed = self._time_step(steps, stated, own_work)
+                timed = self._time_step(steps.candidate, tracers, stated, own_work)
             else:
-                timed = self._time_variants(steps, stated, result_check)
+                timed = self._time_variants(steps, tracers, stated, result_check)
+            self._run_traced(steps.together, tracers)
         self._notes.enter("inspect")
         is_unchecked = timed.agreement == "unchecked"
-        samples = timed.samples[-1].flagged(*check.flags, *((UNCHECKED,) * is_unchecked))
+        flags = (*timed.flags, *tracers.flags, *check.flags, *((UNCHECKED,) * is_unchecked))
+        samples = timed.samples[-1].flagged(*flags)
         if was_used or first_s is not None:
             samples = replace(samples, first_step_s=None if was_used else first_s)
         samples, products, memory = inspect_call(
@@ -136,7 +137,7 @@ class Measuring:
         if timed.agreement is not None:
             correctness["variants_agree"] = timed.agreement
         work = self._work(stated, own_work, subject)
-        facts = {**check.facts, **timed.facts, **memory}
+        facts = {**check.facts, **self._facts(subject), **timed.facts, **memory}
         observations = {
             name: Observation(
                 samples=of_variant,
@@ -194,8 +195,9 @@ class Measuring:
         self._reduction.raise_check_failures(None)
         return value
 
-    def _time_step(self, steps: Variants, stated: Work, own_work: Work) -> _Timed:
-        timed, tracers = steps.candidate, Tracers()
+    def _time_step(
+        self, timed: TimedStep, tracers: Tracers, stated: Work, own_work: Work
+    ) -> _Timed:
         variant = self._variant("", timed)
         first_call = FirstCallValidator(timed, self.subjects.all, stated=stated)
 
@@ -215,19 +217,19 @@ class Measuring:
             )
         self.result, self.has_result = variant.clock.result, True
         first_call.end(samples.calls, self.result)
-        facts = {**probes.facts, **self._facts(timed.subject)}
+        facts = {**probes.facts}
         for subject in first_call.advanced:  # by foreign steps as well
             counts = subject.finish()
             if subject is timed.subject:
                 facts.update(counts, **self.subjects.facts(subject))
         if (wrapped := first_call.wrapped) is not None and stated.flops is not None:
             self._work(stated, wrapped.work(), wrapped)  # refuses FLOPs other than counted
-        self._run_traced(timed, tracers)
         flags = probes.flags(samples.block_calls, samples.calls_per_duration)
-        return _Timed(samples=[samples.flagged(*flags, *tracers.flags)], facts=facts)
+        return _Timed(samples=[samples], flags=flags, facts=facts)
 
-    def _time_variants(self, steps: Variants, stated: Work, check: ResultCheck) -> _Timed:
-        tracers = Tracers()
+    def _time_variants(
+        self, steps: Variants, tracers: Tracers, stated: Work, check: ResultCheck
+    ) -> _Timed:
         variants: list[Variant] = []
 
         def run(name: str, timed: TimedStep) -> object:
@@ -246,14 +248,9 @@ class Measuring:
         refuse_unfinished(self.result, steps.candidate.step)
         step_s = {name: tuple(turns_s(s)) for name, s in zip(steps.names, samples, strict=True)}
         self._notes.log(TurnsEvent(step_s=step_s).line())  # of each turn of this rank
-        self._run_traced(steps.together, tracers)
         pass_calls = [sum(calls) for calls in zip(*(s.block_calls for s in samples), strict=True)]
-        flags = (*probes.flags(pass_calls, samples[-1].calls_per_duration), *tracers.flags)
-        return _Timed(
-            samples=[*samples[:-1], samples[-1].flagged(*flags)],
-            facts={**probes.facts, **self._facts(None)},
-            agreement=agreement,
-        )
+        flags = probes.flags(pass_calls, samples[-1].calls_per_duration)
+        return _Timed(samples=samples, flags=flags, facts=probes.facts, agreement=agreement)
 
     def _variant(self, name: str, timed: TimedStep) -> Variant:
         cache = self._case.configuration.measure.cache
@@ -284,8 +281,7 @@ class Measuring:
             progress_log.begin()
             if on_timed is not None:
                 on_timed()
-            if probes.device_state is not None:
-                probes.device_state.begin()
+            probes.device_state.begin()
 
         def on_progress(progress: Progress) -> None:
             probes.growth.block_ended()
@@ -335,28 +331,30 @@ class Measuring:
     def _probed(self, clocks: Sequence[Clock]) -> AbstractContextManager[Probes]:
         """Probes of a measurement by `clocks`, which waits while the GPU is throttled."""
         sharing_ranks = self._group.world.local_size if self._case.shares_device else 1
-        is_gpu = self._case.device.type == "cuda"
         return probed(
             self._device,
             clocks,
-            device_state=DeviceState(self._device, sharing_ranks=sharing_ranks) if is_gpu else None,
+            device_state=DeviceState(self._device, sharing_ranks=sharing_ranks),
             tensors=self.subjects.tensor_memory,
             guard=self._guard,
             log=self._notes.log,
         )
 
     def _guard(self, device_state: DeviceState) -> None:
-        if self._case.configuration.measure.throttle != "flag":
-            from gpubench_plugin.bench.throttling import guard
+        """With ``measure.throttle=wait`` or ``fail`` require NVML, and wait with the former."""
+        throttle = self._case.configuration.measure.throttle
+        if throttle == "flag" or self._case.device.type != "cuda":
+            return
+        from gpubench_plugin.bench import throttling
 
-            guard(
-                self._case,
-                device_state,
-                notes=self._notes,
-                context=self._context,
-                agreement=self._group.agreement,
-                reduction=self._reduction,
-            )
+        self._passed_by_all(partial(throttling.require_nvml, self._case, device_state))
+        if throttle == "wait":
+            timeout_s = self._case.timeout_s(self._context.settings.timeout_s)
+            limit_s = min(throttling.LONGEST_WAIT_S, throttling.TIMEOUT_SHARE * timeout_s)
+            reasons, agreement = device_state.slowing_reasons, self._group.agreement
+            wait = throttling.wait_while_throttled(reasons, agreement, limit_s=limit_s)
+            if wait is not None:
+                self._notes.log(wait.line())
 
     def _nondeterminism_errors(self) -> AbstractContextManager[None]:
         """Context that names an operation which has no deterministic form."""
@@ -367,12 +365,8 @@ class Measuring:
         return nondeterminism_errors()
 
     def _run_traced(self, timed: TimedStep, tracers: Tracers) -> None:
-        """Run the step once more under tracers (coverage) that were paused, ignoring errors.
-
-        The call of a census, if there is one, is traced.
-        """
-        has_census = self.precision is not None or self.subjects.tensor_memory is not None
-        is_untraced = tracers.were_paused and timed.subject is None and not has_census
+        """Run the step once more under tracers (coverage) that were paused, ignoring errors."""
+        is_untraced = tracers.were_paused and timed.subject is None
         if self._group.agreement.decide(int(is_untraced)):
             with suppress(Exception):
                 timed.run()

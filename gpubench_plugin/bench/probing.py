@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.core.quality_flags import PRECISION_UNUSED
 from gpubench_plugin.measure.probes.interference import Suspension
-from gpubench_plugin.measure.probes.memory import MemoryGrowth, PeakMemory
+from gpubench_plugin.measure.probes.memory import MemoryGrowth, PeakMemory, TensorMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.core.records import Samples
     from gpubench_plugin.measure.clocks.base import Clock
-    from gpubench_plugin.measure.probes.memory import TensorMemory
     from gpubench_plugin.measure.probes.nvml import DeviceState
     from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.precision.base import Precision
@@ -31,7 +30,7 @@ class Probes:
     """What watches a measurement; its facts and flags are complete once :func:`probed` is left."""
 
     memory: PeakMemory
-    device_state: DeviceState | None
+    device_state: DeviceState
     suspension: Suspension
     growth: MemoryGrowth
     tensors: TensorMemory | None
@@ -45,15 +44,14 @@ class Probes:
     @property
     def facts(self) -> dict[str, float]:
         """Facts of memory and device."""
-        state = self.device_state
-        return {**self.memory.facts, **({} if state is None else state.facts)}
+        return {**self.memory.facts, **self.device_state.facts}
 
     def flags(self, block_calls: Sequence[int], calls_per_duration: int) -> tuple[str, ...]:
         """All flags, given the calls between two readings of the memory in use."""
         return (
             *self.memory.flags,
             *self.growth.flags(block_calls, calls_per_duration),
-            *(() if self.device_state is None else self.device_state.flags),
+            *self.device_state.flags,
             *self.suspension.flags,
         )
 
@@ -63,26 +61,24 @@ def probed(
     device: torch.device,
     clocks: Sequence[Clock],
     *,
-    device_state: DeviceState | None,
+    device_state: DeviceState,
     tensors: TensorMemory | None,
     guard: Callable[[DeviceState], None],
     log: Log,
 ) -> Iterator[Probes]:
     """Context with probes of a measurement on `device` by `clocks`.
 
-    The memory of the clocks is allocated first, and counts not. If the `device_state` is watched,
-    the `guard` is called with it before anything is measured, and the `log` with its event
-    afterwards.
+    The memory of the clocks is allocated first, and counts not. The `guard` is called with the
+    `device_state` before anything is measured, and the `log` with its event, if any, afterwards.
     """
     growth = MemoryGrowth(device)
     with ExitStack() as stack:
         own_bytes = sum(clock.prepare() for clock in clocks)
         memory = stack.enter_context(PeakMemory(device, own_bytes))
-        if device_state is not None:
-            stack.enter_context(device_state)
-            for clock in clocks:
-                clock.on_launched = device_state.sample
-            guard(device_state)
+        stack.enter_context(device_state)
+        for clock in clocks:
+            clock.on_launched = device_state.sample
+        guard(device_state)
         suspension = stack.enter_context(Suspension())
         yield Probes(
             memory=memory,
@@ -91,7 +87,7 @@ def probed(
             growth=growth,
             tensors=tensors,
         )
-    if device_state is not None and (event := device_state.event) is not None:
+    if (event := device_state.event) is not None:
         log(event)
 
 

@@ -279,8 +279,7 @@ class TimedStep(Task):
         for name, function in (("step", call), ("setup", setup), ("teardown", teardown)):
             if reason := argument_reason(function, name):
                 raise Misuse(reason)
-        for name, function in (("setup", setup), ("teardown", teardown)):
-            if any(is_lazy(function) for is_lazy in _LAZY_FUNCTIONS):
+            if name != "step" and any(is_lazy(function) for is_lazy in _LAZY_FUNCTIONS):
                 raise Misuse(
                     f"{name} returns before its work is done; pass a "
                     "function that does the work: asyncio.run(…), or a loop over its values"

@@ -14,51 +14,32 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.core.records import Measurement
-    from gpubench_plugin.launchers.context import RunContext
     from gpubench_plugin.launchers.report_payload import Notes
     from gpubench_plugin.measure.probes.nvml import DeviceState
     from gpubench_plugin.ranks.process_group import RankAgreement
-    from gpubench_plugin.ranks.reduction import Reduction
 
 
 # Longest wait: a GPU without work has cooled by then, or has other reasons.
-_LONGEST_S: Final = 60.0
+LONGEST_WAIT_S: Final = 60.0
 
 # Share of a benchmark's timeout: waiting must not be what it fails by.
-_TIMEOUT_SHARE: Final = 0.25
+TIMEOUT_SHARE: Final = 0.25
 
 # Seconds between two readings.
 _POLL_S: Final = 0.5
 
 
-def guard(
-    case: Case,
-    device_state: DeviceState,
-    *,
-    notes: Notes,
-    context: RunContext,
-    agreement: RankAgreement,
-    reduction: Reduction,
-) -> None:
-    """Before the first call on a GPU, with ``wait`` or ``fail``: with the former wait.
+def require_nvml(case: Case, device_state: DeviceState) -> None:
+    """Before the first call on a GPU, with ``wait`` or ``fail``.
 
     Raises:
         Unsupported: NVML is missing, or does not know the device.
-        CorrectnessError: that is so on another rank.
     """
-    throttle = case.configuration.measure.throttle
-    failure: Exception | None = None
     if not device_state.is_watching:
-        failure = Unsupported(
-            f"measure.throttle={throttle} requires NVML, which does not answer for "
-            f"{case.device.torch_name}: pip install 'pytest-gpubench[gpu]'"
+        raise Unsupported(
+            f"measure.throttle={case.configuration.measure.throttle} requires NVML, which does not "
+            f"answer for {case.device.torch_name}: pip install 'pytest-gpubench[gpu]'"
         )
-    reduction.raise_check_failures(failure)
-    if throttle == "wait":
-        limit_s = min(_LONGEST_S, _TIMEOUT_SHARE * case.timeout_s(context.settings.timeout_s))
-        wait = wait_while_throttled(device_state.slowing_reasons, agreement, limit_s=limit_s)
-        if wait is not None:
-            notes.log(wait.line())
 
 
 def refuse_throttled(measurement: Measurement, notes: Notes) -> None:

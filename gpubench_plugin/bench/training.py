@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -93,13 +94,10 @@ def data(request: pytest.FixtureRequest, _gpubench_setup: TrainingSetup) -> Iter
         batch_size = configuration.inference.samples(configuration.training)
         training = configuration.training.with_samples(batch_size)
         configuration = configuration.model_copy(update={"training": training})
-    source = replace(_gpubench_setup, configuration=configuration).source()
-    if description := source.description():
-        subjects_of(request).add_check(RecordFacts(data=dict(description)))
-    try:
+    with closing(replace(_gpubench_setup, configuration=configuration).source()) as source:
+        if description := source.description():
+            subjects_of(request).add_check(RecordFacts(data=dict(description)))
         yield source
-    finally:
-        source.close()
 
 
 @pytest.fixture

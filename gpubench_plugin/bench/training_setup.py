@@ -5,7 +5,7 @@ Only benchmarks with a model import this module.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -184,11 +184,8 @@ class TrainingSetup:
                 wrap=parallelism.wrap,
             )
             plain = replace(self, precision=fp32)
-            source = plain.source()
-            try:
+            with closing(plain.source()) as source:
                 yield plain.course(module, source)
-            finally:
-                source.close()
 
     @property
     def seeds(self) -> RecordFacts:

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from gpubench_plugin.bench.step import TimedStep, has_been_used, refuse_unfinished, short_repr
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, error_text
 from gpubench_plugin.core.quality_flags import doubtful_flags
-from gpubench_plugin.core.records import CONFIDENCE
+from gpubench_plugin.core.records import CONFIDENCE, Check, Json, Observation
 from gpubench_plugin.measure.loop import naming
 from gpubench_plugin.measure.paired_turns import speed_ups, variant_facts
 
 if TYPE_CHECKING:
     import torch
 
-    from gpubench_plugin.core.records import Check, Json, Observation
     from gpubench_plugin.measure.clocks.base import Step
     from gpubench_plugin.measure.protocols import Subject
 

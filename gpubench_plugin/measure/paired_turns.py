@@ -20,7 +20,6 @@ from gpubench_plugin.core.records import (
     speed_up_metric,
     variant_rounds,
 )
-from gpubench_plugin.measure.clocks.base import Clock, Step, Task
 from gpubench_plugin.measure.interval import Interval, median_interval
 
 _STEP_TIME: Final = "variant_{}_step_time_s"
@@ -32,10 +31,6 @@ _PLACEMENT: Final = 0.02
 product of 128 x 128 matrices with itself, the intervals of the turns of 18 held 1 and those of 10
 were up to 0.016 away: where the tensors of a variant lie is the same in all its turns. Of 60 others
 the intervals of the turns of 44 held 1, and the widened ones of all (2 cores of an AMD EPYC)."""
-
-# 20 calls of each step: enough for a median, and few beside the measurement.
-_RATIO_TURNS = 5
-_RATIO_CALLS = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,16 +74,16 @@ def paired_speed_up(reference: Samples, other: Samples, confidence: float) -> Sp
 def speed_ups(variants: Mapping[str, Samples], confidence: float) -> dict[str, SpeedUp]:
     """Speed-up of each of the `variants` over the first, its interval widened for placement."""
     (_, reference), *others = variants.items()
-    faster = {name: paired_speed_up(reference, samples, confidence) for name, samples in others}
     return {
-        name: replace(speed_up, interval=speed_up.interval and _widened(speed_up.interval))
-        for name, speed_up in faster.items()
+        name: _widened(paired_speed_up(reference, samples, confidence)) for name, samples in others
     }
 
 
-def _widened(interval: Interval) -> Interval:
-    low, high = interval.low * (1 - _PLACEMENT), interval.high * (1 + _PLACEMENT)
-    return replace(interval, low=low, high=high)
+def _widened(speed_up: SpeedUp) -> SpeedUp:
+    if (ends := speed_up.interval) is None:
+        return speed_up
+    ends = replace(ends, low=ends.low * (1 - _PLACEMENT), high=ends.high * (1 + _PLACEMENT))
+    return replace(speed_up, interval=ends)
 
 
 def turns_s(samples: Samples) -> list[float]:
@@ -135,19 +130,3 @@ def _with_bounds(name: str, value: float, interval: Interval | None) -> dict[str
         low, high = confidence_bounds_of(name)
         facts |= {low: float(interval.low), high: float(interval.high)}
     return facts
-
-
-def time_ratio(slow: Step, fast: Step, *, clock: Clock) -> float:
-    """Ratio of the median durations of `slow` and `fast`.
-
-    They are timed in turns, so that a drift of the machine affects both; the first turn is warm-up.
-    """
-    tasks = Task(step=slow), Task(step=fast)
-    durations_s: tuple[list[float], list[float]] = [], []
-    for turn in range(_RATIO_TURNS + 1):
-        for task, recorded_s in zip(tasks, durations_s, strict=True):
-            block = clock.block(task, durations=_RATIO_CALLS)
-            if turn > 0:
-                recorded_s.extend(block.durations_s)
-    slow_s, fast_s = map(median, durations_s)
-    return slow_s / fast_s

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import reprlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, get_args
 
@@ -13,8 +13,6 @@ from gpubench_plugin.core.hookspecs import wrong_result
 from gpubench_plugin.core.records import Better, Check, Measurement, Metric, Observation
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import pytest
 
     from gpubench_plugin.config.case import Case

@@ -22,7 +22,7 @@ from gpubench_plugin.core.quality_flags import (
 )
 from gpubench_plugin.core.records import Samples, round_medians
 from gpubench_plugin.measure.interval import Autocorrelation
-from gpubench_plugin.measure.warmup import is_trending
+from gpubench_plugin.measure.warmup import WarmUp, is_trending
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.measure.clocks.base import Block, Clock
     from gpubench_plugin.measure.plan import Plan
-    from gpubench_plugin.measure.warmup import WarmUp
 
 
 class TimedBlocks:

@@ -8,16 +8,16 @@ import os
 import random
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, chdir, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from operator import attrgetter
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import torch
 
-from gpubench_plugin.core.errors import GpubenchError
+from gpubench_plugin.core.errors import GpubenchError, Misuse
 from gpubench_plugin.environment.device_errors import failures_as_warnings, query_context
 
 # Modules of torch with an fp32_precision, parents before children: setting a parent sets its
@@ -28,6 +28,8 @@ _FP32_PRECISION = (
     *("backends.cudnn", "backends.cudnn.conv", "backends.cudnn.rnn"),
     *("backends.mkldnn", "backends.mkldnn.matmul", "backends.mkldnn.conv", "backends.mkldnn.rnn"),
 )
+
+_T = TypeVar("_T")
 
 _CURRENT_TEST: Final = "PYTEST_CURRENT_TEST"
 """Phase of the running test, which pytest changes by itself."""
@@ -47,6 +49,7 @@ def state_restored(device: torch.device) -> Iterator[None]:
 
     Raises:
         GpubenchError: the device's context was lost before the body.
+        Misuse: the body has removed the working directory.
         RuntimeError: the body, or work that it has left on the device, lost the context.
     """
     try:
@@ -57,44 +60,45 @@ def state_restored(device: torch.device) -> Iterator[None]:
     with ExitStack() as stack:
         # Last in, first out.
         stack.callback(_reset_memory, device)
-        for switch in reversed(_switches()):
-            stack.callback(switch.restore, switch.value)
+        for restore_switch in reversed(_switches()):
+            stack.callback(restore_switch)
         for restore, state in _generators(device):
             stack.callback(restore, state)
         stack.callback(_restore_environment, dict(os.environ))
-        stack.enter_context(chdir("."))
+        stack.callback(_restore_directory, Path.cwd())
         stack.callback(_forget_compiled_code)
         yield
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Switch:
-    """Global setting that can be read and set."""
+def _switch(read: Callable[[], _T], write: Callable[[_T], object]) -> Callable[[], None]:
+    """Function that restores the global setting as it is now, without writing if it is unchanged.
 
-    read: Callable[[], Any]
-    set: Callable[[Any], object]
+    Nor is one restored that torch refuses to tell, as older switches contradict newer ones.
+    """
 
-    @property
-    def value(self) -> Any:
-        """The value, None if torch refuses to tell it, as older switches contradict newer ones."""
+    def value() -> _T | None:
         with suppress(RuntimeError):
-            return self.read()
+            return read()
         return None
 
-    def restore(self, value: object) -> None:
-        """Restore `value`, without writing if it is unchanged or was not known."""
-        if value is not None and self.value != value:
-            self.set(value)
+    old_value = value()
+
+    def restore() -> None:
+        if old_value is not None and value() != old_value:
+            write(old_value)
+
+    return restore
 
 
-def _attribute(owner: object, name: str) -> _Switch:
-    return _Switch(read=partial(getattr, owner, name), set=partial(setattr, owner, name))
+def _attribute(owner: object, name: str) -> Callable[[], None]:
+    return _switch(partial(getattr, owner, name), partial(setattr, owner, name))
 
 
-def _switches() -> tuple[_Switch, ...]:
+def _switches() -> tuple[Callable[[], None], ...]:
+    """Functions that restore the switches, in the order in which they depend on each other."""
     return (
         # TF32 switches older than fp32_precision, which torch keeps separately.
-        _Switch(read=torch.get_float32_matmul_precision, set=torch.set_float32_matmul_precision),
+        _switch(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
         _attribute(torch.backends.cuda.matmul, "allow_tf32"),
         _attribute(torch.backends.cudnn, "allow_tf32"),
         *(_attribute(attrgetter(path)(torch), "fp32_precision") for path in _FP32_PRECISION),
@@ -103,21 +107,21 @@ def _switches() -> tuple[_Switch, ...]:
             for name in ("enabled", "benchmark", "benchmark_limit", "deterministic")
         ),
         _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
-        _Switch(read=torch.get_deterministic_debug_mode, set=torch.set_deterministic_debug_mode),
-        _Switch(read=torch.get_default_dtype, set=torch.set_default_dtype),
-        _Switch(read=torch.get_default_device, set=_set_default_device),
-        _Switch(read=torch.is_grad_enabled, set=torch.set_grad_enabled),
+        _switch(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+        _switch(torch.get_default_dtype, torch.set_default_dtype),
+        _switch(torch.get_default_device, _set_default_device),
+        _switch(torch.is_grad_enabled, torch.set_grad_enabled),
         *(
-            _Switch(
-                read=partial(getattr(torch, f"{read}_autocast_{suffix}"), device),
-                set=partial(getattr(torch, f"set_autocast_{suffix}"), device),
+            _switch(
+                partial(getattr(torch, f"{read}_autocast_{suffix}"), device),
+                partial(getattr(torch, f"set_autocast_{suffix}"), device),
             )
             for device in ("cpu", "cuda")
             for read, suffix in (("is", "enabled"), ("get", "dtype"))
         ),
-        _Switch(read=torch.is_anomaly_enabled, set=torch.set_anomaly_enabled),
-        _Switch(read=torch.get_num_threads, set=torch.set_num_threads),
-        _Switch(read=gc.isenabled, set=lambda enabled: gc.enable() if enabled else gc.disable()),
+        _switch(torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+        _switch(torch.get_num_threads, torch.set_num_threads),
+        _switch(gc.isenabled, lambda enabled: gc.enable() if enabled else gc.disable()),
     )
 
 
@@ -138,6 +142,18 @@ def _generators(device: torch.device) -> Iterator[tuple[Callable[[Any], object],
             getattr(module, f"set_rng_state{suffix}"),
             getattr(module, f"get_rng_state{suffix}")(),
         )
+
+
+def _restore_directory(directory: Path) -> None:
+    """Go back to the `directory`, or else to the nearest folder around it that still exists.
+
+    Raises:
+        Misuse: the directory is gone.
+    """
+    if not directory.is_dir():
+        os.chdir(next(folder for folder in directory.parents if folder.is_dir()))
+        raise Misuse(f"the benchmark removed its working directory, {directory}")
+    os.chdir(directory)
 
 
 def _restore_environment(old_environment: Mapping[str, str]) -> None:

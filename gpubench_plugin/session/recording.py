@@ -109,10 +109,6 @@ class SessionRecorder:
         """Whether the gate fails the session, or its results could not be written."""
         return self._write_error is not None or self.close_gate()
 
-    def run(self) -> Run:
-        """The measurements so far as a run for comparisons."""
-        return self.run_of(self.measurements.values())
-
     def run_of(self, measurements: Iterable[Measurement]) -> Run:
         """`measurements` as a run for comparisons."""
         from gpubench_plugin.results.reader import run_of

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
+from collections.abc import Collection, Generator
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -13,8 +13,6 @@ from gpubench_plugin.reports.columns import result_line
 from gpubench_plugin.reports.text import glyphs_for
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
-
     from gpubench_plugin.baselines.last import LastResults
     from gpubench_plugin.config.settings import Settings
     from gpubench_plugin.core.records import Measurement, Result

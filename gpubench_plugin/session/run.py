@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.config.options import RUN_FILE
-from gpubench_plugin.config.settings import option_dest
+from gpubench_plugin.config.settings import Settings, option_dest
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.core.hookspecs import wrong_result
 from gpubench_plugin.environment import code
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.config.case import Case
-    from gpubench_plugin.config.settings import Settings
     from gpubench_plugin.core.records import Json, Measurement
 
 
@@ -113,10 +112,8 @@ def _environment(config: pytest.Config, cases: Mapping[str, Case]) -> Json:
     from gpubench_plugin.environment.system_facts import collect
     from gpubench_plugin.measure.record_builder import MEASURING_METHOD
 
-    device = next(iter(cases.values())).device
     facts: dict[str, Any] = {
         "gpubench": {"measuring_method": MEASURING_METHOD},
-        "device": {"name": device.torch_name, "model": device.model},
         "devices": {case.device.torch_name: case.device.model for case in cases.values()},
     }
     hook = config.hook.pytest_gpubench_environment

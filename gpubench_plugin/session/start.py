@@ -27,11 +27,12 @@ from gpubench_plugin.core.hookspecs import LAUNCHER
 from gpubench_plugin.launchers.context import (
     STATE,
     BenchmarkState,
+    RunContext,
     case_on_ranks,
     context_of,
     update_context,
 )
-from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
+from gpubench_plugin.launchers.in_process import InProcessLauncher, LauncherPlugin, has_debugger
 from gpubench_plugin.results.registry.locations import absolute_url
 from gpubench_plugin.session.ending import (
     UsageErrors,
@@ -47,9 +48,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.core.records import Measurement
-    from gpubench_plugin.launchers.context import RunContext
     from gpubench_plugin.launchers.gang.worker import GangRank
-    from gpubench_plugin.launchers.in_process import LauncherPlugin
     from gpubench_plugin.launchers.output import DeferredStream
     from gpubench_plugin.session.gate.confirmation import Confirmation
     from gpubench_plugin.session.gate.plugin import GatePlugin
@@ -171,19 +170,21 @@ def _resolve_cases(
         local_rank=local_rank,
         checks_free_memory=checks_free_memory,
     )
-    refusals = Refusals()
+    refusals: dict[str, list[str]] = {}
     for item in items:
         try:
             check_marks([item])
             case = cases.of(item)
         except UsageProblem as error:
-            refusals.add(item, str(error))
+            reason = str(error).removeprefix(f"{item.nodeid}: ")
+            refusals.setdefault(reason, []).append(item.nodeid)
             continue
         item.stash[STATE] = BenchmarkState(case=case)
         is_left_out = case.adopted or case.skip_reason(context.ranks.started_world_size)
         if asks_components and not is_left_out and (reason := refusal(item, case)):
-            refusals.add(item, reason)
-    refusals.raise_any(items)
+            refusals.setdefault(reason, []).append(item.nodeid)
+    if refusals:
+        raise UsageProblem(refusal_text(refusals, items))
 
 
 def _record(
@@ -220,7 +221,7 @@ def _record(
     from gpubench_plugin.session.gate.lookup import fix_rounds
     from gpubench_plugin.session.gate.plugin import GatePlugin, RemovedBenchmarks
 
-    notes = fix_rounds(items, lookup, recording.run())
+    notes = fix_rounds(items, lookup, recording.run_of(recording.measurements.values()))
     lookup = replace(lookup, notes=(*lookup.notes, *notes))
     confirmation = _confirmation(config, recording, launcher)
     is_gone = RemovedBenchmarks(session)
@@ -263,34 +264,17 @@ _SHOWN: Final = 4
 """Reasons, or tests to deselect, in a message."""
 
 
-class Refusals:
-    """Reasons for which a session starts no benchmark, each with the tests that it holds for."""
-
-    def __init__(self) -> None:
-        self._ids: dict[str, list[str]] = {}
-
-    def add(self, item: pytest.Item, reason: str) -> None:
-        """Add the `reason` for which `item` is refused."""
-        reason = reason.removeprefix(f"{item.nodeid}: ")
-        self._ids.setdefault(reason, []).append(item.nodeid)
-
-    def raise_any(self, items: Iterable[pytest.Item]) -> None:
-        """Refuse the session with all reasons; of the benchmarks `items` others may be fine.
-
-        Raises:
-            UsageProblem: there is a reason.
-        """
-        if not self._ids:
-            return
-        lines = [_line(reason, ids) for reason, ids in list(self._ids.items())[:_SHOWN]]
-        if (rest := len(self._ids) - _SHOWN) > 0:
-            lines.append(f"and {counted(rest, 'more reason')}")
-        refused = [node_id for ids in self._ids.values() for node_id in ids]
-        others = {item.nodeid for item in items} - {*refused}
-        if others and len(refused) <= _SHOWN and not any(map(_is_of_option, self._ids)):
-            options = (f"--deselect={shlex.quote(node_id)}" for node_id in refused)
-            lines.append(f"to run the others, add {' '.join(options)}")
-        raise UsageProblem("\n".join(lines))
+def refusal_text(refusals: Mapping[str, list[str]], items: Iterable[pytest.Item]) -> str:
+    """Why a session starts no benchmark: the ids of tests by reason; others of `items` are fine."""
+    lines = [_line(reason, ids) for reason, ids in list(refusals.items())[:_SHOWN]]
+    if (rest := len(refusals) - _SHOWN) > 0:
+        lines.append(f"and {counted(rest, 'more reason')}")
+    refused = [node_id for ids in refusals.values() for node_id in ids]
+    others = {item.nodeid for item in items} - {*refused}
+    if others and len(refused) <= _SHOWN and not any(map(_is_of_option, refusals)):
+        options = (f"--deselect={shlex.quote(node_id)}" for node_id in refused)
+        lines.append(f"to run the others, add {' '.join(options)}")
+    return "\n".join(lines)
 
 
 def _is_of_option(reason: str) -> bool:

@@ -382,6 +382,31 @@ def test_training(gpubench, model):
     assert run.code == 0, run.out + run.err
 
 
+def test_a_removed_working_directory_is_one_line(project: Project) -> None:
+    """The next benchmark is measured, in a directory that exists."""
+    tests = """
+import os
+
+@pytest.fixture(scope="module", autouse=True)
+def elsewhere(tmp_path_factory):
+    before = os.getcwd()
+    os.chdir(tmp_path_factory.mktemp("elsewhere"))
+    yield
+    os.chdir(before)
+
+def test_removes(gpubench):
+    gpubench(work)
+    os.rmdir(os.getcwd())
+
+def test_next(gpubench):
+    gpubench(work)
+"""
+    run = project_of(project.path, tests).run()
+    assert (run.code, "Traceback" in run.out, "gpubench_plugin/" in run.out) == (1, False, False)
+    assert "\nthe benchmark removed its working directory, /" in run.out
+    assert run.outcomes["test_next[ws1]"] == "measured"
+
+
 def test_nothing_measured_is_said(project: Project) -> None:
     """A selection in which nothing was measured says so plainly."""
     project.write("test_it.py", "def test_x(gpubench): pass\n")

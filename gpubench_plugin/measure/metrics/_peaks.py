@@ -48,13 +48,13 @@ _V100 = (
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceLimits:
-    """Vendor figures of the devices that match a full name.
+    """Vendor figures of the devices whose full name matches `name`, whatever their brand.
 
     `tflops` are the dense peaks in TFLOP/s by dtype; `memory` is the memory bandwidth, `link` that
     of NVLink, or else PCIe, in both directions together, both in GB/s.
     """
 
-    name: re.Pattern[str]
+    name: str
     tflops: Mapping[str, float]
     memory: float
     link: float
@@ -62,13 +62,7 @@ class DeviceLimits:
 
 
 def _device(name: str, source: str, *, memory: float, link: float, **tflops: float) -> DeviceLimits:
-    return DeviceLimits(
-        name=re.compile(rf"(?:NVIDIA |Tesla )?(?:{name})"),
-        tflops=tflops,
-        memory=memory,
-        link=link,
-        source=source,
-    )
+    return DeviceLimits(name=name, tflops=tflops, memory=memory, link=link, source=source)
 
 
 DEVICES = (
@@ -148,7 +142,8 @@ same manual) are 1.2e12 at 6 GHz."""
 
 def plausibility_limits(name: str) -> DeviceLimits:
     """Upper plausibility limits for the device with that driver name."""
-    return next((device for device in DEVICES if device.name.fullmatch(name)), UNKNOWN)
+    model = re.sub("^(?:NVIDIA |Tesla )", "", name)
+    return next((device for device in DEVICES if re.fullmatch(device.name, model)), UNKNOWN)
 
 
 def peak_tflops(device_name: str, dtype: str) -> float | None:

@@ -99,18 +99,11 @@ def _accounts() -> dict[str, ThreadTimes]:
     accounts = {}
     with suppress(OSError):
         for thread in os.listdir(_TASKS):  # noqa: PTH208 # no Path per thread in every block
-            with suppress(OSError, ValueError, IndexError):
-                accounts[thread] = _account(f"{_TASKS}/{thread}/schedstat")
+            file_name = f"{_TASKS}/{thread}/schedstat"
+            with suppress(OSError, ValueError), open(file_name, "rb", 0) as file:  # noqa: PTH123
+                ran_ns, waited_ns, *_ = file.read().split()
+                accounts[thread] = ThreadTimes(int(ran_ns), int(waited_ns))
     return accounts
-
-
-def _account(file: str) -> ThreadTimes:
-    descriptor = os.open(file, os.O_RDONLY)
-    try:
-        ran_ns, waited_ns, *_ = os.read(descriptor, 100).split()
-    finally:
-        os.close(descriptor)
-    return ThreadTimes(int(ran_ns), int(waited_ns))
 
 
 # Size of ``struct epoll_event``: 12 or 16 by architecture, see <sys/epoll.h>.

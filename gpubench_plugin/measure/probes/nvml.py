@@ -75,11 +75,11 @@ _UNSIGNED_INT: Final = 1  # NVML_VALUE_TYPE_UNSIGNED_INT; the counters above are
 
 
 class DeviceState:
-    """Context manager around a measurement on a GPU, shared by `sharing_ranks` of its ranks.
+    """Context manager around a measurement on a device that `sharing_ranks` of its ranks share.
 
-    It does nothing without the optional ``pynvml``. What NVML, the
-    driver or the GPU lacks is missing in :attr:`facts` and named by :attr:`unknown`. The window of
-    the counters begins with :meth:`begin`, and ends with the context.
+    It does nothing on other devices than NVIDIA's, and without the optional ``pynvml``. What NVML,
+    the driver or the GPU lacks is missing in :attr:`facts` and named by :attr:`unknown`. The window
+    of the counters begins with :meth:`begin`, and ends with the context.
     """
 
     def __init__(
@@ -104,7 +104,8 @@ class DeviceState:
         self._seen_reasons: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
-        self._library = self._stack.enter_context(nvml.opened())
+        if self._device.type == "cuda":
+            self._library = self._stack.enter_context(nvml.opened())
         if self._library is not None:
             # By UUID, since the indices of NVML and CUDA may differ.
             uuid = torch.cuda.get_device_properties(self._device).uuid
@@ -216,8 +217,8 @@ class DeviceState:
         known = set(self.facts) | ({"energy_j"} if _ENERGY_MJ in self._increments else set())
         clocks = ("sm_clock_mhz", "memory_clock_mhz")
         expected = (*clocks, "temperature_c", "throttled_fraction", "energy_j")
-        unknown = [name for name in expected if name not in known]
-        return DeviceStateEvent(slowed_by=tuple(self.reasons), unknown=tuple(unknown)).line()
+        unknown = tuple(name for name in expected if name not in known)
+        return DeviceStateEvent(slowed_by=self.reasons, unknown=unknown).line()
 
     def _answer(self, function: str, *arguments: object, of_device: bool = True) -> Any:
         handle = (self._handle,) if of_device else ()

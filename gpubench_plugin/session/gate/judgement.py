@@ -156,7 +156,7 @@ class GateJudgement:
 
         settings = self._lookup.settings
         try:
-            run = self._recording.run()
+            run = self._recording.run_of(self._recording.measurements.values())
             reference = self._lookup.reference(run)
             options: MatchOptions = {
                 "allow_incomparable": settings.allow_incomparable,

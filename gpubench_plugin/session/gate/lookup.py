@@ -21,7 +21,7 @@ from gpubench_plugin.core.records import LAST, Run
 from gpubench_plugin.launchers.context import STATE
 from gpubench_plugin.results.reader import StoredRun, median_rounds
 from gpubench_plugin.results.registry.locations import is_server
-from gpubench_plugin.results.run_directory import find_run
+from gpubench_plugin.results.run_directory import RunDirectory, find_run
 from gpubench_plugin.system.child_process import ChildError, facts_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.config.settings import Settings
-    from gpubench_plugin.results.run_directory import RunDirectory
 
 
 _TIMEOUT_S: Final = 30.0

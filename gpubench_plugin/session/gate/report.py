@@ -9,9 +9,9 @@ from gpubench_plugin.compare.threshold import LABEL
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.reports import github as page
-from gpubench_plugin.reports.markup import BAD, CAUTION, GOOD
+from gpubench_plugin.reports.markup import BAD, CAUTION, GOOD, Line
 from gpubench_plugin.reports.names import name_room
-from gpubench_plugin.reports.text import printable
+from gpubench_plugin.reports.text import Glyphs, printable
 from gpubench_plugin.reports.verdict_table import verdict_lines
 from gpubench_plugin.session.gate.judgement import NOTHING_MEASURED, GateJudgement
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.core.records import Comparison
-    from gpubench_plugin.reports.markup import Line
-    from gpubench_plugin.reports.text import Glyphs
     from gpubench_plugin.session.gate.lookup import BaselineLookup
 
 

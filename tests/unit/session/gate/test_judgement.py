@@ -128,9 +128,6 @@ class Session:
     path: Path = field(default_factory=Path)
     shown: list[str] = field(default_factory=list)
 
-    def run(self) -> Run:
-        return self.run_of(self.measurements.values())
-
     def run_of(self, measurements: Iterable[Measurement]) -> Run:
         return run(*measurements, label="this run")
 
