@@ -328,7 +328,7 @@ def store_for(world: World) -> Store:
 def on_loopback() -> bool:
     """Whether the rendezvous is on the loopback interface, so that all ranks are on this host."""
     address = os.environ.get("MASTER_ADDR", "localhost")
-    return address == "localhost" or address.startswith("127.")
+    return address in {"localhost", "::1"} or address.startswith("127.")
 
 
 @cache  # rank zero may host it: it must outlive the groups
@@ -353,10 +353,9 @@ def _listening_socket(port: int) -> int:
     """Loopback-only listening socket, inherited or created; its descriptor."""
     if inherited := os.environ.get(LISTENER):
         return int(inherited)
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", port))
-        listener.listen()
+    address = os.environ["MASTER_ADDR"]
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, port), family=family) as listener:
         return listener.detach()
 
 

@@ -1,7 +1,8 @@
-"""How the default group of torch.distributed is joined on CUDA, with torch's functions replaced."""
+"""How ranks meet and join the default group on CUDA, with functions of torch replaced."""
 
 from __future__ import annotations
 
+import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -74,3 +75,24 @@ def test_ddp_takes_the_rank_s_device(
     group: Any = SimpleNamespace(device=torch.device(device), world=World(size=2))
     ddp.DDP(group, DistributedSection()).wrap(torch.nn.Linear(1, 1))
     assert wrapped == [ids]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
+def test_store_of_ranks_on_one_host_listens_on_loopback_only(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """Torch itself would listen on every interface."""
+    heard = []
+
+    def store(*_: object, master_listen_fd: int, **__: object) -> None:
+        with socket.socket(fileno=master_listen_fd) as listener:
+            heard.append(listener.getsockname()[0])
+
+    monkeypatch.setenv("MASTER_ADDR", address)
+    monkeypatch.setenv("MASTER_PORT", "0")
+    monkeypatch.setattr(dist, "is_initialized", lambda: False)
+    monkeypatch.setattr(dist, "TCPStore", store)
+    process_group._shared_store.cache_clear()
+    process_group.store_for(World(size=2, local_size=2))
+    process_group._shared_store.cache_clear()
+    assert heard == ["::1" if address == "::1" else "127.0.0.1"]
