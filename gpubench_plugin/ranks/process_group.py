@@ -15,7 +15,7 @@ from functools import cache
 from itertools import count
 from threading import Thread
 from time import sleep
-from typing import Final, Self
+from typing import Final
 
 import torch
 from torch import distributed as dist
@@ -160,12 +160,6 @@ class ProcessGroup:
         leaver = Thread(target=groups.clear, name="gpubench-leaving", daemon=True)
         leaver.start()
         leaver.join(_LEAVE_TIMEOUT_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _passes_barriers(self, timeout_s: float) -> bool:
         """Whether this rank completes two barriers in both groups in time.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,7 +42,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 
 def test_nccl_of_one_rank_is_not_bound(calls: list[tuple[str, Any]]) -> None:
     """One rank has nobody to connect to: its device is set, and there is no group for control."""
-    with ProcessGroup(World(), device=torch.device("cuda")) as group:
+    with closing(ProcessGroup(World(), device=torch.device("cuda"))) as group:
         assert (group.backend, str(group.device)) == ("nccl", "cuda:0")
     assert calls == [("set", "cuda:0"), ("nccl", None)]
 
@@ -49,7 +50,7 @@ def test_nccl_of_one_rank_is_not_bound(calls: list[tuple[str, Any]]) -> None:
 def test_nccl_of_several_ranks_is_bound_to_the_rank_s_device(calls: list[tuple[str, Any]]) -> None:
     """The device is set first, then NCCL is bound to it, and control messages go by gloo."""
     world = World(rank=1, local_rank=1, size=2, local_size=2)
-    with ProcessGroup(world, device=torch.device("cuda")) as group:
+    with closing(ProcessGroup(world, device=torch.device("cuda"))) as group:
         assert group.agreement.world_size == 2
     device = torch.device("cuda", 1)
     assert calls == [("set", "cuda:1"), ("nccl", device), ("new", "gloo")]
@@ -58,7 +59,7 @@ def test_nccl_of_several_ranks_is_bound_to_the_rank_s_device(calls: list[tuple[s
 def test_ranks_that_share_a_device_use_gloo_unbound(calls: list[tuple[str, Any]]) -> None:
     """NCCL takes one rank per device."""
     world = World(rank=1, local_rank=1, size=2, local_size=2)
-    with ProcessGroup(world, device=torch.device("cuda"), shares_device=True) as group:
+    with closing(ProcessGroup(world, device=torch.device("cuda"), shares_device=True)) as group:
         assert group.backend == "gloo"
     assert calls == [("set", "cuda:0"), ("gloo", None), ("new", "gloo")]
 
