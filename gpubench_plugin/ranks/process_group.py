@@ -327,40 +327,32 @@ def on_loopback() -> bool:
 
 @cache  # rank zero may host it: it must outlive the groups
 def _shared_store(world: World) -> Store:
+    """The store that torchrun or an existing default group hosts, else rank zero."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    is_hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or dist.is_initialized()
+    store: Store
     try:
-        if world.is_root and on_loopback() and not _is_hosted():
-            return _serve_store(_listening_socket(port), port, world.size)
-        store: Store = next(rendezvous("env://", world.rank, world.size))[0]
+        if is_hosted or not world.is_root or not on_loopback():
+            store = next(rendezvous("env://", world.rank, world.size))[0]
+        else:  # torch itself would listen on every interface
+            store = dist.TCPStore(  # type: ignore[attr-defined] # torch does not declare it
+                address,
+                port,
+                world.size,
+                is_master=True,
+                master_listen_fd=_listening_socket(address, port),
+                use_libuv=False,
+            )
     except (OSError, dist.DistError) as error:
         message = f"MASTER_ADDR={address} MASTER_PORT={port}: rendezvous failed: {error}"
         raise UsageProblem(message) from error
     return store
 
 
-def _is_hosted() -> bool:
-    """Whether torchrun or an existing default group hosts the store."""
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or dist.is_initialized()
-
-
-def _listening_socket(port: int) -> int:
+def _listening_socket(address: str, port: int) -> int:
     """Loopback-only listening socket, inherited or created; its descriptor."""
     if inherited := os.environ.get(LISTENER):
         return int(inherited)
-    address = os.environ["MASTER_ADDR"]
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.create_server((address, port), family=family) as listener:
         return listener.detach()
-
-
-def _serve_store(listener: int, port: int, size: int) -> Store:
-    """TCPStore on `listener`, since torch itself would listen on every interface."""
-    store: Store = dist.TCPStore(  # type: ignore[attr-defined] # torch does not declare it
-        os.environ["MASTER_ADDR"],
-        port,
-        size,
-        is_master=True,
-        master_listen_fd=listener,
-        use_libuv=False,
-    )
-    return store
