@@ -149,20 +149,6 @@ class LauncherPlugin:
     def _end_if_context_lost(self, item: pytest.Item, state: BenchmarkState) -> None:
         """End the session if `item` has lost this process's context and no other replaces it."""
 
-    @pytest.hookimpl(wrapper=True, specname="pytest_runtest_protocol")
-    def pytest_mark_interrupted(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Spare an interrupted benchmark pytest-benchmark's warning of an unused fixture.
-
-        It has no report, and its fixtures end with the session, of which that would be an error.
-        """
-        try:
-            return (yield)
-        except (KeyboardInterrupt, pytest.exit.Exception):
-            state = state_of(item)
-            if state is not None and state.carrier is not None:
-                pytest_benchmark.mark_ended(state.carrier)
-            raise
-
     @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_protocol")
     def pytest_prepare_benchmark(self, item: pytest.Item) -> Generator[None, object, object]:
         """Exclude existing objects from garbage collection; free those that a failure holds.
@@ -173,7 +159,14 @@ class LauncherPlugin:
             state.started = monotonic()
             if self._is_run_here(state):
                 self._gc_freezer.freeze(item.path)
-        result = yield
+        try:
+            result = yield
+        except (KeyboardInterrupt, pytest.exit.Exception):
+            # Without a report, and as its fixtures end with the session, pytest-benchmark's warning
+            # of an unused fixture would be an error.
+            if state is not None and state.carrier is not None:
+                pytest_benchmark.mark_ended(state.carrier)
+            raise
         errors, self._errors = self._errors, []
         if errors:
             release_frames(errors)

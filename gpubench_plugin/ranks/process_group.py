@@ -96,7 +96,6 @@ class ProcessGroup:
         *,
         device: torch.device,
         backend: str = "auto",
-        timeout: timedelta = TIMEOUT,
         shares_device: bool = False,
     ):
         self.world = world
@@ -106,13 +105,13 @@ class ProcessGroup:
         store = PrefixStore(f"gpubench/{next(_groups)}", store_for(world))
         with ExitStack() as exit_stack:
             exit_stack.enter_context(_bind_gloo_to_loopback(world))
-            self._join_default_group(PrefixStore("group", store), timeout, exit_stack)
-            group = None if world.size == 1 else dist.new_group(backend="gloo", timeout=timeout)
+            self._join_default_group(PrefixStore("group", store), exit_stack)
+            group = None if world.size == 1 else dist.new_group(backend="gloo", timeout=TIMEOUT)
             if group is not None:
                 exit_stack.callback(_leave, group)
             self.agreement = RankAgreement(group)
             self._exit_stack = exit_stack.pop_all()
-        self.control = ControlPlane(PrefixStore("control", store), world, timeout=timeout)
+        self.control = ControlPlane(PrefixStore("control", store), world, timeout=TIMEOUT)
 
     @property
     def is_joined(self) -> bool:
@@ -152,8 +151,8 @@ class ProcessGroup:
     def close(self) -> None:
         """Destroy the groups created here; idempotent.
 
-        A gloo group ends with its last operation, perhaps after `timeout`: in a thread if it takes
-        long.
+        A gloo group ends with its last operation, perhaps after half an hour: in a thread if it
+        takes long.
         """
         self._exit_stack.pop_all().close()
         groups = [self.__dict__.pop(name, None) for name in ("_default", "agreement")]
@@ -189,9 +188,7 @@ class ProcessGroup:
             return False
         return True
 
-    def _join_default_group(
-        self, store: PrefixStore, timeout: timedelta, exit_stack: ExitStack
-    ) -> None:
+    def _join_default_group(self, store: PrefixStore, exit_stack: ExitStack) -> None:
         self._is_ours = not dist.is_initialized()
         if not self._is_ours:
             _check_existing(self.world)
@@ -206,7 +203,7 @@ class ProcessGroup:
             store=store,
             rank=self.world.rank,
             world_size=self.world.size,
-            timeout=timeout,
+            timeout=TIMEOUT,
             device_id=self.device if binds else None,
         )
         self._default = dist.group.WORLD
