@@ -46,6 +46,7 @@ from gpubench_plugin.bench.workload_fixtures import (  # noqa: F401
     prefill,
 )
 from gpubench_plugin.config.options import (
+    BENCHMARK_PATHS,
     MARKS,
     add_options,
     expand_short_names,
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
 _PROBLEM = pytest.StashKey[UsageProblem]()
 _ROOT_DELAY_S: Final = 30
 """Long enough for rank zero to reach a usage error after another rank."""
+_FOLDER: Final = "benchmarks"
+"""Collected by ranks of torchrun where no ini key names paths, and it has test files."""
 _PATHS = pytest.StashKey[list[str]]()
 """Paths of the benchmarks that were added to the command line."""
 _OUTPUT: pytest.StashKey[DeferredStream] = pytest.StashKey()
@@ -96,10 +99,26 @@ def pytest_load_initial_conftests(
     expand_short_names(args, parser)
     suggest_options(args, parser)
     if "RANK" in os.environ:
-        from gpubench_plugin.launchers.torchrun.paths import benchmark_paths
-
-        early_config.stash[_PATHS] = paths = benchmark_paths(early_config)
+        early_config.stash[_PATHS] = paths = _benchmark_paths(early_config)
         args += paths
+
+
+def _benchmark_paths(config: pytest.Config) -> list[str]:
+    """Paths to collect instead of ``testpaths``; none where pytest's own choice stays.
+
+    It stays in a gang, whose controller chooses, with a path on the command line, outside the
+    rootdir, where pytest ignores ``testpaths`` too, and without ``testpaths``: all is collected.
+    """
+    from gpubench_plugin.launchers.output import GANG
+
+    options = config.known_args_namespace
+    if GANG in os.environ or options.file_or_dir or config.invocation_params.dir != config.rootpath:
+        return []
+    if paths := config.getini(BENCHMARK_PATHS):
+        return list(paths)
+    folder = config.rootpath / _FOLDER
+    has_tests = any(any(folder.rglob(pattern)) for pattern in config.getini("python_files"))
+    return [_FOLDER] if has_tests and config.getini("testpaths") else []
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:

@@ -6,6 +6,7 @@ schema, which adds what every line has, follows from these classes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
@@ -15,9 +16,16 @@ from gpubench_plugin.core.records import Json, Phase, doc
 
 @dataclass(frozen=True, kw_only=True)
 class Event:
-    """Something that happened in a benchmark; `kind` is its name in the journal."""
+    """Something that happened in a benchmark.
 
-    kind: ClassVar[str] = ""
+    `kind` is its name in the journal, after its class: ``training_step`` of `TrainingStepEvent`.
+    """
+
+    kind: ClassVar[str]
+
+    def __init_subclass__(cls) -> None:
+        words = re.findall("[A-Z][a-z]+", cls.__name__.removesuffix("Event"))
+        cls.kind = "_".join(words).lower()
 
     def line(self) -> Json:
         """The event as its line begins, without fields at their defaults."""
@@ -31,8 +39,6 @@ class Event:
 class PhaseEvent(Event):
     """Start of a phase; ``build`` starts another try of the benchmark if there was one."""
 
-    kind: ClassVar[str] = "phase"
-
     phase: Phase
     steps: int | None = field(default=None, metadata=doc("Of ``train``: its last step", ge=1))
 
@@ -43,8 +49,6 @@ class ProgressEvent(Event):
 
     Each rank is taken to do the work of rank zero.
     """
-
-    kind: ClassVar[str] = "progress"
 
     rounds: int = field(metadata={"ge": 0})
     calls: int = field(metadata=doc("Timed calls", ge=0))
@@ -64,8 +68,6 @@ class TrainingStepEvent(Event):
     clipping there is no norm of the gradients.
     """
 
-    kind: ClassVar[str] = "training_step"
-
     step: int = field(metadata={"ge": 0})
     loss: float | None = field(metadata=doc("Mean over the ranks of the step's last batch"))
     learning_rate: float | None = field(default=None, metadata=doc("Of the next step"))
@@ -78,8 +80,6 @@ class TrainingStepEvent(Event):
 @dataclass(frozen=True, kw_only=True)
 class EpochEvent(Event):
     """One pass of the untimed training over the data; means over the batches of all ranks."""
-
-    kind: ClassVar[str] = "epoch"
 
     epoch: int = field(metadata=doc("Number from 1", ge=1))
     step: int = field(metadata=doc("The step that completed it", ge=1))
@@ -96,8 +96,6 @@ class EpochEvent(Event):
 class FlopsEvent(Event):
     """FLOP count of one call."""
 
-    kind: ClassVar[str] = "flops"
-
     per_call: float | None = field(metadata=doc("Null if the operations cannot be counted"))
     uncounted_ops: tuple[str, ...] | Mapping[str, Any] = field(
         default=(), metadata=doc("Operations without a formula")
@@ -109,8 +107,6 @@ class FlopsEvent(Event):
 class TrafficEvent(Event):
     """Control traffic between the ranks during a measurement."""
 
-    kind: ClassVar[str] = "traffic"
-
     bytes_read: int = field(metadata={"ge": 0})
     bytes_written: int = field(metadata={"ge": 0})
 
@@ -119,8 +115,6 @@ class TrafficEvent(Event):
 class LogEvent(Event):
     """A point of the user's own curves: what ``gpubench.log`` was given."""
 
-    kind: ClassVar[str] = "log"
-
     step: int = field(metadata=doc("The user's", ge=0))
     metrics: Mapping[str, float | None] = field(metadata={"min_length": 1})
 
@@ -128,8 +122,6 @@ class LogEvent(Event):
 @dataclass(frozen=True, kw_only=True)
 class EvaluationEvent(Event):
     """An evaluation on held-out samples, of all ranks; after an untimed training without step."""
-
-    kind: ClassVar[str] = "evaluation"
 
     step: int | None = field(default=None, metadata=doc("On the way to a target", ge=1))
     is_best: bool | None = field(default=None, metadata=doc("The best so far, for the target"))
@@ -140,8 +132,6 @@ class EvaluationEvent(Event):
 @dataclass(frozen=True, kw_only=True)
 class ConvergenceEvent(Event):
     """A target that was reached, and how near its training in another precision is to fp32."""
-
-    kind: ClassVar[str] = "convergence"
 
     target: str = field(metadata=doc("The key and its value"))
     step: int = field(metadata={"ge": 1})
@@ -154,8 +144,6 @@ class ConvergenceEvent(Event):
 class CheckpointEvent(Event):
     """A checkpoint that was written, with its metrics."""
 
-    kind: ClassVar[str] = "checkpoint"
-
     step: int = field(metadata=doc("Steps in total, with those before a checkpoint", ge=0))
     manifest: str = field(metadata=doc("File name"))
     loss: float | None = None
@@ -167,8 +155,6 @@ class CheckpointEvent(Event):
 class ResumedEvent(Event):
     """A checkpoint from which the training goes on."""
 
-    kind: ClassVar[str] = "resumed"
-
     step: int = field(metadata={"ge": 0})
     file: str
     sha256: str
@@ -178,8 +164,6 @@ class ResumedEvent(Event):
 class BatchTrialEvent(Event):
     """A batch size that was tried for ``training.batch_size=auto``."""
 
-    kind: ClassVar[str] = "batch_trial"
-
     samples: int = field(metadata={"ge": 1})
     fits: bool
     reason: str = ""
@@ -188,8 +172,6 @@ class BatchTrialEvent(Event):
 @dataclass(frozen=True, kw_only=True)
 class PipelineEvent(Event):
     """Rank zero's durations in one logged call of the diffusion pipeline."""
-
-    kind: ClassVar[str] = "pipeline"
 
     call: int | None = field(default=None, metadata=doc("Number of the call from 1", ge=1))
     rank: int = field(metadata={"ge": 0})
@@ -205,16 +187,12 @@ class PipelineEvent(Event):
 class TurnsEvent(Event):
     """Turns of the variants that a benchmark compared: rank zero's mean seconds per call."""
 
-    kind: ClassVar[str] = "turns"
-
     step_s: Mapping[str, tuple[float, ...]] = field(metadata=doc("By variant, each turn"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class DeviceStateEvent(Event):
     """What slowed a GPU during the timed calls, and what NVML does not tell of it."""
-
-    kind: ClassVar[str] = "device_state"
 
     slowed_by: tuple[str, ...]
     unknown: tuple[str, ...]
@@ -223,8 +201,6 @@ class DeviceStateEvent(Event):
 @dataclass(frozen=True, kw_only=True)
 class ThrottleWaitEvent(Event):
     """A wait for a throttled GPU, ``measure.throttle=wait``."""
-
-    kind: ClassVar[str] = "throttle_wait"
 
     waited_s: float = field(metadata={"ge": 0})
     reasons: tuple[str, ...]
@@ -235,8 +211,6 @@ class ThrottleWaitEvent(Event):
 class ThrottledEvent(Event):
     """Numbers that ``measure.throttle=fail`` refused."""
 
-    kind: ClassVar[str] = "throttled"
-
     flags: tuple[str, ...]
     metrics: Mapping[str, float | None]
 
@@ -244,8 +218,6 @@ class ThrottledEvent(Event):
 @dataclass(frozen=True, kw_only=True)
 class RankEndedEvent(Event):
     """How one rank ended of a benchmark that failed on several."""
-
-    kind: ClassVar[str] = "rank_ended"
 
     rank: int = field(metadata={"ge": 0})
     state: str
@@ -258,8 +230,6 @@ class RankEndedEvent(Event):
 @dataclass(frozen=True, kw_only=True)
 class GangNotStartedEvent(Event):
     """Ranks that could not be started."""
-
-    kind: ClassVar[str] = "gang_not_started"
 
     stacks: Mapping[str, str] = field(metadata=doc("By rank"))
     output: str

@@ -65,15 +65,12 @@ _FAILED_ALLOCATION: Final = re.compile(
     r"|CUDNN_STATUS_ALLOC_FAILED|CUDNN_STATUS_INTERNAL_ERROR_(?:HOST|DEVICE)_ALLOCATION_FAILED"
     r"|cusparse: allocation failed)"
     r"|MPS backend out of memory|std::bad_alloc$"
+    r"|[^\n]*DefaultCPUAllocator: (?:can't allocate|not enough) memory"
 )
 """Status of the libraries: cuBLAS, cuDNN (from version 9 on with two names), cuFFT, cuSOLVER,
 cuSPARSE. ``CUBLAS_STATUS_NOT_INITIALIZED``, which cublasCreate may return when memory is short, has
-other causes as well and does not count."""
-
-_CPU_ALLOCATOR: Final = re.compile(
-    r"DefaultCPUAllocator: (can't allocate memory|not enough memory)"
-)
-"""torch raises a plain RuntimeError for a failed CPU allocation (c10/core/CPUAllocator.cpp)."""
+other causes as well and does not count. Of a failed CPU allocation, too, torch raises a plain
+RuntimeError (c10/core/CPUAllocator.cpp)."""
 
 _QUERY_S: Final = 1.0
 """Longest wait for queued work: a kernel may wait for another rank indefinitely."""
@@ -190,11 +187,8 @@ def _is_failed_allocation(error: BaseException) -> bool:
     if _number(error) == _OUT_OF_MEMORY or _runtime_text(text) == "out of memory":
         return True
     nccl = _NCCL.match(text)
-    return (
-        _FAILED_ALLOCATION.match(text) is not None
-        or _CPU_ALLOCATOR.search(text) is not None
-        or (nccl is not None and nccl["allocation"] is not None)
-    )
+    has_failed = nccl is not None and nccl["allocation"] is not None
+    return has_failed or _FAILED_ALLOCATION.match(text) is not None
 
 
 def _is_lost(error: BaseException) -> bool:

@@ -57,14 +57,10 @@ def check_name(name: str) -> None:
     """Validate a device name without importing torch; raises UsageProblem."""
     kind, colon, index = name.partition(":")
     if kind not in TYPES and name != "auto":
-        raise invalid_choice("--device", name, ("auto", *TYPES), aliases=_aliases(colon + index))
+        aliases = {f"{word}{colon}{index}": types for word, types in _ALIASES.items()}
+        raise invalid_choice("--device", name, ("auto", *TYPES), aliases=aliases)
     if colon and not index.isdecimal():
         raise UsageProblem(f"--device={name}: the index must be a number, e.g. {kind}:0")
-
-
-def _aliases(index: str) -> dict[str, tuple[str, ...]]:
-    """Words for devices, each with `index` where it is one such as ``:1``."""
-    return {f"{word}{index}": types for word, types in _ALIASES.items()}
 
 
 def find(name: str, *, local_rank: int = 0) -> Device:

@@ -58,7 +58,12 @@ def collect(
     facts = {
         "schema_version": SCHEMA_VERSION,
         "hostname": platform.node(),
-        "platform": _platform(),
+        "platform": {
+            "system": platform.system(),
+            "release": platform.release(),
+            "machine": platform.machine(),
+            "libc": " ".join(platform.libc_ver()).strip() or None,
+        },
         "python": {
             "version": platform.python_version(),
             "implementation": platform.python_implementation(),
@@ -75,15 +80,6 @@ def collect(
     }
     json_facts: Json = json_files.jsonable({**facts, **(extra_facts or {})})
     return json_facts
-
-
-def _platform() -> Json:
-    return {
-        "system": platform.system(),
-        "release": platform.release(),
-        "machine": platform.machine(),
-        "libc": " ".join(platform.libc_ver()).strip() or None,
-    }
 
 
 def package_versions() -> dict[str, str]:

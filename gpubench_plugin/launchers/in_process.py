@@ -149,34 +149,24 @@ class LauncherPlugin:
     def _end_if_context_lost(self, item: pytest.Item, state: BenchmarkState) -> None:
         """End the session if `item` has lost this process's context and no other replaces it."""
 
-    @pytest.hookimpl(wrapper=True, specname="pytest_runtest_protocol")
-    def pytest_mark_interrupted(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Spare an interrupted benchmark pytest-benchmark's warning of an unused fixture.
+    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_protocol")
+    def pytest_prepare_benchmark(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Exclude existing objects from garbage collection; free those that a failure holds.
 
-        It has no report, and its fixtures end with the session, of which that would be an error.
+        Notes when a benchmark starts, which is never later than its timeout does.
         """
+        if (state := state_of(item)) is not None:
+            state.started = monotonic()
+            if self._is_run_here(state):
+                self._gc_freezer.freeze(item.path)
         try:
-            return (yield)
+            result = yield
         except (KeyboardInterrupt, pytest.exit.Exception):
-            state = state_of(item)
+            # Without a report, and as its fixtures end with the session, pytest-benchmark's warning
+            # of an unused fixture would be an error.
             if state is not None and state.carrier is not None:
                 pytest_benchmark.mark_ended(state.carrier)
             raise
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_protocol")
-    def pytest_note_start(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Note when a benchmark starts, which is never later than its timeout does."""
-        if (state := state_of(item)) is not None:
-            state.started = monotonic()
-        return (yield)
-
-    @pytest.hookimpl(wrapper=True, specname="pytest_runtest_protocol")
-    def pytest_collect_garbage(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Exclude existing objects from garbage collection; free those that a failure holds."""
-        state = state_of(item)
-        if state is not None and self._is_run_here(state):
-            self._gc_freezer.freeze(item.path)
-        result = yield
         errors, self._errors = self._errors, []
         if errors:
             release_frames(errors)
@@ -185,7 +175,7 @@ class LauncherPlugin:
     def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
         """Collect frozen objects, too, once a fixture of several tests has ended."""
         if fixturedef.scope != "function":
-            self._gc_freezer.request_full_collection()
+            self._gc_freezer.is_full_due = True
 
     @pytest.hookimpl(specname="pytest_sessionfinish")
     def pytest_unfreeze(self) -> None:
@@ -376,7 +366,8 @@ class GcFreezer:
 
     def __init__(self) -> None:
         self._file: Path | None = None
-        self._is_full_due = False
+        self.is_full_due = False
+        """Whether frozen objects, too, are collected before the next benchmark."""
         self._last_held_bytes = 0
 
     def freeze(self, file: Path) -> None:
@@ -384,18 +375,14 @@ class GcFreezer:
         clear_last_exception()  # else the variables of a failed test would be frozen, too
         gc.collect()
         held_bytes = _held_bytes()
-        is_full = self._is_full_due or file != self._file
+        is_full = self.is_full_due or file != self._file
         if is_full or held_bytes - self._last_held_bytes > _GROWTH_BYTES:
             gc.unfreeze()
             gc.collect()
             held_bytes = self._last_held_bytes = _held_bytes()
         self._last_held_bytes = min(self._last_held_bytes, held_bytes)
         gc.freeze()
-        self._file, self._is_full_due = file, False
-
-    def request_full_collection(self) -> None:
-        """Collect frozen objects, too, before the next benchmark."""
-        self._is_full_due = True
+        self._file, self.is_full_due = file, False
 
 
 def _held_bytes() -> int:

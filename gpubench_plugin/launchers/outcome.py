@@ -123,10 +123,16 @@ def judge(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict:
 
 
 def _judge_crash(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
-    crashed = _of_kind(rank_outcomes, "crashed")
-    if _in_state(rank_outcomes, "died") or 0 < len(crashed) < len(rank_outcomes):
-        return JointVerdict(outcome="crashed", reason=_crash_reason(rank_outcomes))
-    return None
+    """How each process died, then which ranks lost their contexts; the latter once per reason."""
+    died, lost = _in_state(rank_outcomes, "died"), _of_kind(rank_outcomes, "crashed")
+    if not died and len(lost) in {0, len(rank_outcomes)}:
+        return None
+    parts = [f"{_ranks([outcome], rank_outcomes)} {outcome.details}" for outcome in died]
+    parts += [
+        f"{_ranks([o for o in lost if o.reason == reason], rank_outcomes)}: {reason}"
+        for reason in dict.fromkeys(outcome.reason for outcome in lost)
+    ]
+    return JointVerdict(outcome="crashed", reason="; ".join(parts))
 
 
 def _judge_oom(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:
@@ -154,20 +160,6 @@ def _judge_misconfiguration(rank_outcomes: Sequence[RankOutcome]) -> JointVerdic
         reason = f"{_ranks(misconfigured, rank_outcomes)}: {misconfigured[0].reason}"
         return JointVerdict(outcome="misconfigured", reason=reason)
     return None
-
-
-def _crash_reason(rank_outcomes: Sequence[RankOutcome]) -> str:
-    """How each process died, then which ranks lost their contexts; the latter once per reason."""
-    parts = [
-        f"{_ranks([outcome], rank_outcomes)} {outcome.details}"
-        for outcome in _in_state(rank_outcomes, "died")
-    ]
-    lost = _of_kind(rank_outcomes, "crashed")
-    parts += [
-        f"{_ranks([o for o in lost if o.reason == reason], rank_outcomes)}: {reason}"
-        for reason in dict.fromkeys(outcome.reason for outcome in lost)
-    ]
-    return "; ".join(parts)
 
 
 def _judge_hang(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:

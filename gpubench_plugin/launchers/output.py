@@ -95,29 +95,24 @@ class LogForwarder:
 
     def __call__(self) -> float:
         """Forward new lines; return the seconds until the next poll."""
-        for rank, log in self._logs.items():
-            for line in self._new_lines(rank, log):
-                self._write(f"[rank {rank}] {line}\n")
+        self._forward(lambda text: text.rfind(b"\n") + 1)
         return _POLL_S
 
     def finish(self) -> None:
         """Forward the rest, including an unterminated last line, and stop following."""
-        self()
-        for rank, log in self._logs.items():
-            if remaining := _read_from(log, self._offsets[rank]):
-                self._write(f"[rank {rank}] {remaining.decode(errors='replace')}\n")
+        self._forward(len)
         self._logs = {}
 
-    def _new_lines(self, rank: int, log: Path) -> list[str]:
-        complete, newline, _ = _read_from(log, self._offsets[rank]).rpartition(b"\n")
-        self._offsets[rank] += len(complete) + len(newline)
-        return complete.decode(errors="replace").splitlines() if newline else []
-
-
-def _read_from(log: Path, offset: int) -> bytes:
-    with log.open("rb") as file:
-        file.seek(offset)
-        return file.read()
+    def _forward(self, complete: Callable[[bytes], int]) -> None:
+        """Forward of each new text the `complete` bytes."""
+        for rank, path in self._logs.items():
+            with path.open("rb") as log:
+                log.seek(self._offsets[rank])
+                text = log.read()
+            lines = text[: complete(text)]
+            self._offsets[rank] += len(lines)
+            for line in lines.decode(errors="replace").splitlines():
+                self._write(f"[rank {rank}] {line}\n")
 
 
 _CACHE_WRITERS: Final = ("lfplugin", "nfplugin", "stepwiseplugin")

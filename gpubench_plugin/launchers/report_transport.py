@@ -29,25 +29,19 @@ def encode(
     reports: Sequence[pytest.TestReport],
     warnings: Sequence[Json] = (),
     *,
-    max_text: int = LONGEST_TEXT,
-    captured: bool = True,
     recorded: bool = False,
 ) -> Json:
     """Encode `reports` and `warnings` of one benchmark, with the measurement if it is `recorded`.
 
-    Texts longer than `max_text` characters lose their beginning; of many warnings the number of
-    those left out is one more.
+    Long texts lose their beginning; of many warnings the number of those left out is one more.
     """
     sent = [*warnings[:_MOST]]
     if left_out := warnings[_MOST:]:
         text = f"{counted(len(left_out), 'more warning')} of this benchmark omitted"
         sent.append({**left_out[0], "category": "UserWarning", "text": text})
     return {
-        "reports": [
-            _report_to_json(config, report, max_text, captured=captured, recorded=recorded)
-            for report in reports
-        ],
-        "warnings": [{**warning, "text": _cut(warning["text"], max_text)} for warning in sent],
+        "reports": [_report_to_json(config, report, recorded=recorded) for report in reports],
+        "warnings": [{**warning, "text": _cut(warning["text"])} for warning in sent],
     }
 
 
@@ -71,21 +65,14 @@ def exit_to_json(error: BaseException) -> Json:
     return {"exit": reason, "exit_code": getattr(error, "returncode", None)}
 
 
-def _report_to_json(
-    config: pytest.Config,
-    report: pytest.TestReport,
-    max_text: int,
-    *,
-    captured: bool,
-    recorded: bool,
-) -> Json:
+def _report_to_json(config: pytest.Config, report: pytest.TestReport, *, recorded: bool) -> Json:
     data = config.hook.pytest_report_to_serializable(config=config, report=report)
-    if isinstance(data["longrepr"], dict) and len(report.longreprtext) > max_text:
+    if isinstance(data["longrepr"], dict) and len(report.longreprtext) > LONGEST_TEXT:
         data["longrepr"] = report.longreprtext
-    data["longrepr"] = _cut(data["longrepr"], max_text)
-    data["sections"] = _cut(data["sections"][-_MOST:], max_text) if captured else []
-    properties = data["user_properties"] if captured else []
-    data["user_properties"] = _cut([[*map(_to_json_types, pair)] for pair in properties], max_text)
+    data["longrepr"] = _cut(data["longrepr"])
+    data["sections"] = _cut(data["sections"][-_MOST:])
+    properties = [[*map(_to_json_types, pair)] for pair in data["user_properties"]]
+    data["user_properties"] = _cut(properties)
     payload = data.get(report_payload.ATTRIBUTE, {})
     data[report_payload.ATTRIBUTE] = {
         name: value for name, value in payload.items() if recorded or name != _RECORDED
@@ -148,11 +135,11 @@ def _to_json_types(value: Any) -> Any:
         return repr(value)
 
 
-def _cut(value: Any, max_text: int) -> Any:
+def _cut(value: Any) -> Any:
     """Truncate every text in `value` to its tail."""
-    if isinstance(value, str) and len(value) > max_text:
-        omitted = len(value) - max_text
+    if isinstance(value, str) and len(value) > LONGEST_TEXT:
+        omitted = len(value) - LONGEST_TEXT
         return f"[{omitted} characters omitted]\n{value[omitted:]}"
     if isinstance(value, list | tuple):
-        return [_cut(part, max_text) for part in value]
+        return [_cut(part) for part in value]
     return value

@@ -15,7 +15,7 @@ from functools import cache
 from itertools import count
 from threading import Thread
 from time import sleep
-from typing import Final, Self
+from typing import Final
 
 import torch
 from torch import distributed as dist
@@ -96,7 +96,6 @@ class ProcessGroup:
         *,
         device: torch.device,
         backend: str = "auto",
-        timeout: timedelta = TIMEOUT,
         shares_device: bool = False,
     ):
         self.world = world
@@ -106,13 +105,13 @@ class ProcessGroup:
         store = PrefixStore(f"gpubench/{next(_groups)}", store_for(world))
         with ExitStack() as exit_stack:
             exit_stack.enter_context(_bind_gloo_to_loopback(world))
-            self._join_default_group(PrefixStore("group", store), timeout, exit_stack)
-            group = None if world.size == 1 else dist.new_group(backend="gloo", timeout=timeout)
+            self._join_default_group(PrefixStore("group", store), exit_stack)
+            group = None if world.size == 1 else dist.new_group(backend="gloo", timeout=TIMEOUT)
             if group is not None:
                 exit_stack.callback(_leave, group)
             self.agreement = RankAgreement(group)
             self._exit_stack = exit_stack.pop_all()
-        self.control = ControlPlane(PrefixStore("control", store), world, timeout=timeout)
+        self.control = ControlPlane(PrefixStore("control", store), world, timeout=TIMEOUT)
 
     @property
     def is_joined(self) -> bool:
@@ -152,20 +151,14 @@ class ProcessGroup:
     def close(self) -> None:
         """Destroy the groups created here; idempotent.
 
-        A gloo group ends with its last operation, perhaps after `timeout`: in a thread if it takes
-        long.
+        A gloo group ends with its last operation, perhaps after half an hour: in a thread if it
+        takes long.
         """
         self._exit_stack.pop_all().close()
         groups = [self.__dict__.pop(name, None) for name in ("_default", "agreement")]
         leaver = Thread(target=groups.clear, name="gpubench-leaving", daemon=True)
         leaver.start()
         leaver.join(_LEAVE_TIMEOUT_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _passes_barriers(self, timeout_s: float) -> bool:
         """Whether this rank completes two barriers in both groups in time.
@@ -195,9 +188,7 @@ class ProcessGroup:
             return False
         return True
 
-    def _join_default_group(
-        self, store: PrefixStore, timeout: timedelta, exit_stack: ExitStack
-    ) -> None:
+    def _join_default_group(self, store: PrefixStore, exit_stack: ExitStack) -> None:
         self._is_ours = not dist.is_initialized()
         if not self._is_ours:
             _check_existing(self.world)
@@ -212,7 +203,7 @@ class ProcessGroup:
             store=store,
             rank=self.world.rank,
             world_size=self.world.size,
-            timeout=timeout,
+            timeout=TIMEOUT,
             device_id=self.device if binds else None,
         )
         self._default = dist.group.WORLD
@@ -328,46 +319,37 @@ def store_for(world: World) -> Store:
 def on_loopback() -> bool:
     """Whether the rendezvous is on the loopback interface, so that all ranks are on this host."""
     address = os.environ.get("MASTER_ADDR", "localhost")
-    return address == "localhost" or address.startswith("127.")
+    return address in {"localhost", "::1"} or address.startswith("127.")
 
 
 @cache  # rank zero may host it: it must outlive the groups
 def _shared_store(world: World) -> Store:
+    """The store that torchrun or an existing default group hosts, else rank zero."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    is_hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or dist.is_initialized()
+    store: Store
     try:
-        if world.is_root and on_loopback() and not _is_hosted():
-            return _serve_store(_listening_socket(port), port, world.size)
-        store: Store = next(rendezvous("env://", world.rank, world.size))[0]
+        if is_hosted or not world.is_root or not on_loopback():
+            store = next(rendezvous("env://", world.rank, world.size))[0]
+        else:  # torch itself would listen on every interface
+            store = dist.TCPStore(  # type: ignore[attr-defined] # torch does not declare it
+                address,
+                port,
+                world.size,
+                is_master=True,
+                master_listen_fd=_listening_socket(address, port),
+                use_libuv=False,
+            )
     except (OSError, dist.DistError) as error:
         message = f"MASTER_ADDR={address} MASTER_PORT={port}: rendezvous failed: {error}"
         raise UsageProblem(message) from error
     return store
 
 
-def _is_hosted() -> bool:
-    """Whether torchrun or an existing default group hosts the store."""
-    return os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or dist.is_initialized()
-
-
-def _listening_socket(port: int) -> int:
+def _listening_socket(address: str, port: int) -> int:
     """Loopback-only listening socket, inherited or created; its descriptor."""
     if inherited := os.environ.get(LISTENER):
         return int(inherited)
-    with socket.socket() as listener:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(("127.0.0.1", port))
-        listener.listen()
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, port), family=family) as listener:
         return listener.detach()
-
-
-def _serve_store(listener: int, port: int, size: int) -> Store:
-    """TCPStore on `listener`, since torch itself would listen on every interface."""
-    store: Store = dist.TCPStore(  # type: ignore[attr-defined] # torch does not declare it
-        os.environ["MASTER_ADDR"],
-        port,
-        size,
-        is_master=True,
-        master_listen_fd=listener,
-        use_libuv=False,
-    )
-    return store

@@ -10,7 +10,7 @@ import math
 import socket
 from array import array
 from dataclasses import asdict, replace
-from reprlib import Repr
+from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import (
@@ -145,9 +145,10 @@ def _difference(first_report: RankReport, other_report: RankReport) -> str:
     first_counts, other_counts = _counts(first_report.samples), _counts(other_report.samples)
     for label, first_count in first_counts.items():
         if first_count != (other_count := other_counts[label]):
+            first, other = first_report.times.rank, other_report.times.rank
             return (
-                f"the ranks differ in {label}: rank {first_report.times.rank} has "
-                f"{_shown(first_count)}, rank {other_report.times.rank} has {_shown(other_count)}"
+                f"the ranks differ in {label}: rank {first} has {shortened(first_count)}, "
+                f"rank {other} has {shortened(other_count)}"
             )
     return ""
 
@@ -164,11 +165,6 @@ def _counts(samples: Samples) -> dict[str, object]:
         "calls of the warm-up": samples.warmup_calls,
         "calls per block": samples.block_calls,
     }
-
-
-def _shown(value: object) -> str:
-    """`value` as text, with long tuples shortened."""
-    return Repr().repr(value) if isinstance(value, tuple) else str(value)
 
 
 _MAX_REASON_CHARS: Final = 2000
@@ -257,7 +253,11 @@ class Reduction:
             Exception: `failure`.
             MeasurementError: rank zero has rejected them.
         """
-        problem = "" if self._is_single_rank else self._problem(failure)
+        problem = ""
+        if not self._is_single_rank:
+            own_problem = "" if failure is None else error_text(failure)[:_MAX_REASON_CHARS]
+            verdict = self._control.publish(f"result {self._benchmark}", {"problem": own_problem})
+            problem = verdict["problem"]
         if failure is not None:
             raise failure
         if problem:
@@ -280,8 +280,3 @@ class Reduction:
         }
         published = self._control.publish(tag, joint_report, timeout_s=timeout_s)
         return published["failure"], published["misconfigured"]
-
-    def _problem(self, failure: Exception | None) -> str:
-        failure_text = "" if failure is None else error_text(failure)[:_MAX_REASON_CHARS]
-        verdict = self._control.publish(f"result {self._benchmark}", {"problem": failure_text})
-        return str(verdict["problem"])

@@ -86,13 +86,11 @@ def _number(
     raise UsageProblem(f"environment variable {name}={text!r}; allowed: {allowed}")
 
 
-def threads_per_rank(
-    local_ranks: int, *, configured: int | None = None, cores: int | None = None
-) -> int:
-    """`configured` threads, else this rank's share of the host's `cores`, at least one.
+def threads_per_rank(local_ranks: int, *, configured: int | None = None) -> int:
+    """`configured` threads, else this rank's share of the host's cores, at least one.
 
-    `cores` defaults to those that containers and ``taskset`` let this process use.
+    Only those count that containers and ``taskset`` let this process use.
     """
     if configured is not None:
         return configured
-    return max(1, (cores or usable_cores() or os.cpu_count() or 1) // local_ranks)
+    return max(1, (usable_cores() or os.cpu_count() or 1) // local_ranks)

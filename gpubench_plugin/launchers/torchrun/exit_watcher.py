@@ -8,7 +8,6 @@ import signal
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from types import FrameType
@@ -24,16 +23,8 @@ _ALERT: Final = object()
 _EXIT_STATUS: Final = 49  # field 52 of proc_pid_stat(5), counted from after the name
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExitRequest:
-    """Reason for this process to exit: a signal, deaths of others, or an alert.
-
-    `deaths` holds wait statuses by name, None for a process that was reaped elsewhere.
-    """
-
-    signal: signal.Signals | None = None
-    deaths: Mapping[int, int | None] = field(default_factory=dict)
-    alerted: bool = False
+Deaths = dict[int, int | None]
+"""Wait statuses by name of the process, None for one that was reaped elsewhere."""
 
 
 class ExitWatcher:
@@ -43,15 +34,17 @@ class ExitWatcher:
     waits in a collective. So a second thread blocks in the kernel beside it, until SIGTERM or
     SIGHUP, a Ctrl-C that the main thread does not handle, the death of a process given to
     :meth:`watch`, or an alert (:meth:`accept_alerts`). After a signal the main thread blocks; other
-    requests `end` may ignore. An error in `end` ends the process. Ignored signals (``nohup``) stay
+    reasons `end` may ignore. An error in `end` ends the process. Ignored signals (``nohup``) stay
     ignored. Create it in the main thread; :meth:`close` restores the handlers.
+
+    `end` is called with the signal, the deaths, and whether there was an alert.
     """
 
-    def __init__(self, end: Callable[[ExitRequest], None]):
+    def __init__(self, end: Callable[[signal.Signals | None, Deaths, bool], object]):
         self._end = end
         self._is_finishing = False
         self._handled = threading.Event()
-        self._deaths: dict[int, int | None] = {}
+        self._deaths: Deaths = {}
         self._was_alerted = False
         self._selector = selectors.DefaultSelector()
         self._read_fd, self._write_fd = os.pipe()
@@ -78,10 +71,6 @@ class ExitWatcher:
     def finish(self) -> None:
         """Let the main thread end the session from now on; exits after a grace period."""
         self._is_finishing = True
-
-    def block_main_thread(self) -> None:
-        """Block the main thread as soon as it runs Python code again."""
-        os.kill(os.getpid(), signal.SIGTERM)
 
     def close(self) -> None:
         """Stop listening; call in the main thread; idempotent."""
@@ -115,7 +104,7 @@ class ExitWatcher:
             if not events and deadline is not None:
                 if self._is_finishing:
                     os._exit(1)
-                self._end(self._exit_request(signal.SIGINT))
+                self._end(signal.SIGINT, self._deaths, self._was_alerted)
             signals = self._read_events(events)
             if signals is None:
                 return
@@ -124,11 +113,12 @@ class ExitWatcher:
                     deadline = deadline or monotonic() + EXIT_GRACE_S
             elif signals.intersection(STOPS) or self._deaths or self._was_alerted:
                 self._collect_deaths(signals)
-                self._end(self._exit_request(next((n for n in STOPS if n in signals), None)))
+                number = next((n for n in STOPS if n in signals), None)
+                self._end(number, self._deaths, self._was_alerted)
                 self._was_alerted, self._deaths = False, {}
             elif signal.SIGINT in signals:
                 if not self._handled.wait(GRACE_S):
-                    self._end(self._exit_request(signal.SIGINT))
+                    self._end(signal.SIGINT, self._deaths, self._was_alerted)
                 deadline = monotonic() + EXIT_GRACE_S
 
     def _read_events(self, events: Sequence[tuple[selectors.SelectorKey, int]]) -> set[int] | None:
@@ -158,9 +148,6 @@ class ExitWatcher:
         while (remaining_s := deadline - monotonic()) > 0:
             signals |= self._read_events(self._selector.select(remaining_s)) or set()
         self._deaths = {n: status for n, status in self._deaths.items() if status not in signals}
-
-    def _exit_request(self, number: signal.Signals | None) -> ExitRequest:
-        return ExitRequest(signal=number, deaths=dict(self._deaths), alerted=self._was_alerted)
 
 
 def _exit_status(pid: int) -> int | None:

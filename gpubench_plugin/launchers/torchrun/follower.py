@@ -37,7 +37,6 @@ class Follower(RankRole):
         self._exchange = exchange
         self._folder = folder
         offer_stacks(folder, self._rank)
-        self._previous_handler = signal.signal(signal.SIGTERM, signal.SIG_DFL)
         faulthandler.register(signal.SIGTERM, file=log, all_threads=True, chain=True)
 
     def handle_missing_ranks(
@@ -93,7 +92,6 @@ class Follower(RankRole):
         """Restore the signal handlers."""
         if self._exchange is not None:
             faulthandler.unregister(signal.SIGTERM)
-            signal.signal(signal.SIGTERM, self._previous_handler)
 
     def _verdict(self, running: RunningTest) -> Json | None:
         """Rank zero's verdict; None if it does not finish the benchmark, even after an alert.

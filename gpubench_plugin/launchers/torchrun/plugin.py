@@ -8,7 +8,6 @@ all of them after the same test. A rank that dies or hangs ends the session on e
 from __future__ import annotations
 
 import os
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
@@ -36,25 +35,21 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.core.records import Json
     from gpubench_plugin.launchers.output import DeferredStream
-    from gpubench_plugin.ranks.process_group import ProcessGroup
 
 
 _IDS_SHOWN: Final = 3
 
 
-def difference_message(ids_by_rank: Sequence[Sequence[str]]) -> str:
-    """Message about the first rank whose benchmarks are not rank zero's."""
-    root_ids = ids_by_rank[0]
-    differing_ranks = [rank for rank, ids in enumerate(ids_by_rank) if ids != root_ids]
-    rank, ids = differing_ranks[0], ids_by_rank[differing_ranks[0]]
+def difference_message(rank: int, ids: Sequence[str], root_ids: Sequence[str]) -> str:
+    """Message about benchmarks `ids` of a `rank` that are not rank zero's; empty if they are."""
+    if ids == root_ids:
+        return ""
     has = listed(sorted(set(ids) - set(root_ids)), _IDS_SHOWN)
     lacks = listed(sorted(set(root_ids) - set(ids)), _IDS_SHOWN)
     parts = [f"{len(root_ids)} on rank 0, {len(ids)} on rank {rank}"]
     parts += [f"only rank {rank} collected {has}"] if has else []
     parts += [f"rank {rank} did not collect {lacks}"] if lacks else []
     parts += [] if has or lacks else [f"rank {rank} collected them in another order"]
-    if len(differing_ranks) > 1:
-        parts.append(f"{ranks_text(differing_ranks, len(ids_by_rank))} differ from rank 0")
     return f"the ranks collected different benchmarks: {'; '.join(parts)}"
 
 
@@ -100,13 +95,17 @@ class TorchrunRank(LauncherPlugin):
             torch.device(case.device.torch_name),
             shares_device=case.shares_device,
         )
-        digest = sha256("\n".join(self._numbers).encode()).hexdigest()
-        records = group.control.gather("collection", {"digest": digest, **this_process()})
+        ids = list(self._numbers)
+        root_ids = group.control.publish("ids", {"ids": ids})["ids"]
+        difference = difference_message(self._context.ranks.world.rank, ids, root_ids)
+        records = group.control.gather("collection", {"difference": difference, **this_process()})
         proposal = None if records is None else self._proposal(records)
         published = group.control.publish("run", proposal)
-        if not published:
+        if message := published.get("difference"):
             self._member.finish()
-            raise self._difference(group)
+            # Rank zero may host the store, so it must not exit first.
+            group.control.wait_for_all("exit")
+            raise UsageProblem(message)
         self._apply_published(published, exchange)
 
     @pytest.hookimpl(tryfirst=True)
@@ -184,9 +183,9 @@ class TorchrunRank(LauncherPlugin):
         return False
 
     def _proposal(self, records: Sequence[Json]) -> Json:
-        """Record that rank zero publishes: its run; empty if the benchmarks of ranks differ."""
-        if any(record["digest"] != records[0]["digest"] for record in records):
-            return {}
+        """Record that rank zero publishes: its run, or how the benchmarks of ranks differ."""
+        if differences := [record["difference"] for record in records if record["difference"]]:
+            return {"difference": differences[0]}
         context = self._context
         assert context.run is not None
         self._peers = Peers(records, context.run.path / "ranks")
@@ -195,15 +194,6 @@ class TorchrunRank(LauncherPlugin):
             "resumed": sorted(context.resumed),
             "folder": str(self._peers.folder),
         }
-
-    def _difference(self, group: ProcessGroup) -> UsageProblem:
-        records = group.control.gather("ids", {"ids": list(self._numbers)})
-        ids_by_rank = [record["ids"] for record in records or ()]
-        message = {"message": difference_message(ids_by_rank)} if ids_by_rank else None
-        published = group.control.publish("difference", message)
-        # Rank zero may host the store, so it must not exit first.
-        group.control.wait_for_all("exit")
-        return UsageProblem(published["message"])
 
     def _connect(self) -> OutcomeExchange:
         """Connect all ranks, and name the missing ones on timeout.

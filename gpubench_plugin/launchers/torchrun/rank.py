@@ -6,7 +6,7 @@ import threading
 from abc import ABC, abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.launchers.report_transport import encode, exit_to_json
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.launchers.deadlines import Deadline
-
-
-COMPACT: Final[dict[str, Any]] = {"max_text": 4000, "captured": False}
-"""Rank zero reads the records of thousands of ranks; about 50 lines of a traceback each."""
 
 
 @dataclass(kw_only=True)
@@ -118,7 +114,7 @@ class RankRole(ABC):
         error: BaseException | None = None,
     ) -> None:
         assert self.running is not None
-        message = encode(self._session.config, reports, **COMPACT)
+        message = encode(self._session.config, reports)
         if error is not None:
             message |= exit_to_json(error)
         self.exchange.publish_outcome(self.running.number, message, failed=failed)

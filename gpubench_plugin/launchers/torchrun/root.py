@@ -19,7 +19,7 @@ from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome, judge, ranks_text
 from gpubench_plugin.launchers.report_transport import decode
-from gpubench_plugin.launchers.torchrun.exit_watcher import ExitRequest, ExitWatcher
+from gpubench_plugin.launchers.torchrun.exit_watcher import Deaths, ExitWatcher
 from gpubench_plugin.launchers.torchrun.peers import Peers, exit_text, offer_stacks
 from gpubench_plugin.launchers.torchrun.rank import RankRole, RunningTest
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
@@ -98,20 +98,22 @@ class RootRank(RankRole):
         assert self.running is not None
         self._end_benchmark(self.running, {})
 
-    def handle_exit_request(self, request: ExitRequest) -> None:
+    def handle_exit_request(
+        self, number: signal.Signals | None, deaths: Deaths, was_alerted: bool
+    ) -> None:
         """Record a rank's death or an interruption, and exit.
 
         An alert after the end of its benchmark is ignored.
         """
-        if self.running is None and request == ExitRequest(alerted=True):
+        if self.running is None and number is None and not deaths:
             return
         self._claim_exit()
         if os.getppid() != self._agent:  # the other ranks have died with it
             self._end("torchrun has ended", pytest.ExitCode.INTERRUPTED)
-        elif (request.deaths or request.alerted) and self.running is not None:
-            self._end_benchmark(self.running, request.deaths)
-        elif request.deaths:
-            message = f"{_deaths_text(request.deaths)} between two benchmarks"
+        elif (deaths or was_alerted) and self.running is not None:
+            self._end_benchmark(self.running, deaths)
+        elif deaths:
+            message = f"{_deaths_text(deaths)} between two benchmarks"
             with suppress(RuntimeError):
                 message = self.exchange.departed_text() or message
             self._end(message, pytest.ExitCode.TESTS_FAILED)
@@ -121,16 +123,18 @@ class RootRank(RankRole):
             )
             self._end(message, pytest.ExitCode.TESTS_FAILED)
         else:
-            assert request.signal is not None
-            self._end(f"interrupted by {request.signal.name}", pytest.ExitCode.INTERRUPTED)
+            assert number is not None
+            self._end(f"interrupted by {number.name}", pytest.ExitCode.INTERRUPTED)
 
     def finish(self) -> None:
         """Write the results regardless of deaths and SIGTERM from now on."""
         self._exit_watcher.finish()
 
     def leave(self) -> None:
-        """Release the other ranks."""
-        self._announce_written()
+        """Release the other ranks: torchrun kills rank zero as soon as one of them exits with 1."""
+        if self._exchange is not None:
+            with suppress(RuntimeError):
+                self.exchange.mark("written")
 
     def close(self) -> None:
         """Restore the signal handlers and remove the private folder."""
@@ -216,7 +220,7 @@ class RootRank(RankRole):
         code: pytest.ExitCode,
         reports: Sequence[pytest.TestReport] = (),
     ) -> None:
-        self._exit_watcher.block_main_thread()
+        os.kill(os.getpid(), signal.SIGTERM)  # blocks the main thread once it runs Python again
         if self._peers is not None:
             self._peers.close()
         force_exit(
@@ -224,14 +228,8 @@ class RootRank(RankRole):
             reports,
             message=message,
             code=code,
-            on_written=self._announce_written,
+            on_written=self.leave,
         )
-
-    def _announce_written(self) -> None:
-        """Release the other ranks: torchrun kills rank zero as soon as one of them exits with 1."""
-        if self._exchange is not None:
-            with suppress(RuntimeError):
-                self.exchange.mark("written")
 
 
 def _deaths_text(deaths: Mapping[int, int | None]) -> str:

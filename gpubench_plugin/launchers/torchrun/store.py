@@ -64,9 +64,7 @@ class OutcomeExchange:
 
     def departed_text(self) -> str:
         """Departed ranks with reasons; empty if none."""
-        keys = (
-            {rank: f"departed/{rank}" for rank in range(self.size)} if self.has_departed() else {}
-        )
+        keys = {rank: f"departed/{rank}" for rank in range(self.size)}
         return "; ".join(
             f"rank {rank} left the session: {self._store.get(key).decode()}"
             for rank, key in keys.items()

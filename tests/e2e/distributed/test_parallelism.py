@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import runpy
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ every_workload = pytest.mark.parametrize("workload", TRAIN["WORKLOADS"])
 
 @pytest.fixture
 def alone() -> Iterator[ProcessGroup]:
-    with ProcessGroup(World(), device=torch.device("cpu")) as group:
+    with closing(ProcessGroup(World(), device=torch.device("cpu"))) as group:
         yield group
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -55,7 +56,7 @@ def test_two_ranks_meet_talk_and_leave(launcher: str, request: pytest.FixtureReq
 def test_world_of_one_opens_no_port_to_others() -> None:
     """A single rank has no store with a port; what gloo itself opens stays on loopback."""
     before = listeners()
-    with ProcessGroup(World(), device=CPU):
+    with closing(ProcessGroup(World(), device=CPU)):
         opened = listeners() - before
     assert all(map(on_loopback, opened))
     assert len(opened) <= 1
@@ -63,7 +64,7 @@ def test_world_of_one_opens_no_port_to_others() -> None:
 
 def test_world_of_one_has_collectives_and_talks_to_itself() -> None:
     """A benchmark of collectives runs on one rank, and the records come back."""
-    with ProcessGroup(World(), device=CPU) as group:
+    with closing(ProcessGroup(World(), device=CPU)) as group:
         total = torch.ones(3)
         dist.all_reduce(total)
         assert torch.ones(3).equal(total)
@@ -120,7 +121,7 @@ def test_environment_is_as_before() -> None:
 def test_interface_chosen_by_the_user_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """GLOO_SOCKET_IFNAME is left alone where it is set."""
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    with ProcessGroup(World(), device=CPU):
+    with closing(ProcessGroup(World(), device=CPU)):
         pass
     assert os.environ["GLOO_SOCKET_IFNAME"] == "lo"
 
@@ -130,7 +131,7 @@ def test_existing_default_group_is_used_and_left_alive() -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     theirs = dist.group.WORLD
     try:
-        with ProcessGroup(World(), device=CPU):
+        with closing(ProcessGroup(World(), device=CPU)):
             assert dist.group.WORLD is theirs
         assert dist.group.WORLD is theirs
     finally:

@@ -41,8 +41,8 @@ def runs() -> Iterator[LauncherPlugin]:
 
 
 def begin(runs: LauncherPlugin, file: str, *, benchmark: bool = True) -> None:
-    item: Any = SimpleNamespace(path=file, stash={STATE: object()} if benchmark else {})
-    next(runs.pytest_collect_garbage(item))
+    item: Any = SimpleNamespace(path=file, stash={STATE: SimpleNamespace()} if benchmark else {})
+    next(runs.pytest_prepare_benchmark(item))
 
 
 def end_fixture(runs: LauncherPlugin, scope: str) -> None:

@@ -97,7 +97,7 @@ def test_the_order_does_not_matter() -> None:
         ({"warmup_calls": 7}, "calls of the warm-up: rank 0 has 2, rank 2 has 7"),
         ({"calls_per_duration": 10}, "calls per duration: rank 0 has 1, rank 2 has 10"),
         ({"durations_per_round": 1}, "durations per round: rank 0 has 2, rank 2 has 1"),
-        ({"timer": "cuda"}, "the timer: rank 0 has cpu, rank 2 has cuda"),
+        ({"timer": "cuda"}, "the timer: rank 0 has 'cpu', rank 2 has 'cuda'"),
     ],
 )
 def test_ranks_that_ran_different_calls_are_refused(change: dict[str, Any], message: str) -> None:

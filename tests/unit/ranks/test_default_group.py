@@ -1,7 +1,9 @@
-"""How the default group of torch.distributed is joined on CUDA, with torch's functions replaced."""
+"""How ranks meet and join the default group on CUDA, with functions of torch replaced."""
 
 from __future__ import annotations
 
+import socket
+from contextlib import closing
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,7 +42,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
 
 def test_nccl_of_one_rank_is_not_bound(calls: list[tuple[str, Any]]) -> None:
     """One rank has nobody to connect to: its device is set, and there is no group for control."""
-    with ProcessGroup(World(), device=torch.device("cuda")) as group:
+    with closing(ProcessGroup(World(), device=torch.device("cuda"))) as group:
         assert (group.backend, str(group.device)) == ("nccl", "cuda:0")
     assert calls == [("set", "cuda:0"), ("nccl", None)]
 
@@ -48,7 +50,7 @@ def test_nccl_of_one_rank_is_not_bound(calls: list[tuple[str, Any]]) -> None:
 def test_nccl_of_several_ranks_is_bound_to_the_rank_s_device(calls: list[tuple[str, Any]]) -> None:
     """The device is set first, then NCCL is bound to it, and control messages go by gloo."""
     world = World(rank=1, local_rank=1, size=2, local_size=2)
-    with ProcessGroup(world, device=torch.device("cuda")) as group:
+    with closing(ProcessGroup(world, device=torch.device("cuda"))) as group:
         assert group.agreement.world_size == 2
     device = torch.device("cuda", 1)
     assert calls == [("set", "cuda:1"), ("nccl", device), ("new", "gloo")]
@@ -57,7 +59,7 @@ def test_nccl_of_several_ranks_is_bound_to_the_rank_s_device(calls: list[tuple[s
 def test_ranks_that_share_a_device_use_gloo_unbound(calls: list[tuple[str, Any]]) -> None:
     """NCCL takes one rank per device."""
     world = World(rank=1, local_rank=1, size=2, local_size=2)
-    with ProcessGroup(world, device=torch.device("cuda"), shares_device=True) as group:
+    with closing(ProcessGroup(world, device=torch.device("cuda"), shares_device=True)) as group:
         assert group.backend == "gloo"
     assert calls == [("set", "cuda:0"), ("gloo", None), ("new", "gloo")]
 
@@ -74,3 +76,24 @@ def test_ddp_takes_the_rank_s_device(
     group: Any = SimpleNamespace(device=torch.device(device), world=World(size=2))
     ddp.DDP(group, DistributedSection()).wrap(torch.nn.Linear(1, 1))
     assert wrapped == [ids]
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
+def test_store_of_ranks_on_one_host_listens_on_loopback_only(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """Torch itself would listen on every interface."""
+    heard = []
+
+    def store(*_: object, master_listen_fd: int, **__: object) -> None:
+        with socket.socket(fileno=master_listen_fd) as listener:
+            heard.append(listener.getsockname()[0])
+
+    monkeypatch.setenv("MASTER_ADDR", address)
+    monkeypatch.setenv("MASTER_PORT", "0")
+    monkeypatch.setattr(dist, "is_initialized", lambda: False)
+    monkeypatch.setattr(dist, "TCPStore", store)
+    process_group._shared_store.cache_clear()
+    process_group.store_for(World(size=2, local_size=2))
+    process_group._shared_store.cache_clear()
+    assert heard == ["::1" if address == "::1" else "127.0.0.1"]

@@ -81,10 +81,15 @@ def test_import_costs_no_torch() -> None:
     [(16, 4, None, 4), (16, 3, None, 5), (2, 4, None, 1), (8, 1, None, 8), (16, 4, 7, 7)],
 )
 def test_cores_are_shared(
-    cores: int, local_ranks: int, configured: int | None, expected: int
+    monkeypatch: pytest.MonkeyPatch,
+    cores: int,
+    local_ranks: int,
+    configured: int | None,
+    expected: int,
 ) -> None:
     """Equally, with at least one thread each, unless a number is configured."""
-    assert threads_per_rank(local_ranks, configured=configured, cores=cores) == expected
+    monkeypatch.setattr("gpubench_plugin.ranks.world.usable_cores", lambda: cores)
+    assert threads_per_rank(local_ranks, configured=configured) == expected
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity on this system")

@@ -87,8 +87,3 @@ def test_the_record_has_every_trial() -> None:
     }
     reasons = [event.get("reason", "") for event in events]
     assert reasons == ["", "", "no room for 4", "no room for 3"]
-        "",
-        "",
-        "no room for 4",
-        "no room for 3",
-    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import torch
@@ -26,7 +26,7 @@ CPU = torch.device("cpu")
 def write(find):
     """Write what `find` finds on this rank, given the group of all, into the folder of the test."""
     world = World.from_environment(os.environ)
-    with ProcessGroup(world, device=CPU) as group:
+    with closing(ProcessGroup(world, device=CPU)) as group:
         found = find(group)
         group.control.wait_for_all("leave")
     Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))

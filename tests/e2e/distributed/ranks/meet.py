@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ from tests.e2e.distributed.ranks.listeners import listeners, on_loopback
 
 world = World.from_environment(os.environ)
 heard = {}
-with ProcessGroup(world, device=torch.device("cpu")) as group:
+with closing(ProcessGroup(world, device=torch.device("cpu"))) as group:
     if not world.is_root:
         time.sleep(0.2)  # the root comes first and has to wait
     heard["gathered"] = group.control.gather("name", {"rank": world.rank})
@@ -33,13 +34,13 @@ with ProcessGroup(world, device=torch.device("cpu")) as group:
     heard["off_loopback"] = [port for port in listeners() if not on_loopback(port)]
     group.control.wait_for_all("leave")
 heard["left"] = not dist.is_initialized()
-with ProcessGroup(world, device=torch.device("cpu")) as second:
+with closing(ProcessGroup(world, device=torch.device("cpu"))) as second:
     heard["second"] = second.control.gather("name", {"second": world.rank})
     heard["sound"] = [second.is_healthy(30.0)]
     if not world.is_root:
         dist.barrier(async_op=True)
     heard["sound"].append(second.is_healthy(0.2))
-with ProcessGroup(world, device=torch.device("cpu")) as third:
+with closing(ProcessGroup(world, device=torch.device("cpu"))) as third:
     if not world.is_root:
         dist.destroy_process_group()
     heard["sound"].append(third.is_healthy(0.2))

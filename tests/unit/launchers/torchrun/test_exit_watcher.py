@@ -12,19 +12,21 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.launchers.torchrun import exit_watcher
-from gpubench_plugin.launchers.torchrun.exit_watcher import ExitRequest, ExitWatcher
+from gpubench_plugin.launchers.torchrun.exit_watcher import Deaths, ExitWatcher
+
+Notice = tuple[signal.Signals | None, Deaths, bool]
 
 
 @pytest.fixture
-def notices() -> queue.Queue[ExitRequest]:
+def notices() -> queue.Queue[Notice]:
     """What a termination told."""
     return queue.Queue()
 
 
 @pytest.fixture
-def termination(notices: queue.Queue[ExitRequest]) -> Iterator[ExitWatcher]:
+def termination(notices: queue.Queue[Notice]) -> Iterator[ExitWatcher]:
     """One of this process, whose main thread SIGTERM would stop for good."""
-    made = ExitWatcher(notices.put)
+    made = ExitWatcher(lambda *notice: notices.put(notice))
     yield made
     made.close()
 
@@ -34,7 +36,7 @@ def termination(notices: queue.Queue[ExitRequest]) -> Iterator[ExitWatcher]:
     ("end", "status"), [("os.kill(os.getpid(), 9)", 9), ("os._exit(3)", 3 << 8)]
 )
 def test_death_is_told_with_its_status(
-    termination: ExitWatcher, notices: queue.Queue[ExitRequest], end: str, status: int
+    termination: ExitWatcher, notices: queue.Queue[Notice], end: str, status: int
 ) -> None:
     """As the kernel tells it until somebody reaps the process."""
     code = f"import os; input(); {end}"
@@ -46,13 +48,13 @@ def test_death_is_told_with_its_status(
     process.stdin.close()
 
     notice = notices.get(timeout=30)
-    assert notice == ExitRequest(deaths={7: status})
+    assert notice == (None, {7: status}, False)
     process.wait()
 
 
 @pytest.mark.slow
 def test_call_through_the_pipe_is_told(
-    termination: ExitWatcher, notices: queue.Queue[ExitRequest], tmp_path: Path
+    termination: ExitWatcher, notices: queue.Queue[Notice], tmp_path: Path
 ) -> None:
     """Another process can have this one find out what is wrong."""
     pipe = tmp_path / "bell"
@@ -61,11 +63,11 @@ def test_call_through_the_pipe_is_told(
 
     for _ in range(2):  # whom the first call finds with nothing to end hears the next one
         pipe.write_bytes(b"!")
-        assert notices.get(timeout=30) == ExitRequest(alerted=True)
+        assert notices.get(timeout=30) == (None, {}, True)
 
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         termination.watch({7: process.pid})
-        assert not notices.get(timeout=30).alerted
+        assert notices.get(timeout=30)[2] is False
 
 
 @pytest.mark.slow
@@ -74,7 +76,7 @@ def test_error_while_ending_ends_the_process_loudly() -> None:
     code = """
 import signal
 from gpubench_plugin.launchers.torchrun.exit_watcher import ExitWatcher
-ExitWatcher(lambda notice: 1 / 0)
+ExitWatcher(lambda *notice: 1 / 0)
 signal.raise_signal(signal.SIGTERM)
 """
     command = [sys.executable, "-c", code]
@@ -85,14 +87,14 @@ signal.raise_signal(signal.SIGTERM)
 
 
 def test_only_who_is_asked_to_end_has_to_finish_in_time(
-    notices: queue.Queue[ExitRequest], monkeypatch: pytest.MonkeyPatch
+    notices: queue.Queue[Notice], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any other signal that Python handles does not limit how long results may be written."""
     monkeypatch.setattr(exit_watcher, "EXIT_GRACE_S", 0.0)
     ended = threading.Event()
     monkeypatch.setattr(exit_watcher.os, "_exit", lambda code: ended.set())
     before = signal.signal(signal.SIGUSR2, lambda *_: None)
-    termination = ExitWatcher(notices.put)
+    termination = ExitWatcher(lambda *notice: notices.put(notice))
     termination.finish()
     try:
         signal.raise_signal(signal.SIGUSR2)
@@ -105,12 +107,12 @@ def test_only_who_is_asked_to_end_has_to_finish_in_time(
         signal.signal(signal.SIGUSR2, before)
 
 
-def test_everything_is_as_before_once_closed(notices: queue.Queue[ExitRequest]) -> None:
+def test_everything_is_as_before_once_closed(notices: queue.Queue[Notice]) -> None:
     """Signal handlers, the wakeup descriptor and the number of threads are put back."""
     numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
     handlers, threads = [signal.getsignal(n) for n in numbers], threading.active_count()
 
-    termination = ExitWatcher(notices.put)
+    termination = ExitWatcher(lambda *notice: notices.put(notice))
     assert signal.getsignal(signal.SIGTERM) != handlers[0]
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
@@ -123,11 +125,11 @@ def test_everything_is_as_before_once_closed(notices: queue.Queue[ExitRequest]) 
     assert signal.set_wakeup_fd(-1) == -1
 
 
-def test_nohup_is_respected(notices: queue.Queue[ExitRequest]) -> None:
+def test_nohup_is_respected(notices: queue.Queue[Notice]) -> None:
     """A signal that is ignored when this begins stays so."""
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        termination = ExitWatcher(notices.put)
+        termination = ExitWatcher(lambda *notice: notices.put(notice))
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         termination.close()
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
@@ -141,8 +143,8 @@ def test_sigterm_and_ctrl_c_deep_in_c_are_told_from_outside() -> None:
     code = """
 import ctypes, os, threading
 from gpubench_plugin.launchers.torchrun.exit_watcher import ExitWatcher
-def end(notice):
-    os.write(1, notice.signal.name.encode())
+def end(number, *_):
+    os.write(1, number.name.encode())
     os._exit(5)
 ExitWatcher(end)
 lock, acquire = ctypes.create_string_buffer(64), ctypes.CDLL(None).pthread_mutex_lock
