@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 class ViTSection(ImageSection):
     """Depth, width and patches of the encoder, with feed-forward layers four times as wide."""
 
-    layers: PositiveInt = Field(12, description="Encoder layers")
-    width: PositiveInt = Field(768, description="Model width; a multiple of heads")
-    heads: PositiveInt = Field(12, description="Attention heads")
-    patch_size: PositiveInt = Field(
-        16, description="Patch height and width in pixels; divides image_size"
-    )
+    layers: PositiveInt = 12
+    """Encoder layers"""
+    width: PositiveInt = 768
+    """Model width; a multiple of heads"""
+    heads: PositiveInt = 12
+    """Attention heads"""
+    patch_size: PositiveInt = 16
+    """Patch height and width in pixels; divides image_size"""
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:
