@@ -24,8 +24,6 @@ BOTTLENECK: Final = 4
 class ResNetSection(ImageSection):
     """Widths of the stages; depths and block types depend on the variant."""
 
-    revision = 2  # 1: ``ResNetForImageClassification`` of transformers
-
     embedding_size: PositiveInt = 64
     """Channels of the stem"""
     hidden_sizes: FourStages
