@@ -16,6 +16,8 @@ from gpubench_plugin.workloads._transformers import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import nn
 
 
@@ -49,12 +51,14 @@ class ViT(ImageClassifier[ViTSection]):
     convolutional = True
     where = NEEDS_TRANSFORMERS
     checkpoints_activations = True
-    _draws_weights = True
+    _initialisation: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def for_fake_tensors(self) -> Self:
         """Skip weight initialisation, which inspects values that fake tensors lack."""
         clone = super().for_fake_tensors()
-        clone._draws_weights = False
+        (clone._initialisation,) = from_library(
+            self.section.name, "transformers.initialization", "no_init_weights"
+        )
         return clone
 
     def build(self) -> nn.Module:
@@ -80,12 +84,3 @@ class ViT(ImageClassifier[ViTSection]):
         if section.activation_checkpointing:
             recompute_activations(module)
         return module
-
-    def _initialisation(self) -> AbstractContextManager[None]:
-        if self._draws_weights:
-            return nullcontext()
-        (no_init,) = from_library(
-            self.section.name, "transformers.initialization", "no_init_weights"
-        )
-        context: AbstractContextManager[None] = no_init()
-        return context
