@@ -68,8 +68,9 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
         exact_results,
         wider_dtype,
     )
-    from gpubench_plugin.training.model import build_model, run_fake_step
+    from gpubench_plugin.training.model import build_model
     from gpubench_plugin.workloads._micro.checks import TOLERANCES
+    from gpubench_plugin.workloads.base import run_fake_step
 
     section = gpubench_config.model
     if backend == "named" and section.compile_backend == INDUCTOR:
@@ -105,7 +106,7 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
 
     study = CompiledStep(
         eager=eager,
-        compiled=make_compiler(mode=section.compile, backend=section.compile_backend),
+        compiled=make_compiler(section),
         loss=partial(loss, batch),
         other_losses=[
             partial(loss, batch.split(part)[0]) for part in (size - 1, size - 2) if part > 0

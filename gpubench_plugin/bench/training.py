@@ -183,11 +183,6 @@ def exposed_communication(
             f"exposed_communication: under {name} a step cannot run without its gradient "
             "exchange; use distributed.parallelism=ddp"
         )
-    exposed = ExposedCommunication(
-        step_with_exchange=trainer.step,
-        step_without_exchange=trainer.step_without_exchange,
-        barrier=_gpubench_setup.group.agreement.barrier,
-        device=_gpubench_setup.device,
-    )
+    exposed = ExposedCommunication(trainer)
     subjects_of(request).add_facts(trainer, exposed.facts)
     return exposed

@@ -140,8 +140,9 @@ def require_returned(value: T, kind: type[object], function: str) -> T:
         Misuse: it is not, as without a ``return``.
     """
     if not isinstance(value, kind):
-        shown = repr(value)
-        shown = shown if len(shown) <= _MAX_REPR else f"{shown[:_MAX_REPR]}…"
+        text = repr(value)
+        is_short = len(text) <= _MAX_REPR and "\n" not in text
+        shown = text if is_short else f"a {type(value).__name__}"
         raise Misuse(f"{function} returned {shown}; allowed: {kind.__name__}")
     return value
 

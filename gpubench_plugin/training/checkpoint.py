@@ -103,15 +103,8 @@ class Checkpoints:
         """
         path = path / LATEST if path.is_dir() else path
         manifest = Manifest.read(path)
-        saved = manifest.settings
-        refuse_mismatch(
-            path,
-            [
-                f"{key} is {saved.get(key)!r} in the checkpoint, but {value!r} here"
-                for key, value in self.settings.items()
-                if saved.get(key) != value
-            ],
-        )
+        saved = {key: value for key, value in manifest.settings.items() if key in self.settings}
+        refuse_mismatch(path, differences(saved, self.settings))
         data = path.with_name(manifest.file)
         current = layouts_of(training.state_dict()["model"], "model")
         with _checkpoint_errors(data):
@@ -256,11 +249,7 @@ class WriteCheckpoint:
         path = self.checkpoints.save(self.trainer, metrics, best_metric=self.best_metric)
         if path is None:
             return Check()
-        event: dict[str, Any] = {
-            "step": self.trainer.calls,
-            "manifest": path.name,
-            **metrics,
-        }
+        event: dict[str, Any] = {"step": self.trainer.calls, "manifest": path.name, **metrics}
         log(CheckpointEvent(**event).line())
         return Check(correctness={"checkpoint": event})
 

@@ -76,8 +76,14 @@ def backend_names() -> tuple[str, ...]:
     return tuple(dynamo.list_backends(exclude_tags=()))
 
 
-def compiler_refusal(mode: str, backend: str) -> str:
-    """Reason why there is no compiler of this mode with this backend; empty if there is one."""
+def compilation_refusal(section: ModelSection) -> str:
+    """Reason why nothing can be compiled as configured in section ``model``; empty if it can."""
+    mode, backend, scope = section.compile, section.compile_backend, section.compile_scope
+    if mode == "none" and scope is not None:
+        return (
+            f"model.compile_scope={scope}: nothing is compiled with model.compile=none; add "
+            "--model.compile=default, or set null"
+        )
     if backend == INDUCTOR:
         return ""
     if mode == "none":
@@ -92,26 +98,21 @@ def compiler_refusal(mode: str, backend: str) -> str:
     return ""
 
 
-def make_compiler(
-    *, mode: str, backend: str = INDUCTOR, **options: Any
-) -> Callable[[nn.Module], nn.Module]:
-    """Function that compiles a module in this mode with this backend.
+def make_compiler(section: ModelSection, **options: Any) -> Callable[[Any], Any]:
+    """Function that compiles a module or function as in `section`, or returns it as it is.
 
     `options` are further arguments of ``torch.compile``.
 
     Raises:
-        UsageProblem: there is no such backend, or it has no modes.
+        UsageProblem: a scope or backend without compilation, an unknown backend, or one without
+            modes.
     """
-    if reason := compiler_refusal(mode, backend):
+    if reason := compilation_refusal(section):
         raise UsageProblem(reason)
-    if mode == "none":
+    if section.compile == "none":
         return lambda module: module
-
-    def compile_module(module: nn.Module) -> nn.Module:
-        # Not module.compile(), which silently leaves a bare nn.Sequential uncompiled.
-        return cast("nn.Module", torch.compile(module, mode=mode, backend=backend, **options))
-
-    return compile_module
+    # Not module.compile(), which silently leaves a bare nn.Sequential uncompiled.
+    return partial(torch.compile, mode=section.compile, backend=section.compile_backend, **options)
 
 
 _BLOCK_VARIANTS: Final = 8
@@ -128,12 +129,12 @@ class ModelWithLoss(nn.Module):
 
     def __init__(self, module: nn.Module, workload: Workload[Any], section: ModelSection):
         super().__init__()
-        mode, backend = section.compile, section.compile_backend
+        compile = make_compiler(section)
         self._orig_mod = module
         # Kept in a tuple, or the module's parameters would be registered once more.
-        self._compiled = (make_compiler(mode=mode, backend=backend)(module),)
-        self._loss: LossFunction = torch.compile(workload.loss, mode=mode, backend=backend)
-        self._captures_graphs = mode in {"reduce-overhead", "max-autotune"}
+        self._compiled = (compile(module),)
+        self._loss: LossFunction = compile(workload.loss)
+        self._captures_graphs = section.compile in {"reduce-overhead", "max-autotune"}
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Loss of a :class:`Batch`, or the output of the model for other arguments."""
@@ -163,9 +164,7 @@ def model_compiler(
         UsageProblem: a scope or backend without compilation, an unknown backend, or one without
             modes.
     """
-    if reason := compilation_refusal(section):
-        raise UsageProblem(reason)
-    compile_whole = make_compiler(mode=section.compile, backend=section.compile_backend)
+    compile_whole = make_compiler(section)
     scope = section.compile_scope or default_scope
     if section.compile == "none":
         return compile_whole
@@ -190,8 +189,7 @@ def call_compiler(section: ModelSection) -> Callable[[Any], Any] | None:
         UsageProblem: a scope or backend without compilation, an unknown backend, or one without
             modes.
     """
-    if reason := compilation_refusal(section):
-        raise UsageProblem(reason)
+    compile = make_compiler(section)
     if section.compile == "none":
         return None
     if section.compile_scope == "blocks":
@@ -199,17 +197,7 @@ def call_compiler(section: ModelSection) -> Callable[[Any], Any] | None:
             "model.compile_scope=blocks: generation compiles each call as one region, since every "
             "block has a cache of its own; allowed: model, step, null"
         )
-    return make_compiler(mode=section.compile, backend=section.compile_backend)
-
-
-def compilation_refusal(section: ModelSection) -> str:
-    """Reason why nothing can be compiled as configured in section ``model``; empty if it can."""
-    if section.compile == "none" and section.compile_scope is not None:
-        return (
-            f"model.compile_scope={section.compile_scope}: nothing is compiled with "
-            "model.compile=none; add --model.compile=default, or set null"
-        )
-    return compiler_refusal(section.compile, section.compile_backend)
+    return compile
 
 
 def compile_blocks(
@@ -232,12 +220,8 @@ def compile_blocks(
             f"model.compile_scope=blocks: {section.name} has no blocks, which are the layers in "
             "its lists; allowed: model, step, null"
         )
-    compile_block = make_compiler(
-        mode=section.compile,
-        backend=section.compile_backend,
-        dynamic=False,
-        **_recompile_limit(_BLOCK_VARIANTS * len(blocks)),
-    )
+    limit = _recompile_limit(_BLOCK_VARIANTS * len(blocks))
+    compile_block = make_compiler(section, dynamic=False, **limit)
     for parent, name, block in blocks:
         parent.register_module(name, compile_block(block))
     return module

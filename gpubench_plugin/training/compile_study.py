@@ -11,12 +11,12 @@ Hence loss and gradients nearest to it are compared by themselves, too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
-from operator import sub
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
 
 import torch
 from torch import Tensor, nn
@@ -121,11 +121,11 @@ class CompiledStep:
 
     def begin(self) -> None:
         """Start counting recompiles."""
-        self._graphs_before = capture_counters().graphs
+        self._graphs_before = capture_counters()["graphs"]
 
     def finish(self) -> Mapping[str, float]:
         """No facts; `recompiles` then counts those during timing, ideally none."""
-        self.recompiles = capture_counters().graphs - self._graphs_before
+        self.recompiles = capture_counters()["graphs"] - self._graphs_before
         return {}
 
     def work(self) -> Work:
@@ -150,7 +150,9 @@ class CompiledStep:
         self._cost = CompileCost(
             cold_s=max(0.0, cold_s - steady_s),
             warm_s=max(0.0, warm_s - steady_s),
-            **new_counters._asdict(),
+            graphs=new_counters["graphs"],
+            graph_breaks=new_counters["graph_breaks"],
+            operations=new_counters["operations"],
             batch_size_recompiles=recompiles,
         )
         return cold_s
@@ -163,29 +165,18 @@ class CompiledStep:
         counters_before = capture_counters()
         for loss in self.other_losses:
             loss(module)
-        return (capture_counters() - counters_before).graphs
+        return (capture_counters() - counters_before)["graphs"]
 
     def _train(self, module: nn.Module) -> None:
         self.loss(module).backward()
         self.eager.zero_grad(set_to_none=True)
 
 
-class CaptureCounters(NamedTuple):
-    """Dynamo counters of this process."""
-
-    graphs: int
-    graph_breaks: int
-    operations: int
-
-    def __sub__(self, other: CaptureCounters) -> CaptureCounters:
-        return CaptureCounters(*map(sub, self, other))
-
-
-def capture_counters() -> CaptureCounters:
-    """Read the counters, which only increase."""
+def capture_counters() -> Counter[str]:
+    """Dynamo's counts of `graphs`, `graph_breaks` and `operations`, which only increase."""
     from torch._dynamo.utils import counters
 
-    return CaptureCounters(
+    return Counter(
         graphs=counters["stats"]["unique_graphs"],
         graph_breaks=sum(counters["graph_break"].values()),
         operations=counters["stats"]["calls_captured"],

@@ -14,7 +14,7 @@ from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
 from gpubench_plugin.core.events import ConvergenceEvent, EvaluationEvent, PhaseEvent
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
-from gpubench_plugin.training.model import run_fake_step
+from gpubench_plugin.workloads.base import run_fake_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -107,7 +107,8 @@ class Generation:
         # Compiled code guards on inference tensors, so it gets ordinary ones.
         without_gradients = torch.inference_mode if self._compile is None else torch.no_grad
         with without_gradients(), self._precision.forward_context(self._device):
-            _next_graph(self._compile, self._device)
+            if self._compile is not None and self._device.type == "cuda":
+                torch.compiler.cudagraph_mark_step_begin()  # outputs may be overwritten
             self._logits = None  # captured graphs reuse their memory
             self._logits, token = self._greedy_step(tokens)
         return token
@@ -265,9 +266,3 @@ def _greedy(logits_of: Callable[[Tensor], Tensor]) -> Greedy:
         return logits, logits.argmax(dim=-1, keepdim=True)
 
     return greedy_step
-
-
-def _next_graph(compile: Compile | None, device: torch.device) -> None:
-    """Mark a new iteration for CUDA graphs, whose previous outputs may be overwritten."""
-    if compile is not None and device.type == "cuda":
-        torch.compiler.cudagraph_mark_step_begin()

@@ -14,7 +14,7 @@ from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.precision._nested import tensors_in
 from gpubench_plugin.training.check import refuse_autocast
-from gpubench_plugin.training.model import run_fake_step
+from gpubench_plugin.workloads.base import run_fake_step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,11 +60,6 @@ class Inference:
         """Samples per call of :meth:`step` on this rank."""
         return self.data.batch_size // self.ranks_per_batch
 
-    @property
-    def tokens_per_step(self) -> int | None:
-        """Tokens per call of :meth:`step` on this rank; None if samples are not made of tokens."""
-        return self.workload.tokens(self.samples_per_step)
-
     def step(self) -> None:
         """Run one batch (hot path)."""
         requested_ns = perf_counter_ns()
@@ -109,7 +104,8 @@ class Inference:
 
     def work(self) -> Work:
         """Samples and tokens of one batch on this rank."""
-        return Work(samples=self.samples_per_step, tokens=self.tokens_per_step)
+        samples = self.samples_per_step
+        return Work(samples=samples, tokens=self.workload.tokens(samples))
 
     def flops_step(self) -> None:
         """Forward pass of one batch on fake tensors, for FLOP counting."""

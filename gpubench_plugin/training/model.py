@@ -8,7 +8,6 @@ from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
-from torch._subclasses import FakeTensorMode
 from torch.nn.parallel import DistributedDataParallel
 
 from gpubench_plugin.config.sections import CompileScope, ModelSection
@@ -57,23 +56,6 @@ def build_model(
     if section.compile != "none":
         module = compile_model(module) if compiled is None else compiled(module, compile_model)
     return module if wrap is None else wrap(module)
-
-
-def run_fake_step(workload: Workload[Any], *, samples: int, backward: bool) -> None:
-    """Build model and batch as fake tensors and run forward (and `backward`).
-
-    A ``FlopCounterMode`` around the call counts the full model without memory. Recomputed
-    activations do not count, as usual for MFU: Chowdhery et al. 2022, PaLM,
-    https://arxiv.org/abs/2204.02311, appendix B.
-    """
-    workload = workload.for_fake_tensors()
-    with FakeTensorMode(), nullcontext() if backward else torch.no_grad():
-        module = workload.build()
-        batch = workload.synthetic_batch(samples, device=torch.device("cpu"))
-        if backward:
-            workload.loss(module.train(), batch).backward()
-        else:
-            workload.forward(module.eval(), batch)
 
 
 def model_state(module: nn.Module) -> dict[str, Tensor]:

@@ -400,11 +400,13 @@ def fp32_step_bytes(workload: Workload[Any], *, samples: int, updates: bool) -> 
     with FakeTensorMode():
         module = fake_workload.build().train()
         batch = fake_workload.synthetic_batch(samples, device=torch.device("cpu"))
-        model_storages = {_storage(t) for t in (*module.parameters(), *module.buffers())}
+        model_storages = {
+            t.untyped_storage()._cdata for t in (*module.parameters(), *module.buffers())
+        }
         saved_tensors: dict[int, Tensor] = {}
 
         def save_hook(tensor: Tensor) -> Tensor:
-            saved_tensors[_storage(tensor)] = tensor
+            saved_tensors[tensor.untyped_storage()._cdata] = tensor
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(save_hook, lambda tensor: tensor):
@@ -418,11 +420,6 @@ def fp32_step_bytes(workload: Workload[Any], *, samples: int, updates: bool) -> 
         weights = sum(p.numel() for p in module.parameters())
     copies = weights + trainable * (1 + (_OPTIMIZER_STATES if updates else 0))
     return _FP32_BYTES * copies + sum(sizes) + 2 * max(sizes, default=0)
-
-
-def _storage(tensor: Tensor) -> int:
-    address: int = tensor.untyped_storage()._cdata
-    return address
 
 
 def _errors(

@@ -29,9 +29,10 @@ from gpubench_plugin.training.check import (
 )
 from gpubench_plugin.training.compile import loss_function
 from gpubench_plugin.training.history import TrainingHistory
-from gpubench_plugin.training.model import load_model_state, model_state, run_fake_step
+from gpubench_plugin.training.model import load_model_state, model_state
 from gpubench_plugin.training.optimization import GlobalNorm, Optimization
 from gpubench_plugin.training.seeding import RandomState
+from gpubench_plugin.workloads.base import run_fake_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -117,11 +118,6 @@ class Trainer:
     def samples_per_step(self) -> int:
         """Samples per call of :meth:`step` on this rank."""
         return self.data.batch_size * self._accumulation_steps // self.ranks_per_batch
-
-    @property
-    def tokens_per_step(self) -> int | None:
-        """Tokens per call of :meth:`step` on this rank; None if samples have no tokens."""
-        return self.workload.tokens(self.samples_per_step)
 
     @property
     def last_loss(self) -> Tensor:
@@ -315,7 +311,8 @@ class Trainer:
 
     def work(self) -> Work:
         """Samples and tokens of one step on this rank."""
-        return Work(samples=self.samples_per_step, tokens=self.tokens_per_step)
+        samples = self.samples_per_step
+        return Work(samples=samples, tokens=self.workload.tokens(samples))
 
     def flops_step(self) -> None:
         """Forward and backward pass of one step on fake tensors, for FLOP counting."""
@@ -392,22 +389,19 @@ class Trainer:
                 history.write(evaluation)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class ExposedCommunication:
     """Times steps with and without gradient exchange alternately.
 
-    Steps begin on all ranks after `barrier` and end when the device is idle. They follow the
-    measurement, because weights diverge without the exchange.
+    Steps begin on all ranks together and end when the device is idle. They follow the measurement,
+    because weights diverge without the exchange.
     """
 
-    step_with_exchange: Callable[[], None]
-    step_without_exchange: Callable[[], None]
-    barrier: Callable[[], None]
-    device: torch.device
+    trainer: Trainer
 
     def facts(self) -> Mapping[str, float]:
         """Medians ``step_exchanging_s`` and ``step_alone_s`` of this rank."""
-        steps = self.step_with_exchange, self.step_without_exchange
+        steps = self.trainer.step, self.trainer.step_without_exchange
         pairs = [tuple(map(self._timed_s, steps)) for _ in range(1 + PAIRS)]
         with_exchange_s, without_exchange_s = zip(*pairs[1:], strict=True)  # the first warms up
         return {
@@ -416,6 +410,6 @@ class ExposedCommunication:
         }
 
     def _timed_s(self, step: Callable[[], None]) -> float:
-        synchronize(self.device)
-        self.barrier()
-        return timed_s(step, self.device)
+        synchronize(self.trainer.device)
+        self.trainer.agreement.barrier()
+        return timed_s(step, self.trainer.device)

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from typing import Any, ClassVar, Self, TypeVar
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
@@ -28,10 +28,14 @@ _GROUPS = 32
 class UNetSection(ModelSection):
     """Sample size, and levels of the network from fine to coarse."""
 
-    sample_size: PositiveInt = Field(description="Height and width of a sample")
-    hidden_sizes: tuple[PositiveInt, ...] = Field(description="Channels per level, multiples of 32")
-    attention: tuple[bool, ...] = Field(description="Attention per level")
-    blocks_per_level: PositiveInt = Field(2, description="Residual blocks per level of the encoder")
+    sample_size: PositiveInt
+    """Height and width of a sample"""
+    hidden_sizes: tuple[PositiveInt, ...]
+    """Channels per level, multiples of 32"""
+    attention: tuple[bool, ...]
+    """Attention per level"""
+    blocks_per_level: PositiveInt = 2
+    """Residual blocks per level of the encoder"""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar, TypeVar
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, interpolate
 
@@ -17,8 +16,10 @@ from gpubench_plugin.workloads.base import Batch, Workload
 class ImageSection(ModelSection):
     """Image size and number of classes."""
 
-    image_size: PositiveInt = Field(224, description="Image height and width in pixels")
-    classes: PositiveInt = Field(1000, description="Number of classes")
+    image_size: PositiveInt = 224
+    """Image height and width in pixels"""
+    classes: PositiveInt = 1000
+    """Number of classes"""
 
 
 S = TypeVar("S", bound=ImageSection)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
@@ -114,12 +114,18 @@ Source: https://huggingface.co/docs/transformers/attention_interface
 class LanguageSection(ModelSection):
     """Sizes of a transformer, by default those of the model it is named after."""
 
-    layers: PositiveInt = Field(12, description="Transformer blocks")
-    width: PositiveInt = Field(768, description="Model width")
-    heads: PositiveInt = Field(12, description="Attention heads")
-    intermediate_size: PositiveInt = Field(3072, description="Width of the feed-forward layers")
-    vocabulary: PositiveInt = Field(50257, description="Vocabulary size")
-    sequence_length: PositiveInt = Field(1024, description="Sequence length")
+    layers: PositiveInt = 12
+    """Transformer blocks"""
+    width: PositiveInt = 768
+    """Model width"""
+    heads: PositiveInt = 12
+    """Attention heads"""
+    intermediate_size: PositiveInt = 3072
+    """Width of the feed-forward layers"""
+    vocabulary: PositiveInt = 50257
+    """Vocabulary size"""
+    sequence_length: PositiveInt = 1024
+    """Sequence length"""
 
     @model_validator(mode="after")
     def _check_heads(self) -> Self:
@@ -131,9 +137,12 @@ class LanguageSection(ModelSection):
 class RotarySection(LanguageSection):
     """Sizes of a transformer with grouped-query attention and rotary embeddings."""
 
-    vocabulary: PositiveInt = Field(32000, description="Vocabulary size")
-    sequence_length: PositiveInt = Field(2048, description="Sequence length")
-    key_value_heads: PositiveInt = Field(4, description="Key and value heads; divides heads")
+    vocabulary: PositiveInt = 32000
+    """Vocabulary size"""
+    sequence_length: PositiveInt = 2048
+    """Sequence length"""
+    key_value_heads: PositiveInt = 4
+    """Key and value heads; divides heads"""
 
     @model_validator(mode="after")
     def _check_rotary_heads(self) -> Self:

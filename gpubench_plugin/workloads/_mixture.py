@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self, TypeVar
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor, nn
 
 from gpubench_plugin.config.sections import PositiveFloat, PositiveInt
@@ -28,16 +28,18 @@ WITHOUT_DATA = "gpubench_grouped_mm_without_data"
 class MixtureSection(RotarySection):
     """Sizes of a transformer with MoE feed-forward layers."""
 
-    width: PositiveInt = Field(1024, description="Model width")
-    heads: PositiveInt = Field(16, description="Attention heads")
-    experts: PositiveInt = Field(description="Experts per layer")
-    experts_per_token: PositiveInt = Field(description="Experts per token")
-    experts_implementation: Literal["eager", "grouped"] = Field(
-        "grouped", description="eager: one expert at a time; grouped: one matrix product"
-    )
-    router_loss_weight: PositiveFloat = Field(
-        0.001, description="Weight of the router's load balancing loss"
-    )
+    width: PositiveInt = 1024
+    """Model width"""
+    heads: PositiveInt = 16
+    """Attention heads"""
+    experts: PositiveInt
+    """Experts per layer"""
+    experts_per_token: PositiveInt
+    """Experts per token"""
+    experts_implementation: Literal["eager", "grouped"] = "grouped"
+    """eager: one expert at a time; grouped: one matrix product"""
+    router_loss_weight: PositiveFloat = 0.001
+    """Weight of the router's load balancing loss"""
 
     @model_validator(mode="after")
     def _check_experts(self) -> Self:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Final
 
-from pydantic import Field
 from torch import Tensor, nn
 
 from gpubench_plugin.config.sections import PositiveInt
@@ -25,10 +24,10 @@ BOTTLENECK: Final = 4
 class ResNetSection(ImageSection):
     """Widths of the stages; depths and block types depend on the variant."""
 
-    revision = 2  # 1: ``ResNetForImageClassification`` of transformers
-
-    embedding_size: PositiveInt = Field(64, description="Channels of the stem")
-    hidden_sizes: FourStages = Field(description="Channels of the four stages")
+    embedding_size: PositiveInt = 64
+    """Channels of the stem"""
+    hidden_sizes: FourStages
+    """Channels of the four stages"""
 
 
 class Block(nn.Module):

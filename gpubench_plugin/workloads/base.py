@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from copy import copy
-from typing import ClassVar, Final, Generic, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin.config.sections import ModelSection
 from gpubench_plugin.core.errors import Unsupported
@@ -200,6 +202,23 @@ class Workload(ABC, Generic[S]):
     @abstractmethod
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Scalar training loss."""
+
+
+def run_fake_step(workload: Workload[Any], *, samples: int, backward: bool) -> None:
+    """Build model and batch as fake tensors and run forward (and `backward`).
+
+    A ``FlopCounterMode`` around the call counts the full model without memory. Recomputed
+    activations do not count, as usual for MFU: Chowdhery et al. 2022, PaLM,
+    https://arxiv.org/abs/2204.02311, appendix B.
+    """
+    workload = workload.for_fake_tensors()
+    with FakeTensorMode(), nullcontext() if backward else torch.no_grad():
+        module = workload.build()
+        batch = workload.synthetic_batch(samples, device=torch.device("cpu"))
+        if backward:
+            workload.loss(module.train(), batch).backward()
+        else:
+            workload.forward(module.eval(), batch)
 
 
 _LISTS: Final = (nn.ModuleList, nn.Sequential)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from pydantic import Field
 
 from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._language import LanguageModel, LanguageSection
@@ -21,12 +20,18 @@ NO_TARGET = -100
 class BertSection(LanguageSection):
     """Sizes of a BERT, by default BERT-large."""
 
-    layers: PositiveInt = Field(24, description="Transformer blocks")
-    width: PositiveInt = Field(1024, description="Model width")
-    heads: PositiveInt = Field(16, description="Attention heads")
-    intermediate_size: PositiveInt = Field(4096, description="Width of the feed-forward layers")
-    vocabulary: PositiveInt = Field(30522, description="Vocabulary size; the last id is the mask")
-    sequence_length: PositiveInt = Field(512, description="Sequence length")
+    layers: PositiveInt = 24
+    """Transformer blocks"""
+    width: PositiveInt = 1024
+    """Model width"""
+    heads: PositiveInt = 16
+    """Attention heads"""
+    intermediate_size: PositiveInt = 4096
+    """Width of the feed-forward layers"""
+    vocabulary: PositiveInt = 30522
+    """Vocabulary size; the last id is the mask"""
+    sequence_length: PositiveInt = 512
+    """Sequence length"""
 
 
 class Bert(LanguageModel[BertSection]):

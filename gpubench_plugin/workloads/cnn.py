@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import nn
 
 from gpubench_plugin.config.sections import PositiveInt
@@ -15,10 +15,14 @@ from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 class CNNSection(ImageSection):
     """Widths of the stages."""
 
-    image_size: PositiveInt = Field(8, description="Image height and width in pixels")
-    classes: PositiveInt = Field(10, description="Number of classes")
-    stage_channels: tuple[PositiveInt, ...] = Field((32, 64), description="Channels per stage")
-    hidden_size: PositiveInt = Field(64, description="Width of the hidden linear layer")
+    image_size: PositiveInt = 8
+    """Image height and width in pixels"""
+    classes: PositiveInt = 10
+    """Number of classes"""
+    stage_channels: tuple[PositiveInt, ...] = (32, 64)
+    """Channels per stage"""
+    hidden_size: PositiveInt = 64
+    """Width of the hidden linear layer"""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -7,7 +7,6 @@ from itertools import pairwise
 from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from gpubench_plugin.config.sections import PositiveInt
@@ -19,10 +18,14 @@ from gpubench_plugin.workloads.base import Stages
 class LlamaSection(RotarySection):
     """Sizes of a Llama, by default with 1.1 billion parameters."""
 
-    layers: PositiveInt = Field(22, description="Transformer blocks")
-    width: PositiveInt = Field(2048, description="Model width")
-    heads: PositiveInt = Field(32, description="Attention heads")
-    intermediate_size: PositiveInt = Field(5632, description="Width of the feed-forward layers")
+    layers: PositiveInt = 22
+    """Transformer blocks"""
+    width: PositiveInt = 2048
+    """Model width"""
+    heads: PositiveInt = 32
+    """Attention heads"""
+    intermediate_size: PositiveInt = 5632
+    """Width of the feed-forward layers"""
 
 
 class Llama(CausalLanguageModel[LlamaSection]):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
-
 from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._mixture import MixtureOfExperts, MixtureSection
 
@@ -13,9 +11,12 @@ from gpubench_plugin.workloads._mixture import MixtureOfExperts, MixtureSection
 class MixtralSection(MixtureSection):
     """Sizes, by default a quarter of Mixtral 8×7B's width and 12 of its 32 layers."""
 
-    intermediate_size: PositiveInt = Field(3584, description="Hidden width of an expert")
-    experts: PositiveInt = Field(8, description="Experts per layer")
-    experts_per_token: PositiveInt = Field(2, description="Experts per token")
+    intermediate_size: PositiveInt = 3584
+    """Hidden width of an expert"""
+    experts: PositiveInt = 8
+    """Experts per layer"""
+    experts_per_token: PositiveInt = 2
+    """Experts per token"""
 
 
 class Mixtral(MixtureOfExperts[MixtralSection]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from pydantic import Field
 from torch import nn
 
 from gpubench_plugin.config.sections import PositiveInt
@@ -14,11 +13,12 @@ from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 class MLPSection(ImageSection):
     """Widths of the layers."""
 
-    image_size: PositiveInt = Field(8, description="Image height and width in pixels")
-    classes: PositiveInt = Field(10, description="Number of classes")
-    hidden_sizes: tuple[PositiveInt, ...] = Field(
-        (128, 128), description="Widths of the hidden layers"
-    )
+    image_size: PositiveInt = 8
+    """Image height and width in pixels"""
+    classes: PositiveInt = 10
+    """Number of classes"""
+    hidden_sizes: tuple[PositiveInt, ...] = (128, 128)
+    """Widths of the hidden layers"""
 
 
 class MLP(ImageClassifier[MLPSection]):

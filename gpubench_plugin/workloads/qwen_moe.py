@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
-
 from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._mixture import MixtureOfExperts, MixtureSection
 
@@ -13,9 +11,12 @@ from gpubench_plugin.workloads._mixture import MixtureOfExperts, MixtureSection
 class QwenMoeSection(MixtureSection):
     """Sizes, by default half of Qwen3-30B-A3B's width and experts, a quarter of its layers."""
 
-    intermediate_size: PositiveInt = Field(512, description="Hidden width of an expert")
-    experts: PositiveInt = Field(64, description="Experts per layer")
-    experts_per_token: PositiveInt = Field(8, description="Experts per token")
+    intermediate_size: PositiveInt = 512
+    """Hidden width of an expert"""
+    experts: PositiveInt = 64
+    """Experts per layer"""
+    experts_per_token: PositiveInt = 8
+    """Experts per token"""
 
 
 class QwenMoe(MixtureOfExperts[QwenMoeSection]):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from itertools import pairwise
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
@@ -17,8 +16,10 @@ from gpubench_plugin.workloads.base import Batch, Workload
 class RegressionSection(ModelSection):
     """Widths of the layers."""
 
-    features: PositiveInt = Field(10, description="Features per row")
-    hidden_sizes: tuple[PositiveInt, ...] = Field((64,), description="Widths of the hidden layers")
+    features: PositiveInt = 10
+    """Features per row"""
+    hidden_sizes: tuple[PositiveInt, ...] = (64,)
+    """Widths of the hidden layers"""
 
 
 class Regression(Workload[RegressionSection]):

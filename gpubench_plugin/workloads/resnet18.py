@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
 from gpubench_plugin.workloads._resnet import BasicBlock, FourStages, ResNet, ResNetSection
 
 
 class ResNet18Section(ResNetSection):
     """Widths of the stages."""
 
-    hidden_sizes: FourStages = Field((64, 128, 256, 512), description="Channels of the four stages")
+    hidden_sizes: FourStages = (64, 128, 256, 512)
+    """Channels of the four stages"""
 
 
 class ResNet18(ResNet):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from pydantic import field_validator
 
 from gpubench_plugin.workloads._resnet import (
     BOTTLENECK,
@@ -16,9 +16,8 @@ from gpubench_plugin.workloads._resnet import (
 class ResNet50Section(ResNetSection):
     """Widths of the stages."""
 
-    hidden_sizes: FourStages = Field(
-        (256, 512, 1024, 2048), description="Channels of the four stages"
-    )
+    hidden_sizes: FourStages = (256, 512, 1024, 2048)
+    """Channels of the four stages"""
 
     @field_validator("hidden_sizes")
     @classmethod

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import interpolate
 
@@ -17,13 +16,12 @@ from gpubench_plugin.workloads.base import Batch
 class UNet2DSection(UNetSection):
     """Network for CIFAR-10 from the paper's appendix B."""
 
-    sample_size: PositiveInt = Field(32, description="Image height and width in pixels")
-    hidden_sizes: tuple[PositiveInt, ...] = Field(
-        (128, 256, 256, 256), description="Channels per level, multiples of 32"
-    )
-    attention: tuple[bool, ...] = Field(
-        (False, True, False, False), description="Attention per level"
-    )
+    sample_size: PositiveInt = 32
+    """Image height and width in pixels"""
+    hidden_sizes: tuple[PositiveInt, ...] = (128, 256, 256, 256)
+    """Channels per level, multiples of 32"""
+    attention: tuple[bool, ...] = (False, True, False, False)
+    """Attention per level"""
 
 
 class UNet2D(Denoiser[UNet2DSection]):

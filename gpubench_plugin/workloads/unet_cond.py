@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Self
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._diffusion import Denoiser, UNetSection
@@ -15,16 +15,18 @@ from gpubench_plugin.workloads.base import Batch
 class UNetCondSection(UNetSection):
     """Network of Stable Diffusion 1.5, and its text embeddings."""
 
-    sample_size: PositiveInt = Field(64, description="Latent height and width")
-    hidden_sizes: tuple[PositiveInt, ...] = Field(
-        (320, 640, 1280, 1280), description="Channels per level, multiples of 32"
-    )
-    attention: tuple[bool, ...] = Field(
-        (True, True, True, False), description="Cross attention per level"
-    )
-    heads: PositiveInt = Field(8, description="Attention heads; divides hidden_sizes")
-    text_length: PositiveInt = Field(77, description="Text length in tokens")
-    text_width: PositiveInt = Field(768, description="Width of the text embeddings")
+    sample_size: PositiveInt = 64
+    """Latent height and width"""
+    hidden_sizes: tuple[PositiveInt, ...] = (320, 640, 1280, 1280)
+    """Channels per level, multiples of 32"""
+    attention: tuple[bool, ...] = (True, True, True, False)
+    """Cross attention per level"""
+    heads: PositiveInt = 8
+    """Attention heads; divides hidden_sizes"""
+    text_length: PositiveInt = 77
+    """Text length in tokens"""
+    text_width: PositiveInt = 768
+    """Width of the text embeddings"""
 
     @model_validator(mode="after")
     def _check_heads(self) -> Self:

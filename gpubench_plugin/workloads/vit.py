@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Self
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
@@ -16,18 +16,22 @@ from gpubench_plugin.workloads._transformers import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import nn
 
 
 class ViTSection(ImageSection):
     """Depth, width and patches of the encoder, with feed-forward layers four times as wide."""
 
-    layers: PositiveInt = Field(12, description="Encoder layers")
-    width: PositiveInt = Field(768, description="Model width; a multiple of heads")
-    heads: PositiveInt = Field(12, description="Attention heads")
-    patch_size: PositiveInt = Field(
-        16, description="Patch height and width in pixels; divides image_size"
-    )
+    layers: PositiveInt = 12
+    """Encoder layers"""
+    width: PositiveInt = 768
+    """Model width; a multiple of heads"""
+    heads: PositiveInt = 12
+    """Attention heads"""
+    patch_size: PositiveInt = 16
+    """Patch height and width in pixels; divides image_size"""
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Self:
@@ -47,12 +51,14 @@ class ViT(ImageClassifier[ViTSection]):
     convolutional = True
     where = NEEDS_TRANSFORMERS
     checkpoints_activations = True
-    _draws_weights = True
+    _initialisation: Callable[[], AbstractContextManager[None]] = nullcontext
 
     def for_fake_tensors(self) -> Self:
         """Skip weight initialisation, which inspects values that fake tensors lack."""
         clone = super().for_fake_tensors()
-        clone._draws_weights = False
+        (clone._initialisation,) = from_library(
+            self.section.name, "transformers.initialization", "no_init_weights"
+        )
         return clone
 
     def build(self) -> nn.Module:
@@ -78,12 +84,3 @@ class ViT(ImageClassifier[ViTSection]):
         if section.activation_checkpointing:
             recompute_activations(module)
         return module
-
-    def _initialisation(self) -> AbstractContextManager[None]:
-        if self._draws_weights:
-            return nullcontext()
-        (no_init,) = from_library(
-            self.section.name, "transformers.initialization", "no_init_weights"
-        )
-        context: AbstractContextManager[None] = no_init()
-        return context

@@ -97,7 +97,7 @@ def test_training_is_checked_kept_and_resumed(project: Project) -> None:
     )
     refused = after["test_right[fp32-ws1]"]
     assert refused["outcome"] == "misconfigured"
-    assert "precision.name is 'bf16' in the checkpoint, but 'fp32' here" in refused["reason"]
+    assert "precision.name is bf16 in the checkpoint, but fp32 here" in refused["reason"]
 
 
 def _summary(run: Any, experiment: str) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import torch
@@ -76,6 +77,7 @@ def _stage_numbers(schedule: str, rank: int, ranks: int) -> Sequence[int]:
     return range(rank, ranks * STAGES_PER_RANK[schedule], ranks)
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class PipelinePasses:
     """Forward and backward passes of a batch by a torch schedule, in the precision's context.
 
@@ -83,27 +85,18 @@ class PipelinePasses:
     microbatches. `parameter_names` are those of all stages on all ranks.
     """
 
-    def __init__(
-        self,
-        module: nn.Module,
-        *,
-        schedule: str,
-        microbatches: int,
-        world: World,
-        device: torch.device,
-        context: Context,
-    ):
-        assert isinstance(module, LocalStages)
-        self.parameter_names = module.parameter_names
-        self._module = module
-        self._name = schedule
-        self._microbatches = microbatches
-        self._ranks = world.size
-        self._device = device
-        self._context = context
-        self._is_first = 0 in module.runs
-        self._is_last = module.count - 1 in module.runs
-        self._no_loss = torch.zeros((), device=device)
+    module: LocalStages
+    schedule: str
+    microbatches: int
+    ranks: int
+    device: torch.device
+    context: Context
+
+    def __post_init__(self) -> None:
+        self.parameter_names = self.module.parameter_names
+        self._is_first = 0 in self.module.runs
+        self._is_last = self.module.count - 1 in self.module.runs
+        self._no_loss = torch.zeros((), device=self.device)
         self._schedule: Any = None
 
     def __call__(self, module: nn.Module, batch: Batch) -> Tensor:
@@ -116,39 +109,39 @@ class PipelinePasses:
             return self._no_loss
         losses: list[Tensor] = []
         self._schedule.step(*inputs, target=batch.targets, losses=losses, return_outputs=False)
-        return torch.stack([loss.detach() for loss in losses]).mean() * self._ranks
+        return torch.stack([loss.detach() for loss in losses]).mean() * self.ranks
 
     def _scheduled(self, batch: Batch) -> Any:
-        inputs = batch.inputs[: len(batch.inputs) // self._microbatches]
-        stages = [self._stage(number, inputs) for number in self._module.runs]
-        schedule: Any = get_schedule_class(self._name)
+        inputs = batch.inputs[: len(batch.inputs) // self.microbatches]
+        stages = [self._stage(number, inputs) for number in self.module.runs]
+        schedule: Any = get_schedule_class(self.schedule)
         takes_many = issubclass(schedule, PipelineScheduleMulti)
-        return schedule(stages if takes_many else stages[0], self._microbatches, loss_fn=self._loss)
+        return schedule(stages if takes_many else stages[0], self.microbatches, loss_fn=self._loss)
 
     def _stage(self, number: int, inputs: Tensor) -> PipelineStage:
         """Stage with known shapes, which torch would otherwise exchange as pickled objects."""
-        own_stages = self._module
+        own_stages = self.module
         module = own_stages.stages[str(number)]
         dtype = next(module.parameters()).dtype
         is_last = number == own_stages.count - 1
         if number > 0:
             shape = (len(inputs), *own_stages.boundary_shape)
-            inputs = torch.zeros(shape, dtype=dtype, device=self._device, requires_grad=True)
-        run = _Stage(own_stages.runs[number], self._context, None if is_last else dtype)
+            inputs = torch.zeros(shape, dtype=dtype, device=self.device, requires_grad=True)
+        run = _Stage(own_stages.runs[number], self.context, None if is_last else dtype)
         with torch.no_grad():
-            output = _Stage(module, self._context, run.dtype)(inputs)
+            output = _Stage(module, self.context, run.dtype)(inputs)
         return PipelineStage(
             run,
             number,
             own_stages.count,
-            self._device,
+            self.device,
             input_args=(inputs,),
             output_args=(output.requires_grad_(),),
         )
 
     def _loss(self, output: Tensor, targets: Tensor) -> Tensor:
-        with self._context():
-            return self._module.loss(output, targets)
+        with self.context():
+            return self.module.loss(output, targets)
 
 
 class _Stage(nn.Module):

@@ -11,20 +11,18 @@ from torch import nn
 from gpubench_plugin.core.errors import Unsupported, UsageProblem
 from gpubench_plugin.training.parallelism._stages import (
     STAGES_PER_RANK,
+    LocalStages,
     PipelinePasses,
     stages_of,
 )
 from gpubench_plugin.training.parallelism.base import Parallelism
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-    from contextlib import AbstractContextManager
+    from collections.abc import Iterable, Mapping
 
     from gpubench_plugin.config.sections import DistributedSection, TrainingSection
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.workloads.base import Workload
-
-    Context = Callable[[], AbstractContextManager[object]]
 
 
 def microbatches(section: DistributedSection, *, stages: int, ranks: int, samples: int) -> int:
@@ -137,11 +135,12 @@ class PipelineParallel(Parallelism):
             raise Unsupported(
                 "pipeline: a GradScaler would skip steps independently on each rank; use bf16"
             )
+        assert isinstance(module, LocalStages)
         return PipelinePasses(
-            module,
+            module=module,
             schedule=self.section.pipeline_schedule,
             microbatches=self._microbatches,
-            world=self.group.world,
+            ranks=self.group.world.size,
             device=device,
             context=lambda: precision.forward_context(device),
         )

@@ -15,6 +15,7 @@ from gpubench_plugin.core.errors import CorrectnessError, Unsupported
 from gpubench_plugin.core.events import PipelineEvent
 from gpubench_plugin.core.records import Check, Json, Work
 from gpubench_plugin.environment.devices import synchronize, timed_s
+from gpubench_plugin.workloads.base import run_fake_step
 from gpubench_plugin.workloads.diffusion.denoising import Denoising, EventLog, logged
 from gpubench_plugin.workloads.diffusion.schedulers import NoiseSchedule, steps_by_rank
 from gpubench_plugin.workloads.diffusion.transport import Header, Transport
@@ -149,11 +150,7 @@ class DenoisingPipeline:
     def flops_step(self) -> None:
         """All evaluations of one call on this rank as one fake batch."""
         size = len(self._latents) * len(self._steps)
-        workload = self.workload.for_fake_tensors()
-        with torch.no_grad():
-            module = workload.build().eval()
-            batch = workload.synthetic_batch(size, device=torch.device("cpu"))
-            workload.forward(module, batch)
+        run_fake_step(self.workload, samples=size, backward=False)
 
     def _run(self, log: EventLog | None) -> None:
         self.calls += 1

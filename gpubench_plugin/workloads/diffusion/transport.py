@@ -62,6 +62,7 @@ class Header:
 HOST = torch.device("cpu")
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Transport:
     """Sends asynchronously, and receives expected messages.
 
@@ -72,22 +73,17 @@ class Transport:
     in messages, `steps` are this rank's.
     """
 
-    def __init__(
-        self,
-        *,
-        device: torch.device,
-        staged: bool,
-        timeout_s: Callable[[], float],
-        timeout_key: str,
-        headers: dist.ProcessGroup | None = None,
-        steps: range | None = None,
-    ):
+    device: torch.device
+    staged: bool
+    timeout_s: Callable[[], float]
+    timeout_key: str
+    headers: dist.ProcessGroup | None = None
+    steps: range | None = None
+
+    def __post_init__(self) -> None:
+        steps = self.steps
         self._steps = "" if steps is None else f" (steps {steps.start} to {steps.stop - 1})"
-        self._device = device
-        self._transfer_device = HOST if staged else device
-        self._timeout_s = timeout_s
-        self._timeout_key = timeout_key
-        self._headers = headers
+        self._transfer_device = HOST if self.staged else self.device
         # Keeps the tensors of unfinished transfers alive.
         self._pending: list[tuple[Header, dist.Work | None, Tensor]] = []
 
@@ -96,7 +92,7 @@ class Transport:
         payload = latents.to(self._transfer_device).contiguous()
         numbers = header.encode()
         with _lost(f"rank {header.sender}{self._steps} could not send {header}"):
-            header_work = dist.isend(numbers, header.receiver, group=self._headers)
+            header_work = dist.isend(numbers, header.receiver, group=self.headers)
             payload_work = dist.isend(payload, header.receiver)
         self._pending += [(header, header_work, numbers), (header, payload_work, payload)]
 
@@ -120,14 +116,14 @@ class Transport:
             LostMessage: the timeout expired, or the other rank is gone.
         """
         header = torch.zeros(LENGTH, dtype=torch.uint8)
-        self._fill(header, expected, self._headers)
+        self._fill(header, expected, self.headers)
         if not header.equal(expected.encode()):
             text = bytes(header.tolist()).decode("ascii", "replace").rstrip()
             received = text if text.startswith("sample ") else "data that is not a header"
             raise CorrectnessError(f"{self._wait_text(expected)}, but received {received}")
         payload = torch.empty(expected.shape, dtype=expected.dtype, device=self._transfer_device)
         self._fill(payload, expected, None)
-        return payload.to(self._device)
+        return payload.to(self.device)
 
     def _fill(self, tensor: Tensor, expected: Header, group: dist.ProcessGroup | None) -> None:
         context = self._wait_text(expected)
@@ -141,7 +137,7 @@ class Transport:
     def _wait(self, context: str, work: dist.Work | None, tensor: Tensor) -> None:
         if work is None:  # this rank is not in the group
             return
-        started, timeout_s = monotonic(), self._timeout_s()
+        started, timeout_s = monotonic(), self.timeout_s()
         with _lost(context):
             try:
                 # On a device only the stream waits; with a timeout the host would, too. The header
@@ -150,7 +146,7 @@ class Transport:
                 work.wait(timedelta(seconds=timeout_s)) if on_host else work.wait()
             except RuntimeError as error:
                 if monotonic() - started >= timeout_s:
-                    message = f"{context} for {timeout_s:.3g} s ({self._timeout_key})"
+                    message = f"{context} for {timeout_s:.3g} s ({self.timeout_key})"
                     raise LostMessage(message) from error
                 raise
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn.functional import interpolate, silu
 
@@ -53,9 +52,8 @@ class DummyUNet(nn.Module):
 class DiffusionModelSection(UNetCondSection):
     """Network of Stable Diffusion 1.5, or the stand-in."""
 
-    unet: Literal["dummy", "conditional"] = Field(
-        "conditional", description="Denoising network: a small stand-in, or diffusers' U-Net"
-    )
+    unet: Literal["dummy", "conditional"] = "conditional"
+    """Denoising network: a small stand-in, or diffusers' U-Net"""
 
 
 class Diffusion(UNetCond):

@@ -34,13 +34,6 @@ def all_to_all(
     return output if output.requires_grad else waited_output
 
 
-def exchange_counts(counts: Tensor, group: dist.ProcessGroup) -> Tensor:
-    """Exchange counts, ranks × n to and from each rank; not differentiable."""
-    received_counts = torch.empty_like(counts)
-    dist.all_to_all_single(received_counts, counts.contiguous(), group=group)
-    return received_counts
-
-
 def all_gather(rows: Tensor, group: dist.ProcessGroup) -> Tensor:
     """Concatenate equally sized `rows` of all ranks, in rank order."""
     return _apply(_gather_rows, rows, group, adjoint=_scatter_rows)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +17,7 @@ from gpubench_plugin.workloads.moe import rank_sorters
 from gpubench_plugin.workloads.moe.dispatchers import dispatcher_for, slot_counts
 from gpubench_plugin.workloads.moe.experts import (
     KINDS,
-    Experts,
-    StackedExperts,
+    Sequential,
     draw_router,
     offload,
     uniform,
@@ -55,7 +54,7 @@ class Construction:
         kind = KINDS[section.expert_kind]
         if reason := kind.unsupported(section, device, self.precision.compute_dtype):
             raise Unsupported(f"moe.expert_kind={section.expert_kind}: {reason}")
-        if section.pinned_cache and not issubclass(kind, StackedExperts):
+        if section.pinned_cache and not issubclass(kind, Sequential):
             raise Unsupported(
                 f"moe.pinned_cache: not supported by moe.expert_kind={section.expert_kind}; "
                 "allowed: sequential, grouped"
@@ -111,8 +110,10 @@ class Construction:
     def layer(self, placement: Placement) -> MoELayer:
         """This rank's layer, on the device."""
         section = self.section
-        experts: Callable[[Tensor, Tensor], Tensor] = self._experts(placement)
-        if section.pinned_cache and isinstance(experts, StackedExperts):
+        kind = KINDS[section.expert_kind]
+        built = kind(*self.weights(placement.own_experts, drawn_on=self.drawn_on))
+        experts: Any = self.precision.convert_module(built).to(self.device)
+        if section.pinned_cache:
             experts = offload(experts, size=section.pinned_cache)
         router: nn.Module = self.router()
         if section.graph_capture:
@@ -123,11 +124,6 @@ class Construction:
             experts=experts,
             tensor=self.groups.tensor.group,
         )
-
-    def _experts(self, placement: Placement) -> Experts:
-        kind = KINDS[self.section.expert_kind]
-        module = kind(*self.weights(placement.own_experts, drawn_on=self.drawn_on))
-        return cast("Experts", self.precision.convert_module(module).to(self.device))
 
     def _placement_in(self, order: Iterable[int]) -> Placement:
         expert = self.groups.expert

@@ -15,12 +15,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from gpubench_plugin.core.errors import Unsupported
-from gpubench_plugin.workloads.moe.collectives import (
-    all_gather,
-    all_to_all,
-    exchange_counts,
-    reduce_scatter,
-)
+from gpubench_plugin.workloads.moe.collectives import all_gather, all_to_all, reduce_scatter
 from gpubench_plugin.workloads.moe.groups import ParallelGroups, Placement
 from gpubench_plugin.workloads.moe.routing import Routing
 
@@ -52,11 +47,12 @@ class Dispatcher(ABC, Generic[T]):
 
     Phases return a new state and leave their input unchanged, so that each can be repeated alone;
     those not overridden are no-ops. The rows of an expert are ordered by rank and token, so that
-    its matrix is that of one process with all tokens.
+    its matrix is that of one process with all tokens. Ranks exchange them in `group`.
     """
 
-    def __init__(self, placement: Placement):
+    def __init__(self, placement: Placement, group: Any = None):
         self.placement = placement
+        self.group = group
 
     @abstractmethod
     def dispatch_preprocess(self, tokens: Tensor, routing: Routing) -> T:
@@ -137,12 +133,6 @@ class Local(Dispatcher[DispatchState]):
         )
 
 
-class _BetweenRanks(Dispatcher[T]):
-    def __init__(self, placement: Placement, group: dist.ProcessGroup):
-        super().__init__(placement)
-        self.group = group
-
-
 @dataclass(frozen=True, kw_only=True)
 class Gathered(DispatchState):
     """Rows with `slots` and `weights` of their assignments: this rank's, then all ranks'.
@@ -154,7 +144,7 @@ class Gathered(DispatchState):
     weights: Tensor
 
 
-class AllGather(_BetweenRanks[Gathered]):
+class AllGather(Dispatcher[Gathered]):
     """All-gathers tokens and routing, and reduce-scatters outputs in fp32.
 
     Every rank must have equally many tokens.
@@ -217,7 +207,7 @@ class Exchanged(DispatchState):
     by_expert: Tensor
 
 
-class AllToAll(_BetweenRanks[Exchanged]):
+class AllToAll(Dispatcher[Exchanged]):
     """Uneven all-to-all in both directions; ranks exchange the sizes first.
 
     Source: Lepikhin et al., GShard, section 3.2, https://arxiv.org/abs/2006.16668; the phases are
@@ -229,7 +219,8 @@ class AllToAll(_BetweenRanks[Exchanged]):
         ranks, per_rank = self.placement.ranks, self.placement.per_rank
         rows, order, counts = self.assigned_rows(tokens, routing)
         send_counts = counts.view(ranks, per_rank)
-        receive_counts = exchange_counts(send_counts, self.group)  # ranks × local experts
+        receive_counts = torch.empty_like(send_counts)  # ranks × local experts
+        dist.all_to_all_single(receive_counts, send_counts.contiguous(), group=self.group)
         sizes: list[list[int]] = torch.stack((send_counts.sum(1), receive_counts.sum(1))).tolist()
         send_sizes, receive_sizes = sizes
         experts = torch.arange(per_rank, device=rows.device).repeat(ranks)
@@ -273,7 +264,8 @@ class AllToAll(_BetweenRanks[Exchanged]):
         return replace(state, rows=rows)
 
 
-_BETWEEN_RANKS: Final[dict[str, type[AllGather | AllToAll]]] = {
+_DISPATCHERS: Final[dict[str, type[Dispatcher[Any]]]] = {
+    "local": Local,
     "all-gather": AllGather,
     "all-to-all": AllToAll,
 }
@@ -293,16 +285,13 @@ def dispatcher_for(name: str, placement: Placement, groups: ParallelGroups) -> D
         )
     if name == "auto":
         name = "local" if expert.group is None else "all-to-all"
-    if name == "local":
-        if expert.group is not None:
-            raise Unsupported(
-                f"moe.dispatcher=local sends no tokens to other ranks, but {expert.size} "
-                "ranks share the experts; use all-gather or all-to-all, or "
-                "moe.expert_parallel=1"
-            )
-        return Local(placement)
-    if expert.group is None:
+    if name == "local" and expert.group is not None:
+        raise Unsupported(
+            f"moe.dispatcher=local sends no tokens to other ranks, but {expert.size} ranks share "
+            "the experts; use all-gather or all-to-all, or moe.expert_parallel=1"
+        )
+    if name != "local" and expert.group is None:
         raise Unsupported(
             f"moe.dispatcher={name}: a single rank holds all experts; use local, or more ranks"
         )
-    return _BETWEEN_RANKS[name](placement, expert.group)
+    return _DISPATCHERS[name](placement, expert.group)

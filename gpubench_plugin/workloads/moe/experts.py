@@ -61,32 +61,6 @@ def grad_of(tensor: Tensor) -> Tensor:
     return tensor.grad
 
 
-class StackedExperts(Experts):
-    """Experts with weights stacked into two parameters."""
-
-    def __init__(self, w_in: Tensor, w_out: Tensor):
-        super().__init__()
-        self.w_in = nn.Parameter(w_in)
-        self.w_out = nn.Parameter(w_out)
-
-    def gradients(self) -> tuple[Tensor, Tensor]:
-        """Gradients of the two parameters."""
-        return grad_of(self.w_in), grad_of(self.w_out)
-
-
-def run_sequentially(rows: Tensor, counts: Tensor, w_in: Tensor, w_out: Tensor) -> Tensor:
-    """Outputs of all experts in order, with two matrix products each; synchronizes.
-
-    An expert without rows is computed, too, for a gradient of zero.
-    """
-    parts = rows.split(host_counts(counts, len(rows)))
-    # unbind: slices of a parameter would each have a gradient of the parameter's size.
-    experts = zip(parts, w_in.unbind(), w_out.unbind(), strict=True)
-    return torch.cat(
-        [swiglu(part @ weight_in) @ weight_out for part, weight_in, weight_out in experts]
-    )
-
-
 def swiglu(projected: Tensor) -> Tensor:
     """SwiGLU: silu of the first half of the features times the second half."""
     gate, linear_part = projected.chunk(2, dim=-1)
@@ -173,12 +147,29 @@ def _mix(numbers: Numbers) -> Numbers:
     return numbers ^ (numbers >> 16)
 
 
-class Sequential(StackedExperts):
-    """Two matrix products per expert; synchronizes to learn the counts."""
+class Sequential(Experts):
+    """Experts with weights stacked into two parameters, of two matrix products each.
+
+    It synchronizes to learn the counts.
+    """
+
+    def __init__(self, w_in: Tensor, w_out: Tensor):
+        super().__init__()
+        self.w_in = nn.Parameter(w_in)
+        self.w_out = nn.Parameter(w_out)
 
     def forward(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """Outputs of all experts in order."""
-        return run_sequentially(rows, counts, self.w_in, self.w_out)
+        """Outputs of all experts in order; one without rows, too, for a gradient of zero."""
+        parts = rows.split(host_counts(counts, len(rows)))
+        # unbind: slices of a parameter would each have a gradient of the parameter's size.
+        experts = zip(parts, self.w_in.unbind(), self.w_out.unbind(), strict=True)
+        return torch.cat(
+            [swiglu(part @ weight_in) @ weight_out for part, weight_in, weight_out in experts]
+        )
+
+    def gradients(self) -> tuple[Tensor, Tensor]:
+        """Gradients of the two parameters."""
+        return grad_of(self.w_in), grad_of(self.w_out)
 
 
 _GROUPED_KERNEL_CAPABILITIES: Final = (9, 10)
@@ -186,7 +177,7 @@ _GROUPED_KERNEL_CAPABILITIES: Final = (9, 10)
 _grouped_mm = getattr(functional, "grouped_mm", None) or getattr(torch, "_grouped_mm", None)
 
 
-class Grouped(StackedExperts):
+class Grouped(Sequential):
     """``torch.nn.functional.grouped_mm`` with group ends in a device tensor.
 
     One kernel that waits for nothing is torch's only in bf16 on some devices; see
@@ -244,7 +235,7 @@ class Grouped(StackedExperts):
         without_data = isinstance(rows, FakeTensor) or torch.compiler.is_compiling()
         if without_data and dtype is not torch.bfloat16:
             # torch infers the shape of this product only in bf16.
-            return run_sequentially(rows, counts, self.w_in, self.w_out)
+            return super().forward(rows, counts)
         ends = counts.cumsum(0).to(torch.int32)
         projected = _grouped_mm(rows.to(dtype), self.w_in.to(dtype), offs=ends)
         output: Tensor = _grouped_mm(swiglu(projected), self.w_out.to(dtype), offs=ends)
@@ -365,7 +356,7 @@ class CachedExperts:
 
 
 def offload(
-    experts: StackedExperts, *, size: int, pin: Callable[[Tensor], Tensor] = Tensor.pin_memory
+    experts: Sequential, *, size: int, pin: Callable[[Tensor], Tensor] = Tensor.pin_memory
 ) -> CachedExperts:
     """Move `experts` to pinned memory with `size` device slots.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, Self
 
 import torch
-from pydantic import Field, model_validator
+from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -27,23 +27,28 @@ from gpubench_plugin.workloads.moe.routing import Router
 class MoEModelSection(ImageSection):
     """Sizes of the blocks; every rank holds all experts."""
 
-    image_size: PositiveInt = Field(8, description="Image height and width in pixels")
-    classes: PositiveInt = Field(10, description="Number of classes")
-    blocks: PositiveInt = Field(2, description="Mixture-of-experts layers")
-    width: PositiveInt = Field(64, description="Model width")
-    hidden: PositiveInt = Field(128, description="Hidden width of an expert")
-    experts: PositiveInt = Field(8, description="Experts of a layer")
-    top_k: PositiveInt = Field(2, description="Experts per token")
-    expert_kind: Literal["sequential", "grouped"] = Field(
-        "grouped", description="Expert implementation"
-    )
-    balancing: Literal["none", "aux-loss", "z-loss"] = Field(
-        "z-loss", description="Load balancing loss of the router"
-    )
-    balancing_weight: PositiveFloat = Field(0.001, description="Weight of the balancing loss")
-    z_loss_weight: PositiveFloat | None = Field(
-        None, description="Weight of a z-loss added to the balancing loss; null: none"
-    )
+    image_size: PositiveInt = 8
+    """Image height and width in pixels"""
+    classes: PositiveInt = 10
+    """Number of classes"""
+    blocks: PositiveInt = 2
+    """Mixture-of-experts layers"""
+    width: PositiveInt = 64
+    """Model width"""
+    hidden: PositiveInt = 128
+    """Hidden width of an expert"""
+    experts: PositiveInt = 8
+    """Experts of a layer"""
+    top_k: PositiveInt = 2
+    """Experts per token"""
+    expert_kind: Literal["sequential", "grouped"] = "grouped"
+    """Expert implementation"""
+    balancing: Literal["none", "aux-loss", "z-loss"] = "z-loss"
+    """Load balancing loss of the router"""
+    balancing_weight: PositiveFloat = 0.001
+    """Weight of the balancing loss"""
+    z_loss_weight: PositiveFloat | None = None
+    """Weight of a z-loss added to the balancing loss; null: none"""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 
+from gpubench_plugin.config.sections import ModelSection
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.training.compile import (
     COUNTING,
@@ -34,7 +37,7 @@ def test_our_back_end_counts_graphs_and_operations() -> None:
     COUNTING.reset()
     x = torch.randn(3)
     module = _Broken()
-    compiled = make_compiler(mode="default", backend=NAME)(module)
+    compiled = make_compiler(ModelSection(compile="default", compile_backend=NAME))(module)
     assert torch.equal(compiled(x), module(x))
     assert (COUNTING.graphs, COUNTING.operations.total()) == (2, 3)
     assert COUNTING.operations["sin"] == 1
@@ -46,7 +49,7 @@ def test_our_back_end_counts_graphs_and_operations() -> None:
 def test_nothing_is_compiled_in_mode_none() -> None:
     """The module comes back as it is."""
     module = nn.Linear(2, 2)
-    assert make_compiler(mode="none")(module) is module
+    assert make_compiler(ModelSection())(module) is module
 
 
 @pytest.mark.parametrize(
@@ -61,7 +64,7 @@ def test_nothing_is_compiled_in_mode_none() -> None:
         ("none", "aot_eager", "compilation is off; add --model.compile=default"),
     ],
 )
-def test_what_would_not_be_compiled_is_refused(mode: str, backend: str, message: str) -> None:
+def test_what_would_not_be_compiled_is_refused(mode: Any, backend: str, message: str) -> None:
     """An unknown back end, a mode of another one, and a back end without compiling."""
     with pytest.raises(UsageProblem, match=message):
-        make_compiler(mode=mode, backend=backend)
+        make_compiler(ModelSection(compile=mode, compile_backend=backend))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,7 +12,6 @@ from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.core.records import Work
 from gpubench_plugin.measure.probes.operations import count_flops
-from gpubench_plugin.training import generation as generation_module
 from gpubench_plugin.training.generation import TOLERANCE, Decode, Prefill
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.workloads._language import CachedModel
@@ -175,11 +175,14 @@ def test_what_runs_per_call_is_compiled_with_the_choice_of_a_token(kind, make):
 @pytest.mark.parametrize(
     ("device", "compile", "told"), [("cuda", True, 1), ("cuda", False, 0), ("cpu", True, 0)]
 )
-def test_captured_graphs_are_told_of_every_call(device, compile, told, monkeypatch):
+def test_captured_graphs_are_told_of_every_call(device, compile, told, make, monkeypatch):
     """Before a compiled call on CUDA the outputs of the last one are given up, elsewhere not."""
     calls = []
     monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: calls.append(1))
-    generation_module._next_graph((lambda step: step) if compile else None, torch.device(device))
+    generation = make(Prefill, compile=(lambda step: step) if compile else None)
+    monkeypatch.setattr(generation, "_device", torch.device(device))
+    monkeypatch.setattr(generation._precision, "forward_context", lambda _: nullcontext())
+    generation.step()
     assert len(calls) == told
 
 

@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from gpubench_plugin.training.data.synthetic import Synthetic
-from gpubench_plugin.training.model import run_fake_step
+from gpubench_plugin.workloads.base import run_fake_step
 
 
 def flops(step):

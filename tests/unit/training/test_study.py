@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
+from gpubench_plugin.config.sections import ModelSection
 from gpubench_plugin.core.errors import CorrectnessError, Unsupported
 from gpubench_plugin.core.records import Work
 from gpubench_plugin.training.compile import make_compiler
@@ -58,7 +59,7 @@ def _backend(
 
 def test_cold_and_warm_compilation_graphs_and_recompiles_are_found() -> None:
     """One graph of two layers, captured again once for all further batch sizes, without breaks."""
-    step = _step(make_compiler(mode="default", backend="aot_eager"))
+    step = _step(make_compiler(ModelSection(compile="default", compile_backend="aot_eager")))
     check = step.prepare(_silent)
     assert (step.cost.graphs, step.cost.graph_breaks, step.cost.operations) == (1, 0, 2)
     assert step.cost.batch_size_recompiles == 1
@@ -70,7 +71,7 @@ def test_cold_and_warm_compilation_graphs_and_recompiles_are_found() -> None:
 
 def test_a_capture_in_the_timed_calls_is_a_recompile() -> None:
     """Calls of a known shape capture nothing; forgetting the compiled code makes one."""
-    step = _step(make_compiler(mode="default", backend="eager"))
+    step = _step(make_compiler(ModelSection(compile="default", compile_backend="eager")))
     step.prepare(_silent)
     step.begin()
     step.step()

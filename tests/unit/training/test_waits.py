@@ -141,11 +141,12 @@ def test_the_first_step_of_inference_is_timed_until_the_device_is_idle(
 
 def test_exchange_of_gradients_is_timed_until_the_device_is_idle(events: list[str]) -> None:
     """Each step begins on idle devices of all ranks, and ends when its own is idle."""
-    ExposedCommunication(
-        step_with_exchange=lambda: events.append("exchanging"),
+    trainer: Any = SimpleNamespace(
+        step=lambda: events.append("exchanging"),
         step_without_exchange=lambda: events.append("alone"),
-        barrier=lambda: events.append("barrier"),
+        agreement=SimpleNamespace(barrier=lambda: events.append("barrier")),
         device=DEVICE,
-    ).facts()
+    )
+    ExposedCommunication(trainer).facts()
     pair = [("wait", "barrier", "wait", step, "wait") for step in ("exchanging", "alone")]
     assert events == [*pair[0], *pair[1]] * (1 + PAIRS)

@@ -9,9 +9,9 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from gpubench_plugin.measure.probes.operations import count_flops
-from gpubench_plugin.training.model import run_fake_step
 from gpubench_plugin.training.parallelism.base import split_dependent_layers
 from gpubench_plugin.workloads._mixture import router_loss
+from gpubench_plugin.workloads.base import run_fake_step
 
 CPU = torch.device("cpu")
 both = pytest.mark.parametrize("name", ["mixtral", "qwen-moe"])

@@ -5,13 +5,15 @@ from __future__ import annotations
 import runpy
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpubench_plugin.core import catalog
 from gpubench_plugin.measure.probes.operations import count_flops
-from gpubench_plugin.training.model import run_fake_step
+from gpubench_plugin.workloads.base import run_fake_step
 from tests.support.exhaustive import shown
+from tests.support.presets import preset_of, workload_of
 from tests.support.shipped import shipped
 
 ROOT = Path(__file__).parents[3]
@@ -134,6 +136,47 @@ PALM = {
     "bert": (24, 1024, 512, 24 * 12 * 1024**2 + 1024**2 + 1024 * 30528),
     "vit": (12, 768, 197, 12 * 12 * 768**2),
 }
+
+
+def products(section: Any, feed_forward: int, *, logits: int = 0) -> int:
+    """Multiplications of a transformer whose feed-forward layer has so many weights per token."""
+    length, width = section.sequence_length, section.width
+    shared = getattr(section, "key_value_heads", section.heads) / section.heads
+    attention = 2 * width**2 * (1 + shared) + 2 * length * width
+    return length * (
+        section.layers * (attention + feed_forward) + logits + width * section.vocabulary
+    )
+
+
+# Multiplications of one forward pass of a sample of the tiny preset, by its section: of a token in
+# a layer those of attention (whose keys and values are key_value_heads / heads as wide), of the
+# feed-forward layer or the router and the token's experts, and of all scores with their values;
+# then those of the logits, in BERT after one layer more. Of the others as published, in the full
+# preset: torchvision's ResNet-18 (1.814 G), and Fang et al. 2023, Structural Pruning for Diffusion
+# Models, https://arxiv.org/abs/2305.10924, table 1, of the U-Net of DDPM (6.1 G).
+FAMILIES = {
+    "gpt2": lambda s: products(s, 2 * s.width * s.intermediate_size),
+    "bert": lambda s: products(s, 2 * s.width * s.intermediate_size, logits=s.width**2),
+    "llama": lambda s: products(s, 3 * s.width * s.intermediate_size),
+    **dict.fromkeys(
+        ("mixtral", "qwen-moe"),
+        lambda s: products(
+            s, s.width * (s.experts + 3 * s.experts_per_token * s.intermediate_size)
+        ),
+    ),
+    "resnet18": 1.814e9,
+    "unet2d": 6.1e9,
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_counted_operations_are_those_of_the_formula(name: str) -> None:
+    """A forward pass of each family of networks has two FLOPs per multiplication."""
+    known = FAMILIES[name]
+    workload = workload_of(preset_of(name, "tiny" if callable(known) else "full"))
+    expected = known(workload.section) if callable(known) else known
+    counted = count_flops(lambda: run_fake_step(workload, samples=1, backward=False)).total
+    assert counted == pytest.approx(2 * expected, rel=1e-6 if callable(known) else 0.03)
 
 
 @pytest.mark.slow

@@ -191,7 +191,7 @@ def test_messages_are_waited_for_until_shortly_before_the_timeout(
     ranks = Ranks(Place(1, 2))
     transport = make_pipeline(ranks=ranks, remaining_s=remaining_s, **keys).transport
     assert transport is not None
-    assert transport._timeout_s() == timeout_s
+    assert transport.timeout_s() == timeout_s
     assert transport._steps == " (steps 2 to 3)"
 
 
@@ -249,4 +249,4 @@ def test_tensors_go_through_the_host_only_where_they_must(
         range(2),
     )
     assert (transport._transfer_device.type == "cpu") == (staged or device == "cpu")
-    assert transport._headers is (hosts if backend == "nccl" else None)
+    assert transport.headers is (hosts if backend == "nccl" else None)
