@@ -34,13 +34,12 @@ Sides = Mapping[SideName, Side]
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonResult:
-    """Result of a comparison; `folder` holds all its files.
+    """Result of a comparison.
 
     `locations` are file and line by benchmark; `measured` are the benchmarks that pass on the base.
     `advice` is the command line that would decide what is open, if any.
     """
 
-    folder: Path
     comparison: Comparison
     locations: Mapping[str, tuple[str, int]]
     measured: frozenset[str]
@@ -138,7 +137,6 @@ def _result(
     if state.request.limits_from == "head":
         notes.append("limits taken from the head where the sides differ (--limits-from=head)")
     return ComparisonResult(
-        folder=state.folder,
         comparison=tracker.comparison(*notes),
         locations=runner.locations(),
         measured=tracker.measured,

@@ -86,7 +86,7 @@ class Ab(Command):
         if code == ExitCode.NOTHING_COMPARABLE:
             progress.message("nothing could be compared (see --allow-incomparable)")
         try:
-            _report(replace(compared, comparison=verdicts), state.request, options.format, output)
+            _report(replace(compared, comparison=verdicts), state, options.format, output)
         except BrokenPipeError:  # ``| head``: the verdict stays the exit code
             progress.message("stdout was closed early")
         if compared.advice:
@@ -158,15 +158,17 @@ def _output(text: str | None) -> Path | None:
 
 
 def _report(
-    compared: comparison.ComparisonResult, request: Request, format_name: str, output: Path | None
+    compared: comparison.ComparisonResult, state: State, format_name: str, output: Path | None
 ) -> None:
     verdicts = compared.comparison
-    comparison.write_files(compared.folder, verdicts)
+    comparison.write_files(state.folder, verdicts)
     terminal = output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else 120  # a log shows whole names
     text = comparison.rendered(verdicts, format_name, width=width, color=terminal)
     # The output comes last: GitHub's page is written even if its disk is full.
-    annotations, problem = github.publish(verdicts, compared.locations, reproduce=request.command)
+    annotations, problem = github.publish(
+        verdicts, compared.locations, reproduce=state.request.command
+    )
     sys.stdout.write("".join(f"{line}\n" for line in annotations))
     sys.stderr.write(f"gpubench ab: {problem}\n" * bool(problem))
     if output is None:

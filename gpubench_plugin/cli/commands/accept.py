@@ -48,7 +48,8 @@ class Accept(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Move the anchors of the benchmarks."""
         paths = Locations.of(options)
-        with paths.baselines() as (baselines, resolver):
+        with paths.resolver() as resolver:
+            baselines = resolver.baselines()
             name = options.baseline or baselines.the_only()
             baseline = baselines.require(name)
             run = resolver.candidate(options.run).run
