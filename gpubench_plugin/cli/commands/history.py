@@ -169,12 +169,7 @@ def history_lines(
 
 def history_json(histories: Sequence[BenchmarkHistory]) -> dict[str, Any]:
     """The histories as JSON; `change` is a fraction of the value."""
-    documents = [asdict(history) for history in histories]
-    for document, history in zip(documents, histories, strict=True):
-        for series, segment in zip(document["segments"], history.segments, strict=True):
-            for shown, change in zip(series["changes"] or (), segment.changes or (), strict=True):
-                shown["change"] = change.change
-    return {"histories": documents}
+    return {"histories": [asdict(history) for history in histories]}
 
 
 def history_csv(histories: Sequence[BenchmarkHistory]) -> str:
