@@ -43,40 +43,37 @@ def matching_benchmarks(text: str, names: Iterable[str]) -> list[str]:
     return matches or _matching_expression(text, candidates)
 
 
-def the_benchmark(
-    text: str, names: Iterable[str], scope: str, *, unmeasured: Iterable[str] = ()
-) -> str:
-    """The one of `names` that `text` selects; `scope` describes where they are from.
+def selected_benchmarks(
+    text: str,
+    names: Iterable[str],
+    scope: str,
+    *,
+    unmeasured: Iterable[str] = (),
+    most: float = 1,
+    allowed: str = "give one of them",
+) -> list[str]:
+    """Those of `names` that `text` selects, at most so many; `scope` says where they are from.
 
     Raises:
-        UsageProblem: none or several match; see :func:`unknown_benchmark` and
-            :func:`ambiguous_benchmark`.
+        UsageProblem: none matches: it names the nearest, and `unmeasured` ones that match; or too
+            many: it lists them as arguments for a shell, and says what is `allowed`.
     """
-    candidates = list(names)
+    candidates = sorted(set(names))
     matches = matching_benchmarks(text, candidates)
     if not matches:
-        raise unknown_benchmark(text, candidates, scope, unmeasured=unmeasured)
-    if len(matches) > 1:
-        raise ambiguous_benchmark(text, matches, scope)
-    return matches[0]
+        raise _unknown_benchmark(text, candidates, scope, unmeasured)
+    if len(matches) > most:
+        choices = listed([shlex.quote(name) for name in matches], _MOST_LISTED, "\n  ")
+        raise UsageProblem(
+            f"{text!r} matches {len(matches)} benchmarks of {scope}; {allowed}, or narrow it down "
+            f"as for pytest -k ('{text.partition(' ')[0]} and …'):\n  {choices}"
+        )
+    return matches
 
 
-def ambiguous_benchmark(
-    text: str, matches: Sequence[str], scope: str, *, allowed: str = "give one of them"
+def _unknown_benchmark(
+    text: str, candidates: Sequence[str], scope: str, unmeasured: Iterable[str]
 ) -> UsageProblem:
-    """Error that lists the `matches` as arguments for a shell, and says what is `allowed`."""
-    choices = listed([shlex.quote(name) for name in matches], _MOST_LISTED, "\n  ")
-    return UsageProblem(
-        f"{text!r} matches {len(matches)} benchmarks of {scope}; {allowed}, or narrow it down as "
-        f"for pytest -k ('{text.partition(' ')[0]} and …'):\n  {choices}"
-    )
-
-
-def unknown_benchmark(
-    text: str, names: Iterable[str], scope: str, *, unmeasured: Iterable[str] = ()
-) -> UsageProblem:
-    """Error that `text` selects none of `names`; it names the nearest, and `unmeasured` matches."""
-    candidates = sorted(set(names))
     if skipped := matching_benchmarks(text, unmeasured):
         return UsageProblem(
             f"no measured benchmark of {scope} matches {text!r}: "

@@ -450,7 +450,10 @@ def later_runs(
     Complete and clean ones without regressions, oldest first; with the machine and the clocks of
     `head`, if given.
     """
-    fingerprints = {} if head is None else dict(_fingerprints(head, benchmarks))
+    fingerprints: dict[str, str] = {}
+    if head is not None:
+        measured = [r for name in benchmarks if (r := head.results.get(name)) and r.timer]
+        fingerprints = {r.id: fingerprint_of(head.machine, r.settings, r.timer) for r in measured}
     runs = index.earlier(
         benchmarks,
         branch=branch,
@@ -459,14 +462,6 @@ def later_runs(
         fingerprints=fingerprints,
     )
     return [run for run in runs if run.run_id not in excluded]
-
-
-def _fingerprints(head: Run, benchmarks: Collection[str]) -> Iterator[tuple[str, str]]:
-    """Fingerprints of the benchmarks that the head measured; others have no timer."""
-    for name in benchmarks:
-        result = head.results.get(name)
-        if result is not None and result.timer:
-            yield name, fingerprint_of(head.machine, result.settings, result.timer)
 
 
 def objections(run: Run, regressions: int) -> list[str]:

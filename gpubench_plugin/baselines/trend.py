@@ -107,17 +107,16 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class LevelChange:
-    """A level change at `point`, number `index` of its segment, with the medians of both levels."""
+    """A level change at `point`, number `index` of its segment, with the medians of both levels.
+
+    `change` is new/old − 1; None if undefined.
+    """
 
     index: int
     point: Point
     old_level: float
     new_level: float
-
-    @property
-    def change(self) -> float | None:
-        """Relative change, new/old − 1; None if undefined."""
-        return self.new_level / self.old_level - 1 if self.old_level else None
+    change: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,8 +250,14 @@ def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...] | None:
         return None
     levels = [median(values[a:b]) for a, b in pairwise([0, *positions, len(values)])]
     return tuple(
-        LevelChange(index=index, point=points[index], old_level=old_level, new_level=new_level)
-        for index, (old_level, new_level) in zip(positions, pairwise(levels), strict=True)
+        LevelChange(
+            index=index,
+            point=points[index],
+            old_level=old,
+            new_level=new,
+            change=new / old - 1 if old else None,
+        )
+        for index, (old, new) in zip(positions, pairwise(levels), strict=True)
     )
 
 

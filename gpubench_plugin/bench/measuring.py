@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
@@ -456,7 +456,8 @@ class Measuring:
             added = {name: count - traffic_before[name] for name, count in traffic.items()}
             self._notes.log(TrafficEvent(**added).line())
             if self._context.ranks_folder is not None:
-                append(self._context.ranks_folder, self._group.world.rank, self._case.id, samples)
+                rank = self._group.world.rank
+                append(self._context.ranks_folder, rank, self._case.id, samples=asdict(samples))
         # Paused here, since pytest-benchmark's own pause makes coverage lose the rest of the test:
         # 4 of 8 lines, pytest-benchmark 5.3.1 with coverage 7.
         Tracers().paused(partial(pytest_benchmark.store_result, self._carrier, measurement))

@@ -75,7 +75,7 @@ def diffusion(
     Its outputs are compared bitwise with those of one process before it is measured.
     """
     from gpubench_plugin.launchers.context import context_of
-    from gpubench_plugin.results.recorder import append_events
+    from gpubench_plugin.results.recorder import append
     from gpubench_plugin.training.model import build_model
     from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline
 
@@ -93,7 +93,7 @@ def diffusion(
 
     def write_events(events: Sequence[Json]) -> None:
         if folder is not None:
-            append_events(folder, rank, state.case.id, events)
+            append(folder, rank, state.case.id, events=events)
 
     pipeline = build_pipeline(
         module,

@@ -42,7 +42,7 @@ def compare_runs(base: Run, head: Run, **options: Unpack[MatchOptions]) -> Compa
     matched = match([base], [head], paired=False, **options)
     if error_text := _nothing_in_common(matched, [base], [head]):
         raise NothingComparable(error_text)
-    return _by_threshold([base], head, matched)
+    return _comparison([base], [head], matched, judge_threshold(matched.series), (LABEL,))
 
 
 def compare_threshold(
@@ -54,7 +54,8 @@ def compare_threshold(
     """
     matched = match(earlier_runs, [head], paired=False, **options)
     error_text = _nothing_in_common(matched, earlier_runs, [head]) if earlier_runs else ""
-    return _by_threshold(earlier_runs, head, matched, *filter(None, [error_text]))
+    notes = (LABEL, *filter(None, [error_text]))
+    return _comparison(earlier_runs, [head], matched, judge_threshold(matched.series), notes)
 
 
 def compare_paired(
@@ -98,11 +99,6 @@ def compare_history(
     heads = [head, *repeat_runs]
     matched = match(earlier_runs, heads, paired=False, **options)
     return _comparison(earlier_runs, heads, matched, judge_history(matched.series, m=m))
-
-
-def _by_threshold(bases: Sequence[Run], head: Run, matched: MatchResult, *notes: str) -> Comparison:
-    verdicts = judge_threshold(matched.series)
-    return _comparison(bases, [head], matched, verdicts, (LABEL, *notes))
 
 
 def _comparison(

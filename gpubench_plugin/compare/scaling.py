@@ -63,7 +63,10 @@ def with_scaling(family: Sequence[Measurement]) -> list[Measurement]:
 
     Earlier values are replaced: a smaller number of ranks may have been measured since.
     """
-    unscaled = [_without_scaling(measurement) for measurement in family]
+    unscaled = [
+        replace(m, metrics={n: v for n, v in m.metrics.items() if n not in SCALING_METRICS})
+        for m in family
+    ]
     members = families(unscaled)
     rate = _rate(members[0]) if members else None
     if rate is None:
@@ -100,13 +103,6 @@ def kind_of(family: Sequence[Measurement]) -> Kind:
 def _family(measurement: Measurement) -> object:
     other_params = {name: v for name, v in measurement.params.items() if name != "world_size"}
     return (measurement.id.partition("[")[0], *sorted(other_params.items()))
-
-
-def _without_scaling(measurement: Measurement) -> Measurement:
-    if SCALING_METRICS.isdisjoint(measurement.metrics):
-        return measurement
-    metrics = {name: m for name, m in measurement.metrics.items() if name not in SCALING_METRICS}
-    return replace(measurement, metrics=metrics)
 
 
 def _rate(family: Sequence[Measurement]) -> str | None:

@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core.format import short_commit
-from gpubench_plugin.reports.table import column, lines, wrapped
+from gpubench_plugin.reports.table import column, labelled, lines, wrapped
 from gpubench_plugin.reports.text import evenly_chosen, printable, sparkline
 
 if TYPE_CHECKING:
@@ -77,9 +77,7 @@ def run_in_full(
     }
     for name, text in facts.items():
         if text:
-            first_line, *other_lines = wrapped(text, total - _LABEL_WIDTH)
-            yield f"{name:{_LABEL_WIDTH}}{first_line}"
-            yield from (f"{'':{_LABEL_WIDTH}}{line}" for line in other_lines)
+            yield from labelled(f"{name:{_LABEL_WIDTH}}", text, total)
     if environment:
         yield "environment"
     for key, value in environment.items():

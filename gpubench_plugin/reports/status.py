@@ -31,8 +31,7 @@ class StatusLine:
     So pytest continues its line where it stopped, however long that is. Nothing is written unless
     `enabled`.
 
-    `write` must not buffer. `width` is called for each update, since a window may be resized;
-    `interval_s` is the shortest time between two updates.
+    `write` must not buffer. `interval_s` is the shortest time between two updates.
     """
 
     def __init__(
@@ -41,15 +40,11 @@ class StatusLine:
         enabled: bool,
         *,
         glyphs: Glyphs = UNICODE,
-        width: Callable[[], int] = lambda: shutil.get_terminal_size().columns,
-        clock: Callable[[], float] = time.monotonic,
         interval_s: float = _INTERVAL_S,
     ):
         self._write = write
         self._enabled = enabled
         self._glyphs = glyphs
-        self._width = width
-        self._clock = clock
         self._interval_s = interval_s
         self._shown_at = -math.inf
 
@@ -57,11 +52,11 @@ class StatusLine:
         """Show `text`; updates that follow too quickly are dropped, unless it must be `at_once`."""
         if not self._enabled:
             return
-        current = self._clock()
+        current = time.monotonic()
         if not at_once and current - self._shown_at < self._interval_s:
             return
         self._shown_at = current
-        line = cut(printable(text), self._width() - 1, self._glyphs.ellipsis)
+        line = cut(printable(text), shutil.get_terminal_size().columns - 1, self._glyphs.ellipsis)
         self._write(f"{_BEFORE}{line}{_AFTER}")
 
     def clear(self) -> None:

@@ -139,6 +139,13 @@ def wrapped(
     return [defuse_commands(line) for line in lines]  # a part of a word may be one
 
 
+def labelled(label: str, text: str, total: int) -> Iterator[str]:
+    """The `text` beside the `label`, in `total` columns: its lines begin one below another."""
+    first, *others = wrapped(text, total - len(label))
+    yield f"{label}{first}".rstrip()
+    yield from (f"{'':{len(label)}}{line}" for line in others)
+
+
 def _parts(word: str, room: int | None) -> Iterator[str]:
     """The word in parts of at most `room` columns; None: as one."""
     while room is not None and width(word) > room:

@@ -64,6 +64,7 @@ _UNITS: Final = {
     r".*_s": "s",
     r".*rounds": "count",
     r"tflops": "TFLOP/s",
+    r"mfu|test_accuracy|.*_fraction": "fraction",
 }
 """Units by the names of their metrics, of which the first fits; others have none."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import os
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -135,12 +135,8 @@ def read(path: Path) -> list[Json]:
     Raises:
         ResultsError: it cannot be read, or a line is broken, or of another version.
     """
-    try:
-        data = files.read(path, limit=json_files.LIMIT_BYTES)
-    except FileNotFoundError as error:
-        raise _missing(path, error) from error
-    *lines, _ = data.split(b"\n")
-    return _events(path, lines)
+    tail = JournalTail(path)
+    return [event for events in iter(tail.read, []) for event in events]
 
 
 class JournalTail:
@@ -168,9 +164,13 @@ class JournalTail:
                 if b"\n" not in data and len(data) == _CHUNK_BYTES:
                     data += file.readline(json_files.LIMIT_BYTES)
         except FileNotFoundError as error:
-            raise _missing(self._path, error) from error
+            raise ResultsError(f"cannot read {self._path}: {error.strerror}") from error
         *lines, torn = data.split(b"\n")
-        events = _events(self._path, lines, start=self._lines + 1)
+        events = [
+            FORMAT.parse(line, f"{self._path}, line {number}")
+            for number, line in enumerate(lines, start=self._lines + 1)
+            if line.strip()
+        ]
         self._offset += len(data) - len(torn)
         self._lines += len(lines)
         return events
@@ -190,20 +190,6 @@ def restore_non_finite(event: Json) -> Json:
 def _unescaped(part: str) -> str:
     """Unescape a JSON pointer part (RFC 6901, section 4)."""
     return part.replace("~1", "/").replace("~0", "~")
-
-
-def _missing(path: Path, error: FileNotFoundError) -> ResultsError:
-    return ResultsError(f"cannot read {path}: {error.strerror}")
-
-
-def _events(path: Path, lines: Iterable[bytes], *, start: int = 1) -> list[Json]:
-    """Events of the `lines` from number `start` on, without blank ones; raises BrokenFile."""
-    numbered_lines = enumerate(lines, start=start)
-    return [
-        FORMAT.parse(line, f"{path}, line {number}")
-        for number, line in numbered_lines
-        if line.strip()
-    ]
 
 
 def _lock(path: Path, file: KernelLock) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from statistics import fmean
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
@@ -163,9 +163,18 @@ def wrap_measuring(
 
     `on_result` then gets the function's result and the function.
     """
+
+    def wrapped(measure: Callable[..., Any]) -> Callable[..., Any]:
+        def measuring(function: Callable[..., object], /, *args: Any, **kwargs: Any) -> Any:
+            with make_context():
+                result = measure(function, *args, **kwargs)
+            on_result(result, function)
+            return result
+
+        return measuring
+
     for name in ("_raw", "_raw_pedantic"):
-        measure = getattr(benchmark, name)
-        setattr(benchmark, name, partial(_measure, measure, make_context, on_result))
+        setattr(benchmark, name, wrapped(getattr(benchmark, name)))
 
 
 def change_timer(benchmark: BenchmarkFixture, change: Callable[[Timer], Timer]) -> None:
@@ -188,21 +197,6 @@ def own_measurement(benchmark: BenchmarkFixture) -> PytestBenchmarkTiming | str:
         iterations=metadata.iterations,
         timer=getattr(timer, "__name__", str(timer)),
     )
-
-
-def _measure(
-    measure: Callable[..., Any],
-    make_context: Callable[[], AbstractContextManager[object]],
-    on_result: Callable[[object, Callable[..., object]], object],
-    function: Callable[..., object],
-    /,
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
-    with make_context():
-        result = measure(function, *args, **kwargs)
-    on_result(result, function)
-    return result
 
 
 def mark_failed(benchmark: BenchmarkFixture) -> None:

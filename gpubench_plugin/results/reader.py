@@ -135,7 +135,7 @@ class StoredRun:
         """What journal and ``system.json`` tell of the run, ``interrupted`` without an end."""
         start, end = self.start_event, self.events[-1]
         fields = {
-            "run_id": start["run_id"],
+            "run_id": self.directory.run_id,
             "experiment": self.directory.experiment,
             "status": end["status"] if self.is_finished else "interrupted",
             "started": start["time"],
@@ -233,17 +233,8 @@ class StoredRun:
     def run_from_journal(self, label: str = "") -> Run:
         """The run for comparisons, from the journal alone."""
         with intact(self.directory):
-            facts = self.facts
-            return _run(
-                label or self.directory.run_id,
-                dict(self._results()),
-                facts.environment,
-                started=facts.started,
-                finished=facts.finished,
-                run_id=self.directory.run_id,
-                status=facts.status,
-                path=self.directory.path,
-            )
+            label = label or self.directory.run_id
+            return _stored_run(label, dict(self._results()), self.facts, self.directory.path)
 
     def overview(self) -> RunOverview:
         """Overview of the run in any state; never raises.
@@ -384,16 +375,7 @@ def run_of_summary(path: Path, document: object, label: str) -> Run:
     """Convert `document`, read from the summary at `path`, to a run; raises BrokenFile."""
     summary = parse(document, str(path))
     results = {benchmark.id: result_of_summary(benchmark) for benchmark in summary.benchmarks}
-    return _run(
-        label,
-        results,
-        summary.environment,
-        started=summary.started,
-        finished=summary.finished,
-        run_id=summary.run_id,
-        status=summary.status,
-        path=path.parent,
-    )
+    return _stored_run(label, results, summary, path.parent)
 
 
 def result_of_summary(benchmark: SummaryBenchmark) -> Result:
@@ -428,6 +410,11 @@ def _result(
         configuration=flat(record.configuration) if record.configuration else {},
         work=None if record.work is None else record.work.known_amounts,
     )
+
+
+def _stored_run(label: str, results: Mapping[str, Result], facts: RunFacts, path: Path) -> Run:
+    shared = {name: getattr(facts, name) for name in ("run_id", "started", "finished", "status")}
+    return _run(label, results, facts.environment, path=path, **shared)
 
 
 def _run(

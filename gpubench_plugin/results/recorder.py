@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +14,6 @@ from gpubench_plugin.core.records import (
     Measurement,
     RunRecord,
     RunStatus,
-    Samples,
 )
 from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.results.journal import Journal, line_of, utc_now
@@ -195,21 +193,12 @@ def _open_log(directory: RunDirectory) -> logging.Handler:
     return handler
 
 
-def append(folder: Path, rank: int, benchmark: str, samples: Samples) -> None:
-    """Append the samples of `benchmark` to the file of `rank` in `folder`; raises ResultsError.
+def append(folder: Path, rank: int, benchmark: str, **fields: Any) -> None:
+    """Append the `fields` of `benchmark` to the file of `rank` in `folder`; raises ResultsError.
 
     ``ranks/rank-<n>.jsonl`` has all samples of a rank, which sends only a bounded part to rank
-    zero: one line per benchmark, launch and resumption.
+    zero, in one line per benchmark, launch and resumption; and what happened in single calls.
     """
-    _append(folder, rank, benchmark, {"samples": asdict(samples)})
-
-
-def append_events(folder: Path, rank: int, benchmark: str, events: Sequence[Json]) -> None:
-    """Append the `events` of one call of `benchmark` to the same file."""
-    _append(folder, rank, benchmark, {"events": list(events)})
-
-
-def _append(folder: Path, rank: int, benchmark: str, fields: Json) -> None:
     path = folder / f"rank-{rank}.jsonl"
     line = json_files.text({"benchmark": benchmark, "time": utc_now(), "rank": rank, **fields})
     try:

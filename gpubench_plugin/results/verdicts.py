@@ -59,14 +59,6 @@ class VerdictDocument:
         rows = (row for row in self.benchmarks if row.id == node_id)
         return tuple(Verdict(**{name: getattr(row, name) for name in names}) for row in rows)
 
-    @property
-    def differences(self) -> tuple[FactDifference, ...]:
-        """Facts that differ between base and head."""
-        return tuple(
-            FactDifference(key=row.key, base=row.base, head=row.head)
-            for row in self.environment_differences
-        )
-
 
 def document(comparisons: Sequence[Comparison]) -> Json:
     """Verdicts as JSON types."""

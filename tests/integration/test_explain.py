@@ -45,7 +45,7 @@ def write_comparison(results: Path, number: int, cwd: Path) -> Path:
     """A comparison that has begun, and measured nothing."""
     folder = results / "ab" / run_id(number, "ab")
     folder.mkdir(parents=True)
-    request = Request(here=cwd, base="main").to_json()
+    request = Request(here=cwd, base="main")
     State(folder=folder, request=request, identity={}, seed=0).write()
     return folder
 

@@ -34,13 +34,12 @@ Sides = Mapping[SideName, Side]
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonResult:
-    """Result of a comparison; `folder` holds all its files.
+    """Result of a comparison.
 
     `locations` are file and line by benchmark; `measured` are the benchmarks that pass on the base.
     `advice` is the command line that would decide what is open, if any.
     """
 
-    folder: Path
     comparison: Comparison
     locations: Mapping[str, tuple[str, int]]
     measured: frozenset[str]
@@ -70,7 +69,7 @@ def new_state(results_dir: Path, request: Request, sides: Sides) -> State:
         raise ResultsError(f"cannot create {folder}: {error.strerror}") from error
     state = State(
         folder=folder,
-        request=request.to_json(),
+        request=request,
         identity={name: side.identity() for name, side in sides.items()},
         seed=secrets.randbits(32),
     )
@@ -78,18 +77,7 @@ def new_state(results_dir: Path, request: Request, sides: Sides) -> State:
     return state
 
 
-def load_state(folder: Path) -> tuple[State, Request]:
-    """Load the comparison in `folder` and the request it was started with.
-
-    Raises:
-        UsageProblem: there is none.
-        ResultsError: it cannot be read, or is malformed.
-    """
-    state = State.read(folder.resolve())
-    return state, Request.from_json(state.request, f"{state.folder}: the stored request")
-
-
-def compare(state: State, request: Request, sides: Sides, progress: Progress) -> ComparisonResult:
+def compare(state: State, sides: Sides, progress: Progress) -> ComparisonResult:
     """Measure what is missing in `state` and judge; files are left only in its folder.
 
     Raises:
@@ -98,7 +86,7 @@ def compare(state: State, request: Request, sides: Sides, progress: Progress) ->
         ResultsError: launches fail, or a file cannot be written.
     """
     state.require_same({name: side.identity() for name, side in sides.items()})
-    repository = Repository.containing(request.here)
+    request, repository = state.request, Repository.containing(state.request.here)
     # The user's working tree, if one of the sides is a state of its repository.
     own_tree = None
     if repository is not None and any(
@@ -111,7 +99,6 @@ def compare(state: State, request: Request, sides: Sides, progress: Progress) ->
             exit_on_signals(),
             temporary_workspace(repository, progress.message) as space,
         ):
-            state.request = request.to_json()
             state.write()
             launcher = PytestProcess(
                 arguments=request.arguments, workspace=space, repository=own_tree
@@ -122,7 +109,6 @@ def compare(state: State, request: Request, sides: Sides, progress: Progress) ->
             pythons = {n: python_version(s, launcher.environment(s)) for n, s in sides.items()}
             runner = ComparisonRunner(
                 state=state,
-                request=request,
                 sides=sides,
                 repository=own_tree,
                 launcher=launcher,
@@ -134,36 +120,35 @@ def compare(state: State, request: Request, sides: Sides, progress: Progress) ->
                 progress.clear()
             if request.exempt_facts:
                 notes += [f"{n}: Python {pythons[n]}, {s.python}" for n, s in sides.items()]
-            return _result(state, request, runner, tracker, notes)
+            return _result(state, runner, tracker, notes)
     except OSError as error:
         label = f"{error.filename}: " if error.filename else ""
         raise ResultsError(f"{label}{error.strerror or error}") from error
 
 
 def _result(
-    state: State, request: Request, runner: ComparisonRunner, tracker: Tracker, notes: list[str]
+    state: State, runner: ComparisonRunner, tracker: Tracker, notes: list[str]
 ) -> ComparisonResult:
     failed = sum(bool(launch.problem) for launch in state.launches)
     notes.append(f"{len(state.launches) - failed} launches, interleaved from seed {state.seed}")
     if failed:
         notes.append(f"failed launches, whose pairs were repeated: {failed}")
     notes += runner.disturbance_notes()
-    if request.limits_from == "head":
+    if state.request.limits_from == "head":
         notes.append("limits taken from the head where the sides differ (--limits-from=head)")
     return ComparisonResult(
-        folder=state.folder,
         comparison=tracker.comparison(*notes),
         locations=runner.locations(),
         measured=tracker.measured,
-        advice=next_command(state, tracker, request.unchanged_from),
+        advice=next_command(state, tracker),
     )
 
 
-def next_command(state: State, tracker: Tracker, unchanged_from: int) -> str:
+def next_command(state: State, tracker: Tracker) -> str:
     """Command line that resumes with as many pairs as the open verdicts need."""
     if not tracker.open:
         return ""
-    looked = state.judged_pairs
+    looked, unchanged_from = state.judged_pairs, state.request.unchanged_from
     pairs = next_pairs(tracker.undecided, looked=looked, unchanged_from=unchanged_from)
     return resume_command(state.folder, pairs) if pairs else ""
 

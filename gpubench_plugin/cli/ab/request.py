@@ -8,7 +8,7 @@ from __future__ import annotations
 import os.path
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -16,7 +16,6 @@ from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.compare.looks import LOOK, PAIRS, UNCHANGED_FROM
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment.redaction import HIDDEN, redacted_command
-from gpubench_plugin.system import stored
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,19 +43,9 @@ class Request:
     arguments: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Serialize to JSON values, with secrets in the arguments redacted."""
-        return {
-            **asdict(self),
-            "here": str(self.here),
-            "arguments": list(redacted_command(self.arguments)),
-            "command": list(self.command),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any], where: str) -> Self:
-        """Deserialize the output of :meth:`to_json`; raises BrokenFile."""
-        return stored.restore(cls, data, where)
+    def redacted(self) -> Self:
+        """The request without secrets in its arguments, as it is stored."""
+        return replace(self, arguments=tuple(redacted_command(self.arguments)))
 
     def resumed(self, *, pairs: int | None, time_s: float | None) -> Self:
         """The stored request with other pairs; a time holds for one command.

@@ -18,7 +18,6 @@ from gpubench_plugin.cli.ab.disturbance import (
     pair_to_remeasure,
 )
 from gpubench_plugin.cli.ab.launch import PytestProcess, imports, require_own_code
-from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.cli.ab.state import WARMUP_PAIR, LaunchRecord, Look, State
 from gpubench_plugin.cli.ab.tracker import Tracker
@@ -92,7 +91,6 @@ class ComparisonRunner:
     """
 
     state: State
-    request: Request
     sides: Mapping[SideName, Side]
     repository: Path | None
     launcher: PytestProcess
@@ -104,7 +102,7 @@ class ComparisonRunner:
     _rounds: Path | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        time_s = self.request.time_s
+        time_s = self.state.request.time_s
         self._end_s = math.inf if time_s is None else self.now() + time_s
 
     def run(self) -> Tracker:
@@ -120,11 +118,11 @@ class ComparisonRunner:
             side.require_unchanged()
         warmup = self.state.warmup_launches() or self._launch_warmup(None)
         base, head = self._runs(warmup)
-        tracker = Tracker(base, head, **self.request.judging)
+        tracker = Tracker(base, head, **self.state.request.judging)
         if base.path is not None and head.path is not None:
             self._rounds = self.state.folder / "rounds.json"
             fix_rounds(self._rounds, base.path, head.path)
-        last = max(self.request.pairs, self.state.judged_pairs)
+        last = max(self.state.request.pairs, self.state.judged_pairs)
         for pairs in range(LOOK, last + 1, LOOK):
             if not tracker.open:
                 break
@@ -197,7 +195,7 @@ class ComparisonRunner:
         replaced pair would have (``docs/evidence/repeats.md``).
         """
         extra_pairs = LOOK if may_hide_slow_launches(self._attempts(pairs, tracker.open)) else 0
-        return self.request.unchanged_from + extra_pairs
+        return self.state.request.unchanged_from + extra_pairs
 
     def disturbance_notes(self) -> list[str]:
         """Notes on how many judged launches were disturbed, and remedies."""
@@ -249,7 +247,7 @@ class ComparisonRunner:
         self, pair: int, attempt: int, running: tuple[SideName, ...], tracker: Tracker | None
     ) -> None:
         """``launch 13 of 32, pair 6 of at most 15, head, 3 benchmarks, at most 12 min left``."""
-        last, remeasured = self.request.pairs, self.state.repeats()
+        last, remeasured = self.state.request.pairs, self.state.repeats()
         begun = self.state.complete() + (pair != WARMUP_PAIR)
         number = len(SIDES) * (remeasured + begun + 1) - len(running) + 1
         name = "warm-up pair" if pair == WARMUP_PAIR else f"pair {pair} of at most {last}"
@@ -326,8 +324,8 @@ class ComparisonRunner:
             )
 
     def _timeout_s(self, pair: int, side: SideName) -> float:
-        if self.request.launch_timeout_s is not None:
-            return self.request.launch_timeout_s
+        if self.state.request.launch_timeout_s is not None:
+            return self.state.request.launch_timeout_s
         warmup = self.state.warmup_launches()
         if pair == WARMUP_PAIR or warmup is None:
             return _WARMUP_TIMEOUT_S

@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, Self
 
+from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import Run
@@ -58,14 +59,14 @@ class Look:
 class State:
     """State of the comparison in `folder`, and the fields of its file.
 
-    `request` is the command line by option, `identity` what must not change: commits, uncommitted
+    `request` is stored without secrets, `identity` is what must not change: commits, uncommitted
     changes, Pythons, arguments, by dot key. `seed` decides which side starts. The pairs of `looks`
     are final.
     """
 
     schema_version: int = FORMAT.newest
     folder: Path = field(default=Path(), metadata={"exclude": True})
-    request: Mapping[str, Any] = field(metadata={"alias": "asked"})
+    request: Request = field(metadata={"alias": "asked"})
     identity: Mapping[str, Any]
     seed: int
     launches: list[LaunchRecord] = field(default_factory=list)
@@ -86,7 +87,8 @@ class State:
 
     def write(self) -> None:
         """Write the state atomically; raises ResultsError."""
-        json_files.write_json(self.folder / STATE, stored.dump(self))
+        redacted = replace(self, request=self.request.redacted())
+        json_files.write_json(self.folder / STATE, stored.dump(redacted))
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -6,7 +6,7 @@ import argparse
 import os
 import shutil
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -16,10 +16,9 @@ from gpubench_plugin.reports.text import Glyphs, glyphs_for, printable
 from gpubench_plugin.system import json_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from gpubench_plugin.baselines.resolve import Resolver
-    from gpubench_plugin.baselines.store import Baselines
 
 RUN: Final[Mapping[str, Any]] = {
     "metavar": "RUN",
@@ -55,12 +54,6 @@ class Locations:
         from gpubench_plugin.baselines.resolve import Resolver
 
         return Resolver(self.registry, self.results_dir, self.cwd)
-
-    @contextmanager
-    def baselines(self) -> Iterator[tuple[Baselines, Resolver]]:
-        """Open the baselines and the resolver of names."""
-        with self.resolver() as resolver:
-            yield resolver.baselines(), resolver
 
 
 def add_locations(

@@ -49,7 +49,8 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
         pruning.select_old, keep_last=options.keep_last, days=options.older_than, now=now
     )
     local_runs = runs_in(paths.results_dir)
-    with paths.baselines() as (baselines, resolver):
+    with paths.resolver() as resolver:
+        baselines = resolver.baselines()
         protected = _protected_runs(baselines, resolver) if options.runs else {}
         registry = resolver.registry if options.runs else None
         registered = () if registry is None else tuple(registry.runs())

@@ -14,6 +14,7 @@ from gpubench_plugin.cli.ab import comparison
 from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.cli.ab.request import Request, parse_arguments, parse_duration, parse_pairs
 from gpubench_plugin.cli.ab.runner import Progress
+from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.commands._places import add_format, add_results_dir, results_dir_of
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.commands.compare import LimitOptions, add_judging, exit_code, with_losses
@@ -70,13 +71,13 @@ class Ab(Command):
             state = comparison.new_state(results_dir_of(options), request, sides)
         else:
             _refuse_changes(options)
-            state, request = comparison.load_state(Path(options.resume))
-            request = request.resumed(pairs=options.pairs, time_s=options.time)
-            sides = comparison.resolve_sides(request)
+            state = State.read(Path(options.resume).resolve())
+            state.request = state.request.resumed(pairs=options.pairs, time_s=options.time)
+            sides = comparison.resolve_sides(state.request)
         progress = Progress(sys.stderr)
         progress.message(f"results in {state.folder}")
         try:
-            compared = comparison.compare(state, request, sides, progress)
+            compared = comparison.compare(state, sides, progress)
         except (KeyboardInterrupt, SystemExit):
             progress.message(f"interrupted; resume with gpubench ab --resume={state.folder}")
             raise
@@ -85,7 +86,7 @@ class Ab(Command):
         if code == ExitCode.NOTHING_COMPARABLE:
             progress.message("nothing could be compared (see --allow-incomparable)")
         try:
-            _report(replace(compared, comparison=verdicts), request, options.format, output)
+            _report(replace(compared, comparison=verdicts), state, options.format, output)
         except BrokenPipeError:  # ``| head``: the verdict stays the exit code
             progress.message("stdout was closed early")
         if compared.advice:
@@ -157,15 +158,17 @@ def _output(text: str | None) -> Path | None:
 
 
 def _report(
-    compared: comparison.ComparisonResult, request: Request, format_name: str, output: Path | None
+    compared: comparison.ComparisonResult, state: State, format_name: str, output: Path | None
 ) -> None:
     verdicts = compared.comparison
-    comparison.write_files(compared.folder, verdicts)
+    comparison.write_files(state.folder, verdicts)
     terminal = output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else 120  # a log shows whole names
     text = comparison.rendered(verdicts, format_name, width=width, color=terminal)
     # The output comes last: GitHub's page is written even if its disk is full.
-    annotations, problem = github.publish(verdicts, compared.locations, reproduce=request.command)
+    annotations, problem = github.publish(
+        verdicts, compared.locations, reproduce=state.request.command
+    )
     sys.stdout.write("".join(f"{line}\n" for line in annotations))
     sys.stderr.write(f"gpubench ab: {problem}\n" * bool(problem))
     if output is None:

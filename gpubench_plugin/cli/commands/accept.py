@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.cli.commands._places import (
@@ -47,7 +48,8 @@ class Accept(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Move the anchors of the benchmarks."""
         paths = Locations.of(options)
-        with paths.baselines() as (baselines, resolver):
+        with paths.resolver() as resolver:
+            baselines = resolver.baselines()
             name = options.baseline or baselines.the_only()
             baseline = baselines.require(name)
             run = resolver.candidate(options.run).run
@@ -68,20 +70,16 @@ def _benchmarks(options: argparse.Namespace, run: Run) -> list[str]:
     Raises:
         UsageProblem: none matches, or several without ``--all``.
     """
-    from gpubench_plugin.baselines.benchmark_names import (
-        ambiguous_benchmark,
-        matching_benchmarks,
-        unknown_benchmark,
-    )
+    from gpubench_plugin.baselines.benchmark_names import selected_benchmarks
 
-    text, scope = options.benchmark, f"the run {run.run_id}"
-    measured = [id for id, result in run.results.items() if result.outcome == "measured"]
-    matches = matching_benchmarks(text, measured)
-    if not matches:
-        raise unknown_benchmark(text, measured, scope, unmeasured=run.results)
-    if len(matches) > 1 and not options.all:
-        raise ambiguous_benchmark(text, matches, scope, allowed="give one of them, or --all")
-    return matches
+    return selected_benchmarks(
+        options.benchmark,
+        [id for id, result in run.results.items() if result.outcome == "measured"],
+        f"the run {run.run_id}",
+        unmeasured=run.results,
+        most=math.inf if options.all else 1,
+        allowed="give one of them, or --all",
+    )
 
 
 def _warnings(run: Run, baseline: Baseline) -> Iterator[str]:

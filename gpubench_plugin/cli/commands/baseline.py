@@ -78,7 +78,8 @@ class BaselineCommand(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Run the selected action."""
         paths = Locations.of(options)
-        with paths.baselines() as (baselines, resolver):
+        with paths.resolver() as resolver:
+            baselines = resolver.baselines()
             document, text = options.action(options, baselines, resolver)
         show(options, document, text)
         return ExitCode.OK

@@ -24,7 +24,7 @@ from gpubench_plugin.cli.doctor.machine import Machine
 from gpubench_plugin.core import catalog
 from gpubench_plugin.environment.hardware import usable_cores
 from gpubench_plugin.environment.system_facts import package_versions
-from gpubench_plugin.reports.table import wrapped
+from gpubench_plugin.reports.table import labelled
 
 _PACKAGES: Final = (
     "pytest-gpubench",
@@ -57,19 +57,9 @@ class Doctor(Command):
         # A line each in a file or pipe, for grep.
         width = output_width() if sys.stdout.isatty() else sys.maxsize
         rows = (*_support_rows(support), ("", ""), *_rows(findings))
-        lines = (line for start, text in rows for line in _fitted(start, text, width))
+        lines = (line for start, text in rows for line in labelled(start, text, width))
         show(options, {**support, "checks": [asdict(finding) for finding in findings]}, lines)
         return ExitCode.OK
-
-
-def _fitted(start: str, text: str, width: int) -> Iterator[str]:
-    """Lines of that width: `start`, and beside it the text without control characters.
-
-    The text may quote files and processes.
-    """
-    first, *others = wrapped(text, width - len(start))
-    yield f"{start}{first}".rstrip()
-    yield from (f"{'':{len(start)}}{line}" for line in others)
 
 
 def _support(machine: Machine) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
@@ -128,11 +129,7 @@ def _histories(
 
 def _names(source: HistorySource, options: argparse.Namespace, branch: str | None) -> list[str]:
     """Benchmarks whose name matches; of too many for a terminal one is to be chosen."""
-    from gpubench_plugin.baselines.benchmark_names import (
-        ambiguous_benchmark,
-        matching_benchmarks,
-        unknown_benchmark,
-    )
+    from gpubench_plugin.baselines.benchmark_names import selected_benchmarks
 
     scope = f"the runs on branch {branch} (--branch= selects any)" if branch else "the runs"
     measured = source.benchmarks(branch)
@@ -141,12 +138,8 @@ def _names(source: HistorySource, options: argparse.Namespace, branch: str | Non
             f"no measured benchmark of {scope} in {Locations.of(options).results_dir} or its "
             "registry; measure with pytest, or give another --results-dir or --registry"
         )
-    names = matching_benchmarks(options.benchmark, measured)
-    if not names:
-        raise unknown_benchmark(options.benchmark, measured, scope)
-    if len(names) > _MOST_SHOWN and options.format == "table":
-        raise ambiguous_benchmark(options.benchmark, names, scope)
-    return names
+    most = _MOST_SHOWN if options.format == "table" else math.inf
+    return selected_benchmarks(options.benchmark, measured, scope, most=most)
 
 
 _POINT = ("run_id", "started", "branch", "commit", "value")
@@ -176,12 +169,7 @@ def history_lines(
 
 def history_json(histories: Sequence[BenchmarkHistory]) -> dict[str, Any]:
     """The histories as JSON; `change` is a fraction of the value."""
-    documents = [asdict(history) for history in histories]
-    for document, history in zip(documents, histories, strict=True):
-        for series, segment in zip(document["segments"], history.segments, strict=True):
-            for shown, change in zip(series["changes"] or (), segment.changes or (), strict=True):
-                shown["change"] = change.change
-    return {"histories": documents}
+    return {"histories": [asdict(history) for history in histories]}
 
 
 def history_csv(histories: Sequence[BenchmarkHistory]) -> str:

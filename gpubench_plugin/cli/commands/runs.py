@@ -115,7 +115,8 @@ def _list(options: argparse.Namespace, paths: Locations) -> int:
 
 
 def _show(options: argparse.Namespace, paths: Locations) -> int:
-    with paths.baselines() as (baselines, resolver):
+    with paths.resolver() as resolver:
+        baselines = resolver.baselines()
         source = resolver.find(options.run)
         stored = None
         if isinstance(source, RunDirectory):

@@ -11,8 +11,8 @@ from dataclasses import replace
 from itertools import count, takewhile
 from pathlib import Path
 
-from gpubench_plugin.baselines.benchmark_names import run_benchmarks, the_benchmark
-from gpubench_plugin.cli.ab.comparison import VERDICTS, load_state, resume_command
+from gpubench_plugin.baselines.benchmark_names import run_benchmarks, selected_benchmarks
+from gpubench_plugin.cli.ab.comparison import VERDICTS, resume_command
 from gpubench_plugin.cli.ab.state import WARMUP_PAIR, Look, State
 from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
 from gpubench_plugin.cli.explain.judged import Measured, cures, judged_explanation
@@ -30,7 +30,8 @@ def explain_comparison(folder: Path, benchmark: str) -> Explanation:
         UsageProblem: nothing was measured yet, or no benchmark or several match.
         ResultsError: a file cannot be read.
     """
-    state, request = load_state(folder)
+    state = State.read(folder.resolve())
+    request = state.request
     document = verdicts.read(folder / VERDICTS) if (folder / VERDICTS).exists() else None
     base, head = request.base, request.head or "working tree"
     if document is not None:
@@ -61,7 +62,7 @@ def explain_comparison(folder: Path, benchmark: str) -> Explanation:
     if not final and document is None:
         advice = [Recommendation(text="measure the missing pairs:", command=resume_command(folder))]
     else:
-        advice = [*_advice(explanation, folder, state, request.unchanged_from)]
+        advice = [*_advice(explanation, folder, state)]
     return replace(explanation, advice=tuple(advice))
 
 
@@ -97,7 +98,7 @@ class _Launches:
             return text
         names = [name for run in self.warmup.values() for name in run_benchmarks(run.results)]
         scope = f"the comparison {self._state.folder.name}"
-        return the_benchmark(text, dict.fromkeys(names), scope, unmeasured=results)
+        return selected_benchmarks(text, names, scope, unmeasured=results)[0]
 
     def limits(self, name: str) -> dict[str, Mapping[str, str]]:
         """Limits that each side's latest result of the benchmark states."""
@@ -148,14 +149,12 @@ def _replay(tracker: Tracker, launches: _Launches, name: str) -> Iterator[LookVe
         previous = current
 
 
-def _advice(
-    explanation: Explanation, folder: Path, state: State, unchanged_from: int
-) -> Iterator[Recommendation]:
+def _advice(explanation: Explanation, folder: Path, state: State) -> Iterator[Recommendation]:
     """Advice to reach a decision for undecided metrics."""
     undecided = [verdict for verdict in explanation.verdicts if verdict.kind == "inconclusive"]
     if not undecided:
         return
-    looked = state.judged_pairs
+    looked, unchanged_from = state.judged_pairs, state.request.unchanged_from
     total = next_pairs(undecided, looked=looked, unchanged_from=unchanged_from)
     if total is not None:
         command = resume_command(folder, total)

@@ -282,14 +282,11 @@ def _to_runs(connection: Connection, rows: Sequence[Row[Any]]) -> list[Run]:
 
 
 def _run(row: Row[Any], results: Mapping[str, Result], facts: Mapping[str, Any]) -> Run:
+    same = ("run_id", "started", "status", "commit", "dirty")
     return Run(
+        **{name: getattr(row, name) for name in same},
         label=row.run_id,
-        run_id=row.run_id,
-        started=row.started,
-        status=row.status,
-        commit=row.commit,
         branch=row.run_branch,
-        dirty=row.dirty,
         machine=facts[row.machine],
         environment=facts[row.environment],
         results=results,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.baselines.benchmark_names import matching_benchmarks, the_benchmark
+from gpubench_plugin.baselines.benchmark_names import matching_benchmarks, selected_benchmarks
 from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.core.errors import BrokenFile, UsageProblem
 from gpubench_plugin.core.records import Comparison, Verdict
@@ -26,9 +26,9 @@ NAMES = (MLP, RESNET)
 
 def test_a_benchmark_is_its_id_or_a_part_that_no_other_has() -> None:
     """An id that is a part of another one is still meant itself; case does not matter."""
-    assert the_benchmark(MLP, NAMES, "it") == MLP
-    assert the_benchmark("ResNet18", NAMES, "it") == RESNET
-    assert the_benchmark("a.py::b", ("a.py::b", "a.py::bc"), "it") == "a.py::b"
+    assert selected_benchmarks(MLP, NAMES, "it") == [MLP]
+    assert selected_benchmarks("ResNet18", NAMES, "it") == [RESNET]
+    assert selected_benchmarks("a.py::b", ("a.py::b", "a.py::bc"), "it") == ["a.py::b"]
 
 
 @pytest.mark.parametrize(
@@ -67,13 +67,13 @@ def test_benchmarks_are_selected_as_by_pytest(text: str, matches: list[str]) -> 
 def test_what_names_no_benchmark_or_several_is_refused(text: str, message: str) -> None:
     """With the nearest, or those that match, each quoted to be copied into a shell."""
     with pytest.raises(UsageProblem, match=message):
-        the_benchmark(text, NAMES, "it", unmeasured=["v.py::test_vit"])
+        selected_benchmarks(text, NAMES, "it", unmeasured=["v.py::test_vit"])
 
 
 def test_of_many_benchmarks_some_are_named() -> None:
     """The message stays short."""
     with pytest.raises(UsageProblem, match="and 30 more"):
-        the_benchmark("t", [f"t{number}" for number in range(50)], "it")
+        selected_benchmarks("t", [f"t{number}" for number in range(50)], "it")
 
 
 @pytest.mark.parametrize(

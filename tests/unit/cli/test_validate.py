@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.commands.validate import KINDS
 from gpubench_plugin.cli.main import main
@@ -39,7 +40,8 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     assert main(["baseline", "set", "main", run_id(0)]) == 0
     comparison = tmp_path / "comparison"
     comparison.mkdir()
-    State(folder=comparison, request={}, identity={}, seed=1).write()
+    asked = Request(here=tmp_path, base="main")
+    State(folder=comparison, request=asked, identity={}, seed=1).write()
     fixed = FixedRounds(rounds=4, durations_per_round=1, calls_per_duration=2)
     (comparison / "rounds.json").write_text(rounds_file.to_text({MLP: fixed}))
     return {

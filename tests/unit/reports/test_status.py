@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import time
+
+import pytest
+
 from gpubench_plugin.reports.status import StatusLine
 from gpubench_plugin.reports.text import ASCII
 
@@ -20,19 +24,20 @@ class Terminal:
         self.written: list[str] = []
         self.now = 0.0
 
-    def line(self, *, enabled: bool = True, width: int = 20) -> StatusLine:
-        return StatusLine(
-            self.written.append,
-            enabled,
-            glyphs=ASCII,
-            width=lambda: width,
-            clock=lambda: self.now,
-        )
+    def line(self, *, enabled: bool = True) -> StatusLine:
+        return StatusLine(self.written.append, enabled, glyphs=ASCII)
 
 
-def test_text_replaces_the_line() -> None:
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    made = Terminal()
+    monkeypatch.setattr(time, "monotonic", lambda: made.now)
+    monkeypatch.setenv("COLUMNS", "20")
+    return made
+
+
+def test_text_replaces_the_line(terminal: Terminal) -> None:
     """Each text is written over the one before."""
-    terminal = Terminal()
     line = terminal.line()
     line.show("one")
     terminal.now = 1.0
@@ -40,18 +45,16 @@ def test_text_replaces_the_line() -> None:
     assert terminal.written == [update("one"), update("two")]
 
 
-def test_nothing_is_written_where_there_is_no_terminal() -> None:
+def test_nothing_is_written_where_there_is_no_terminal(terminal: Terminal) -> None:
     """Nothing is written to a file or a pipe."""
-    terminal = Terminal()
     line = terminal.line(enabled=False)
     line.show("one")
     line.clear()
     assert terminal.written == []
 
 
-def test_texts_too_soon_are_left_out() -> None:
+def test_texts_too_soon_are_left_out(terminal: Terminal) -> None:
     """Texts that follow too quickly are dropped, but for those that must be seen."""
-    terminal = Terminal()
     line = terminal.line()
     for tick in range(5):
         terminal.now = tick * 0.06
@@ -60,23 +63,20 @@ def test_texts_too_soon_are_left_out() -> None:
     assert terminal.written == [update("0"), update("2"), update("4"), update("now")]
 
 
-def test_long_text_stays_on_its_line() -> None:
+def test_long_text_stays_on_its_line(terminal: Terminal) -> None:
     """A text is cut before the last column, so that the terminal does not wrap."""
-    terminal = Terminal()
-    terminal.line(width=8).show("a long text")
-    assert terminal.written == [update("a long~")]
+    terminal.line().show("a" * 30)
+    assert terminal.written == [update("a" * 18 + "~")]
 
 
-def test_text_cannot_steer_the_terminal() -> None:
+def test_text_cannot_steer_the_terminal(terminal: Terminal) -> None:
     """Control characters in a text are escaped."""
-    terminal = Terminal()
     terminal.line().show("a\x1b[2Jb\nc")
     assert terminal.written == [update("a\\x1b[2Jb c")]
 
 
-def test_clear_takes_the_line_away_once() -> None:
+def test_clear_takes_the_line_away_once(terminal: Terminal) -> None:
     """A visible line only; the next text does not wait."""
-    terminal = Terminal()
     line = terminal.line()
     line.clear()
     line.show("one")

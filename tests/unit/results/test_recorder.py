@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.core.records import Samples
 from gpubench_plugin.results import journal
-from gpubench_plugin.results.recorder import Recorder, append, append_events
+from gpubench_plugin.results.recorder import Recorder, append
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.system import stored
 
@@ -98,9 +99,9 @@ SAMPLES = Samples(
 def test_every_call_of_a_rank_is_a_line(tmp_path: Path) -> None:
     """With all samples, or with what the rank did; what stood there before stays."""
     events = [{"event": "step", "duration_s": 0.5}]
-    append_events(tmp_path / "ranks", 3, "a", events)
+    append(tmp_path / "ranks", 3, "a", events=events)
     for name in ("a", "b"):
-        append(tmp_path / "ranks", 3, name, SAMPLES)
+        append(tmp_path / "ranks", 3, name, samples=asdict(SAMPLES))
     lines = (tmp_path / "ranks" / "rank-3.jsonl").read_text().splitlines()
     first, *entries = [json.loads(line) for line in lines]
     assert (first["benchmark"], first["rank"], first["events"]) == ("a", 3, events)
@@ -112,4 +113,4 @@ def test_every_call_of_a_rank_is_a_line(tmp_path: Path) -> None:
 def test_a_file_that_cannot_be_written_is_named(read_only_folder: Path) -> None:
     """The error says which, and why."""
     with pytest.raises(ResultsError, match=r"cannot write .*0\.jsonl: .*[Rr]ead-only|denied"):
-        append(read_only_folder, 0, "a", SAMPLES)
+        append(read_only_folder, 0, "a", samples=asdict(SAMPLES))

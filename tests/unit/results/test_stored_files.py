@@ -17,10 +17,9 @@ from jsonschema import Draft202012Validator
 
 from gpubench_plugin.baselines.model import to_text
 from gpubench_plugin.baselines.store import Baselines
-from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.core import records
-from gpubench_plugin.core.records import Comparison
+from gpubench_plugin.core.records import Comparison, FactDifference
 from gpubench_plugin.results import journal, verdicts
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.recorder import Recorder
@@ -121,7 +120,10 @@ def test_verdicts_are_read_and_written_alike(tmp_path: Path) -> None:
             base=document.base_label,
             head=head,
             verdicts=(first, whole, last),
-            environment_differences=document.differences[:2],
+            environment_differences=tuple(
+                FactDifference(key=row.key, base=row.base, head=row.head)
+                for row in document.environment_differences[:2]
+            ),
             notes=notes,
         )
         for head, notes in (("run one", document.notes[:2]), ("run two", document.notes[2:]))
@@ -157,6 +159,6 @@ def test_a_comparison_is_read_and_written_alike(tmp_path: Path) -> None:
     """With its launches and looks."""
     state = State.read(STORED / "ab")
     assert state.repeats() == 1
-    assert Request.from_json(state.request, "state.json").time_s == 90.0
+    assert state.request.time_s == 90.0
     replace(state, folder=tmp_path).write()
     assert text_of(tmp_path / "state.json") == text_of(STORED / "ab" / "state.json")

@@ -96,9 +96,10 @@ class Stage:
         **asked: object,
     ) -> ComparisonRunner:
         """A comparison that may call things unchanged by five pairs, which is quickest."""
+        state = state or self.state()
+        state.request = Request(here=self.folder, base="main", **{"unchanged_from": 5, **asked})
         return ComparisonRunner(
-            state=state or self.state(),
-            request=Request(here=self.folder, base="main", **{"unchanged_from": 5, **asked}),
+            state=state,
             sides=self.sides,
             repository=None,
             launcher=fake,
@@ -107,7 +108,8 @@ class Stage:
         )
 
     def state(self) -> State:
-        made = State(folder=self.folder, request={}, identity={}, seed=0)
+        asked = Request(here=self.folder, base="main")
+        made = State(folder=self.folder, request=asked, identity={}, seed=0)
         made.write()
         return made
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab.comparison import compare, load_state, new_state, resolve_sides
+from gpubench_plugin.cli.ab.comparison import compare, new_state, resolve_sides
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.runner import Progress
-from gpubench_plugin.cli.ab.state import State
+from gpubench_plugin.cli.ab.state import STATE, State
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 
 pytestmark = pytest.mark.slow
@@ -22,7 +22,7 @@ def begun(folder: Path, asked: Request) -> State:
 
 
 def compared(state: State, asked: Request) -> None:
-    compare(state, asked, resolve_sides(asked), Progress(io.StringIO()))
+    compare(state, resolve_sides(asked), Progress(io.StringIO()))
 
 
 def test_results_are_no_changes_of_the_tree(repo: Any, tmp_path: Path) -> None:
@@ -41,11 +41,12 @@ def test_what_was_asked_is_remembered(repo: Any, tmp_path: Path) -> None:
     """--resume needs nothing but the folder; a record of something else is not guessed at."""
     asked = Request(here=repo.path, base="main", pairs=5, arguments=("bench", "-k", "a b"))
     state = begun(tmp_path, asked)
-    assert load_state(state.folder) == (state, asked)
-    state.request = {"here": "/", "colour": "red"}
-    state.write()
-    with pytest.raises(UsageProblem, match=r"the stored request violates the schema at base"):
-        load_state(state.folder)
+    assert State.read(state.folder) == state
+    assert state.request == asked
+    file = state.folder / STATE
+    file.write_text(file.read_text().replace('"main"', "5"))
+    with pytest.raises(UsageProblem, match=r"violates the schema at asked\.base: "):
+        State.read(state.folder)
 
 
 def test_other_code_is_not_resumed(repo: Any, tmp_path: Path) -> None:
@@ -57,7 +58,7 @@ def test_other_code_is_not_resumed(repo: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageProblem, match=r"^--resume=.* head\.code"):
         compared(state, asked)
     with pytest.raises(UsageProblem, match=r"^the files of the head .*: src/mylib/new\.py \(new\)"):
-        compare(state, asked, sources, Progress(io.StringIO()))
+        compare(state, sources, Progress(io.StringIO()))
 
 
 def test_errors_of_the_system_keep_their_kind(

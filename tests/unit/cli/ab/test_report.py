@@ -80,7 +80,6 @@ def test_github_is_told_before_the_output_is_written(
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
     compared = ComparisonResult(
-        folder=tmp_path,
         comparison=COMPARISON,
         locations={},
         measured=frozenset(),
@@ -94,8 +93,10 @@ def test_github_is_told_before_the_output_is_written(
     def run(compared: ComparisonResult) -> tuple[ExitCode, str]:
         options = Namespace(format="table", output=None, resume="x", pairs=None, time=None)
         with monkeypatch.context() as patch:
-            begun = (State(request={}, identity={}, seed=0), Request(here=tmp_path, base="main"))
-            patch.setattr(comparison, "load_state", lambda _: begun)
+            begun = State(
+                folder=tmp_path, request=Request(here=tmp_path, base="main"), identity={}, seed=0
+            )
+            patch.setattr(State, "read", lambda _: begun)
             patch.setattr(comparison, "resolve_sides", lambda _: {})
             patch.setattr(comparison, "compare", lambda *_: compared)
             patch.setattr(sys, "stdout", Gone())

@@ -11,6 +11,7 @@ import pytest
 from gpubench_plugin.cli import main
 from gpubench_plugin.cli.ab.comparison import new_state, resolve_sides
 from gpubench_plugin.cli.ab.request import Request, parse_arguments, parse_duration, parse_pairs
+from gpubench_plugin.cli.ab.state import STATE, State
 from gpubench_plugin.core.errors import UsageProblem
 
 HERE = Path("/repo/sub")
@@ -94,15 +95,16 @@ def test_versions_are_exempt_only_where_pythons_are_compared() -> None:
     assert "torch." in Request(here=HERE, base="main", base_python="py").exempt_facts
 
 
-def test_a_comparison_goes_on_with_other_pairs_and_time() -> None:
+def test_a_comparison_goes_on_with_other_pairs_and_time(tmp_path: Path) -> None:
     """A time holds for one command; a secret is not written down, so the launches would lack it."""
-    before = Request.from_json(replace(ASKED, time_s=60.0).to_json(), "state.json")
+    before = replace(ASKED, time_s=60.0)
     assert before.resumed(pairs=None, time_s=None) == ASKED
     assert before.resumed(pairs=10, time_s=9.0) == replace(ASKED, pairs=10, time_s=9.0)
-    recorded = replace(ASKED, arguments=("--api-key=hunter2",)).to_json()
-    assert "hunter2" not in str(recorded)
+    secret = replace(ASKED, arguments=("--api-key=hunter2",))
+    State(folder=tmp_path, request=secret, identity={}, seed=0).write()
+    assert "hunter2" not in (tmp_path / STATE).read_text()
     with pytest.raises(UsageProblem, match="secret"):
-        Request.from_json(recorded, "").resumed(pairs=None, time_s=None)
+        State.read(tmp_path).request.resumed(pairs=None, time_s=None)
 
 
 @pytest.mark.slow

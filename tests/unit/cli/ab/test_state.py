@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.state import LaunchRecord, State
 from gpubench_plugin.core.errors import UsageProblem
 
 
 def state(folder: Path) -> State:
-    return State(folder=folder, request={}, identity={"base": {"commit": "a1"}}, seed=5)
+    asked = Request(here=folder, base="main")
+    return State(folder=folder, request=asked, identity={"base": {"commit": "a1"}}, seed=5)
 
 
 def done(pair: int, side: str, *, attempt: int = 1, problem: str = "") -> LaunchRecord:
@@ -95,7 +97,7 @@ def test_only_one_process_goes_on_with_it(tmp_path: Path) -> None:
     [
         ("{", "is truncated"),
         ('{"schema_version": 99}', "schema_version 99"),
-        ('{"schema_version": 2, "asked": {}, "identity": {}}', "violates the schema at seed"),
+        ('{"schema_version": 2, "asked": {}}', r"violates the schema at asked\.here: missing"),
         (None, r"has no state\.json"),
     ],
 )

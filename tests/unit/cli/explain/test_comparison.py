@@ -36,7 +36,7 @@ def stage(tmp_path: Path) -> Stage:
 
 def begun(stage: Stage, **asked: object) -> State:
     state = stage.state()
-    state.request = Request(here=stage.folder, base="main", **asked).to_json()
+    state.request = Request(here=stage.folder, base="main", **asked)
     state.write()
     return state
 
@@ -108,7 +108,7 @@ def test_a_comparison_that_has_not_ended_says_what_it_has_and_how_to_go_on(stage
     state = begun(stage, pairs=5)
     tracker = stage.runner(stage.fake(loud), state, pairs=5).run()
     about = explain_comparison(stage.folder, "loud")
-    command = next_command(state, tracker, Request(here=stage.folder, base="main").unchanged_from)
+    command = next_command(state, tracker)
     assert [one.command for one in about.advice if one.command] == [*filter(None, [command])]
     assert about.subject.endswith("not finished: verdicts so far")
     assert {verdict.kind for verdict in about.verdicts} == {"inconclusive"}
@@ -148,7 +148,7 @@ def test_looks_and_replaced_pairs_are_those_of_the_comparison(stage: Stage) -> N
     stage.runner(stage.fake(loud, flags=flags), begun(stage, pairs=5), pairs=5).run()
     state = State.read(stage.folder)
     more = {"pairs": 10, "unchanged_from": 15}
-    state.request = Request(here=stage.folder, base="main", **more).to_json()
+    state.request = Request(here=stage.folder, base="main", **more)
     state.write()
     compared(stage, stage.fake(loud), state, **more)
     about, decided = (explain_comparison(stage.folder, name) for name in ("loud", "same"))
