@@ -208,9 +208,9 @@ def fix_rounds(scene: Scene) -> None:
 
 def resume_ab(scene: Scene) -> None:
     """What ``gpubench ab --resume`` reads before it measures."""
-    from gpubench_plugin.cli.ab.comparison import load_state
+    from gpubench_plugin.cli.ab.state import State
 
-    load_state(scene.root / "ab")
+    State.read(scene.root / "ab")
 
 
 def read_manifest(scene: Scene) -> None:

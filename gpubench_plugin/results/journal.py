@@ -158,7 +158,7 @@ class JournalTail:
             ResultsError: it cannot be read, or a line is broken, or of another version.
         """
         try:
-            with files.open_to_read(self._path) as file:
+            with files.open_to_read(self._path, limit=json_files.LIMIT_BYTES) as file:
                 file.seek(self._offset)
                 data = file.read(_CHUNK_BYTES)
                 if b"\n" not in data and len(data) == _CHUNK_BYTES:

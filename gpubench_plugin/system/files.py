@@ -30,30 +30,27 @@ _ABANDONED_AFTER_S: Final = 3600.0
 
 
 def read(path: Path, *, limit: int) -> bytes:
-    """Read the regular file at `path`; raises as :func:`open_to_read`.
-
-    One of more than `limit` bytes is a BrokenFile as well.
-    """
-    with open_to_read(path) as file:
-        size = os.fstat(file.fileno()).st_size
-        if size > limit:
-            raise BrokenFile(f"{path} has {size} bytes; the limit is {limit}")
+    """Read the regular file at `path`; raises as :func:`open_to_read`."""
+    with open_to_read(path, limit=limit) as file:
         return file.read()
 
 
 @contextmanager
-def open_to_read(path: Path) -> Iterator[IO[bytes]]:
+def open_to_read(path: Path, *, limit: int | None = None) -> Iterator[IO[bytes]]:
     """Context of the regular file at `path`, open for reading.
 
     Raises:
         FileNotFoundError: there is no such file.
-        BrokenFile: it is not a regular file, or what is read does not fit into memory.
+        BrokenFile: it is not a regular file, has more than `limit` bytes, or what is read does not
+            fit into memory.
         ResultsError: the operating system refuses to read it.
     """
     try:
         if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would block
             raise BrokenFile(f"{path} is not a regular file")
         with path.open("rb") as file:
+            if limit is not None and (size := os.fstat(file.fileno()).st_size) > limit:
+                raise BrokenFile(f"{path} has {size} bytes; the limit is {limit}")
             yield file
     except FileNotFoundError:
         raise
