@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.bench.events import name_problem
+from gpubench_plugin.bench.journal_events import name_problem
 from gpubench_plugin.bench.step import TimedStep, stated_work
 from gpubench_plugin.bench.variants import ResultCheck, Variants
 from gpubench_plugin.core.errors import Misuse

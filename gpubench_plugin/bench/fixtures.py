@@ -64,7 +64,7 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     import torch
 
     from gpubench_plugin.launchers.context import context_of
-    from gpubench_plugin.measure.state import state_restored
+    from gpubench_plugin.measure.process_state import state_restored
     from gpubench_plugin.ranks.world import threads_per_rank
 
     case = case_of(request)

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import pytest
 
-from gpubench_plugin.bench.events import MetricLog, ProgressLog
+from gpubench_plugin.bench.journal_events import MetricLog, ProgressLog
 from gpubench_plugin.bench.probing import Probes, file_name, inspect_call, probed
 from gpubench_plugin.bench.step import (
     FirstCallValidator,
@@ -235,7 +235,7 @@ class Measuring:
         def run(name: str, timed: TimedStep) -> object:
             variant = self._variant(name, timed)
             with self.metric_log.refused():
-                first_call_s = tracers.paused(partial(variant.clock.time_first_call, variant.task))
+                first_call_s = tracers.paused(partial(variant.clock.time_single_call, variant.task))
             variants.append(replace(variant, first_call_s=first_call_s))
             return variant.clock.take_result()
 

@@ -108,7 +108,7 @@ def measure(
     with gc_disabled(collected_while_timing=section.gc):
         agreement.barrier()
         first_calls_s = [
-            v.clock.time_first_call(v.task) if v.first_call_s is None else v.first_call_s
+            v.clock.time_single_call(v.task) if v.first_call_s is None else v.first_call_s
             for v in variants
         ]
         if on_first is not None:
@@ -224,7 +224,7 @@ class _Turns:
         """Time a block of that variant, of several after an untimed call."""
         variant, blocks, contention = course.variant, course.blocks, course.contention
         if self.leads_in:
-            variant.clock.time_first_call(variant.task)
+            variant.clock.time_single_call(variant.task)
             self.agreement.barrier()
         with contention or nullcontext():
             block = variant.clock.block(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from gpubench_plugin.measure import state
+from gpubench_plugin.measure import process_state as state
 from tests.support.exhaustive import shown
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ class VirtualVariants:
 
     def _variant(self, name: str, step: Any) -> Variant:
         clock, task = CpuClock(self.host.now), Task(step=step)
-        first_call_s = clock.time_first_call(task)
+        first_call_s = clock.time_single_call(task)
         return Variant(name=name, task=task, clock=clock, first_call_s=first_call_s)
 
     def _run(self, number: int, step_s: float) -> int:

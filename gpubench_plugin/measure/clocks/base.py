@@ -103,7 +103,7 @@ class Clock(ABC):
         """
         return 0
 
-    def time_first_call(self, task: Task) -> float:
+    def time_single_call(self, task: Task) -> float:
         """Host time of a call, including its device work."""
         task.run_setup()
         self.synchronize()

@@ -141,7 +141,7 @@ class SynchronisedClock(Clock):
         if task.is_bare:
             lengths = self._boundaries(task, durations, calls_per_duration)
         else:
-            lengths = [self.time_first_call(task) for _ in range(durations)]
+            lengths = [self.time_single_call(task) for _ in range(durations)]
         return Block(
             durations_s=array("d", (length / calls_per_duration for length in lengths)),
             length_s=sum(lengths),

@@ -26,7 +26,7 @@ from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfi
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from gpubench_plugin.core.quality_flags import GROWING_MEMORY, SINCE_START, UNCOLLECTED
-from gpubench_plugin.measure.state import release_memory
+from gpubench_plugin.measure.process_state import release_memory
 
 # Writing 5 to clear_refs resets the peak to the resident size: proc_pid_clear_refs(5).
 _CLEAR = Path("/proc/self/clear_refs")

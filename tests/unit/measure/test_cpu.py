@@ -67,7 +67,7 @@ def test_only_short_calls_are_grouped() -> None:
 def test_the_first_call_is_timed_without_setup_and_teardown(host: FakeHost) -> None:
     """The first call's seconds are those of the step alone."""
     task = Task(step=spending(host, 3_000), setup=spending(host, 10), teardown=spending(host, 10))
-    assert pytest.approx(3e-6) == CpuClock(host.now).time_first_call(task)
+    assert pytest.approx(3e-6) == CpuClock(host.now).time_single_call(task)
 
 
 def flags(

@@ -100,7 +100,7 @@ def test_setup_and_teardown_are_not_timed(device: FakeCuda, clock: CudaStepClock
 def test_the_first_call_includes_the_device(device: FakeCuda, clock: CudaStepClock) -> None:
     """The first call lasts until the device is done with it."""
     step = launching(device, enqueue_ns=US, device_ns=30 * MS)
-    assert pytest.approx(30.001e-3) == clock.time_first_call(Task(step=step))
+    assert pytest.approx(30.001e-3) == clock.time_single_call(Task(step=step))
 
 
 def launches(enqueue_us: float, device_us: float, number: int) -> Callable[[FakeCuda], Step]:

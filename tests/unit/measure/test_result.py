@@ -48,7 +48,7 @@ def test_a_clock_keeps_the_last_result_alone(
 
     timer = CLOCKS[clock]()
     task = Task(step=step, setup=setup)
-    timer.time_first_call(task)
+    timer.time_single_call(task)
     for _ in range(2):
         timer.block(task, durations=3, calls_per_duration=calls)
     assert set(alive) == {0}

@@ -71,7 +71,7 @@ def test_variants_take_turns_on_a_device() -> None:
     def variant(name: str, device_ns: int) -> Variant:
         clock = CudaStepClock(device, host.now)
         task = Task(step=lambda: device.launch(enqueue_ns=20_000, device_ns=device_ns))
-        first_call_s = clock.time_first_call(task)
+        first_call_s = clock.time_single_call(task)
         return Variant(name=name, task=task, clock=clock, first_call_s=first_call_s)
 
     samples = measure(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gpubench_plugin.bench.events import MetricLog
+from gpubench_plugin.bench.journal_events import MetricLog
 from gpubench_plugin.core.errors import UsageProblem
 
 
