@@ -360,8 +360,8 @@ class GcFreezer:
 
     Frozen objects that become cyclic garbage are freed by the next full collection: after a fixture
     that several tests shared, for each test file, after an allocation that failed
-    (:func:`.outcomes.release_frames`), and once more memory is held than after the last one, since a cache
-    may have dropped a model.
+    (:func:`.outcomes.release_frames`), and once more memory is held than after the last one, since
+    a cache may have dropped a model.
     """
 
     def __init__(self) -> None:
