@@ -365,8 +365,12 @@ class Measuring:
         return nondeterminism_errors()
 
     def _run_traced(self, timed: TimedStep, tracers: Tracers) -> None:
-        """Run the step once more under tracers (coverage) that were paused, ignoring errors."""
-        is_untraced = tracers.were_paused and timed.subject is None
+        """Run the step once more under tracers (coverage) that were paused, ignoring errors.
+
+        The call of a census, if there is one, is traced.
+        """
+        has_census = self.precision is not None or self.subjects.tensor_memory is not None
+        is_untraced = tracers.were_paused and timed.subject is None and not has_census
         if self._group.agreement.decide(int(is_untraced)):
             with suppress(Exception):
                 timed.run()

@@ -23,7 +23,6 @@ from tests.support.projects import InlineProject
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.cli.ab.request import Request
     from gpubench_plugin.cli.ab.state import State
 
 ROOT = Path(__file__).parents[2]
@@ -80,10 +79,10 @@ def set_up_by(command: str) -> list[str]:
     return [re.sub(r"\{posargs:(.*)\}", r"\1", tox["testenv:bench"]["commands"])]
 
 
-def _only_prepared(state: State, request: Request, *_: object) -> NoReturn:
+def _only_prepared(state: State, *_: object) -> NoReturn:
     """The first steps of a comparison, without its launches: those would take three minutes."""
     shutil.rmtree(state.folder)
-    raise NothingComparable(f"prepared {request.base} in {state.folder}")
+    raise NothingComparable(f"prepared {state.request.base} in {state.folder}")
 
 
 @dataclass
