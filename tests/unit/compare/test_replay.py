@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.support import simulation as sim
+from tests.support.exhaustive import shown
 from tests.support.replay import FILE, Recording, stretched
 
 SUITES = 1000
@@ -15,7 +16,7 @@ where all launches are alike."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", Recording.names())
+@pytest.mark.parametrize("name", shown("matmul", exhaustively=Recording.names()))
 def test_the_paired_gate_is_right_about_recorded_launches(name):
     """Few false alarms, five percent mostly caught, ten nearly always, neither called unchanged."""
     recording = Recording(name)
@@ -28,7 +29,7 @@ def test_the_paired_gate_is_right_about_recorded_launches(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", Recording.names())
+@pytest.mark.parametrize("name", shown("matmul", exhaustively=Recording.names()))
 def test_equal_heads_are_unchanged_where_launches_vary_by_half_a_percent(name):
     """In all three parts at 15 pairs, in at least nine of ten: with modes, stalls and all."""
     limits = {"floor": sim.LIMIT, "median": sim.LIMIT, "rate": sim.LOOSE}
@@ -67,7 +68,7 @@ def test_the_recording_is_small():
 @pytest.mark.parametrize(
     "change", [{"every": (0, 1, 2), "of": 5, "by": 3.0}, {"every": (0,), "of": 8, "by": 10.0}]
 )
-@pytest.mark.parametrize("name", Recording.names())
+@pytest.mark.parametrize("name", shown("matmul", exhaustively=Recording.names()))
 def test_calls_that_are_slow_under_an_equal_floor_are_never_unchanged(name, change):
     """A median of three times as much; every 8th call ten times as long: called, or open."""
     limits = {"floor": sim.LIMIT, "median": sim.LIMIT, "rate": sim.LOOSE}

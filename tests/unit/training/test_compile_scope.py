@@ -24,6 +24,7 @@ from gpubench_plugin.training.compile import (
 from gpubench_plugin.training.compile_study import capture_counters
 from gpubench_plugin.training.model import build_model, load_model_state, model_state
 from gpubench_plugin.workloads.base import Workload, blocks_of
+from tests.support.exhaustive import shown
 from tests.support.presets import preset_of, workload_of
 
 CPU = torch.device("cpu")
@@ -81,7 +82,7 @@ def passed(workload: Workload[Any], module: nn.Module, samples: int = 4) -> Pass
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=INDUCTOR)])
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", shown("llama", exhaustively=SMALL))
 @pytest.mark.slow
 def test_loss_and_gradients_are_those_of_eager_in_every_scope(name: str, backend: str) -> None:
     """Capturing changes nothing, inductor no more than rounding."""

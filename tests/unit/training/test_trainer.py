@@ -13,7 +13,6 @@ from gpubench_plugin.core.records import Work
 from gpubench_plugin.training import trainer as trainer_module
 from gpubench_plugin.training.data.digits import Digits
 from gpubench_plugin.training.data.synthetic import Synthetic
-from tests.support.exhaustive import shown
 from tests.support.operations import Operations
 from tests.unit.training.conftest import silent
 
@@ -291,10 +290,8 @@ def test_trainer_puts_the_module_into_training_mode(make_trainer, slope):
     assert module.training
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", shown("llama", exhaustively=("gpt2", "bert", "mixtral", "qwen-moe"))
-)
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", ["llama", "gpt2", "bert", "mixtral", "qwen-moe"])
 def test_language_models_learn_in_bf16_alone(name, shipped):
     """With weights and Adam's state in bf16, the loss of the tiny preset falls as it has to."""
     check = shipped(name, "bf16-true").prepare(print)
