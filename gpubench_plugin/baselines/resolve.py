@@ -18,7 +18,13 @@ from gpubench_plugin.baselines.last import last_runs
 from gpubench_plugin.baselines.model import RUN_ID, Reference
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.compare.matching import WINDOW
-from gpubench_plugin.core.errors import BrokenFile, GpubenchError, RegistryError, UsageProblem
+from gpubench_plugin.core.errors import (
+    BrokenFile,
+    GpubenchError,
+    RegistryError,
+    ResultsError,
+    UsageProblem,
+)
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import CONTENDED, SUSPENDED, THROTTLED, UNSTEADY
 from gpubench_plugin.core.records import LAST, Run
@@ -137,7 +143,10 @@ class Resolver(ExitStack):
         if isinstance(place, RunDirectory):
             stored = StoredRun(place)
             run = stored.run()
-            run_objections = objections(run, len(stored.regressed))
+            try:
+                run_objections = objections(run, len(stored.regressed))
+            except ResultsError as error:
+                run_objections = [*objections(run, 0), f"its verdicts cannot be read ({error})"]
         else:
             run = self._stored(place)
             run_objections = objections(run, int(place.regressed))

@@ -122,16 +122,21 @@ def _attempt(setup_with: SetupOf, device: torch.device, samples: int) -> str | N
     with state_restored(device):
         release_memory(device)
         free = free_bytes(device, local_ranks=1) if device.type == "cpu" else None
-        try:
-            with host_memory_limited(free):
-                reason = None if _fits_with_reference(setup_with(samples)) else _NO_REFERENCE
-        except Exception as error:
-            allocation = failed_allocation(error)
-            if allocation is None:
-                raise
-            reason = f"{type(allocation).__name__}: {error_text(allocation)}".partition("\n")[0]
+        with host_memory_limited(free):
+            reason = _failure(setup_with, samples)
     release_memory(device)
     return reason
+
+
+def _failure(setup_with: SetupOf, samples: int) -> str | None:
+    """What does not fit into memory; None if everything does. No error outlives it."""
+    try:
+        return None if _fits_with_reference(setup_with(samples)) else _NO_REFERENCE
+    except Exception as error:
+        allocation = failed_allocation(error)
+        if allocation is None:
+            raise
+        return f"{type(allocation).__name__}: {error_text(allocation)}".partition("\n")[0]
 
 
 def _fits_with_reference(setup: TrainingSetup) -> bool:

@@ -18,9 +18,11 @@ _NO_CODE: Final = frozenset({"site-packages", "dist-packages", "node_modules"})
 
 def _digest(file: Path) -> str:
     try:
-        return sha256(file.read_bytes()).hexdigest()[:16]
+        if file.is_file():  # opening a pipe would block
+            return sha256(file.read_bytes()).hexdigest()[:16]
     except OSError:
-        return "unreadable"
+        pass
+    return "unreadable"
 
 
 def digests(rootdir: Path) -> dict[str, str]:

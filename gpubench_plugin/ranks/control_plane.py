@@ -10,6 +10,7 @@ nor does the rate at which all waiting ranks together poll the store.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import MeasurementError
@@ -88,6 +89,20 @@ class ControlPlane:
             self._set(key, record)
             self._published.append(key)
         return self._get(key)
+
+    def decide(self, tag: str, decision: bool, *, timeout_s: float) -> bool:
+        """Broadcast rank zero's `decision`, or False on all ranks if it is late.
+
+        The first rank that writes decides, also for a rank that was stopped meanwhile.
+        """
+        key, description = self._begin("decide", tag)
+        if self._world.is_root:
+            self._published.append(key)
+        else:
+            decision = False
+            with suppress(MeasurementError):
+                self._await(key, 0, description, timeout_s)
+        return bool(json.loads(self._store.compare_set(key, "", json.dumps(decision))))
 
     def wait_for_all(self, tag: str) -> None:
         """Barrier; rank zero, which may host the store, returns last."""

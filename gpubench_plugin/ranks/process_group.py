@@ -128,7 +128,7 @@ class ProcessGroup:
         return self._is_ours and self.backend == "gloo"
 
     def is_healthy(self, timeout_s: float) -> bool:
-        """Whether all ranks can still communicate in both groups.
+        """Whether all ranks can still communicate in both groups; equal on all ranks.
 
         Every rank must call it. Takes up to three times `timeout_s`.
         """
@@ -136,12 +136,15 @@ class ProcessGroup:
             return self.is_joined
         own_report = {"healthy": self._passes_barriers(timeout_s)}
         try:
-            reports = list(self.control.collect("health", own_report, timeout_s=timeout_s))
-            conclusion = {"healthy": all(report["healthy"] for report in reports)}
-            conclusion = self.control.publish("health", conclusion, timeout_s=2 * timeout_s)
-        except (MeasurementError, dist.DistError):  # a rank is late, or the store is gone
+            try:
+                reports = list(self.control.collect("health", own_report, timeout_s=timeout_s))
+                is_healthy = all(report["healthy"] for report in reports)
+            except MeasurementError:  # a rank is late
+                is_healthy = False
+            decision = self.control.decide("health", is_healthy, timeout_s=2 * timeout_s)
+        except dist.DistError:  # the store is gone
             return False
-        return bool(conclusion["healthy"])
+        return decision
 
     @property
     def key(self) -> tuple[str, torch.device, bool]:

@@ -127,12 +127,13 @@ def publish(
 def step_summary(comparison: Comparison, *, reproduce: str, accept: str) -> str:
     """Job summary: changes, collapsed remainder, and instructions.
 
-    `reproduce` and `accept` are command lines. Of a summary too long for GitHub there is only the
-    headline, with a note.
+    `reproduce` and `accept` are command lines. From a summary too long for GitHub the collapsed
+    remainder is left out, then all but the headline, with a note.
     """
-    text = "\n".join(_page(comparison, reproduce, accept))
-    if len(text.encode()) <= _LIMIT_BYTES:
-        return text
+    for lists_unchanged in (True, False):
+        text = "\n".join(_page(comparison, reproduce, accept, lists_unchanged=lists_unchanged))
+        if len(text.encode()) <= _LIMIT_BYTES:
+            return text
     overflow_note = "too many verdicts for this page; see the run's verdicts.json"
     return f"## {escaped(headline(comparison.verdicts))}\n\n{overflow_note}\n"
 
@@ -150,10 +151,14 @@ def annotations(comparison: Comparison, locations: Mapping[str, tuple[str, int]]
     ]
 
 
-def _page(comparison: Comparison, reproduce: str, accept: str) -> Iterator[str]:
+def _page(
+    comparison: Comparison, reproduce: str, accept: str, *, lists_unchanged: bool
+) -> Iterator[str]:
     verdicts = worst_first(comparison.verdicts)
     unchanged = [verdict for verdict in verdicts if verdict.kind == "unchanged"]
-    collapsed = _details(headline(unchanged), table(unchanged)) if unchanged else []
+    collapsed = [f"{headline(unchanged)}: too many to list here", ""] if unchanged else []
+    if unchanged and lists_unchanged:
+        collapsed = _details(headline(unchanged), table(unchanged))
     title = f"## {escaped(headline(verdicts))}"
     yield from section(comparison, title, changed(verdicts), collapsed)
     if reproduce:

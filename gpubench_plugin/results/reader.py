@@ -10,7 +10,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
@@ -200,14 +200,14 @@ class StoredRun:
         """Number of rounds per benchmark, to measure a comparable run.
 
         The median launch counts, as for metrics: a minimum over more rounds would not be
-        comparable.
+        comparable. Benchmarks with unreadable samples are omitted.
         """
-        with intact(self.directory.journal):
-            return {
-                event["id"]: _rounds_of(journal.restore_non_finite(event))
-                for event in self.events
-                if event.get("event") == "benchmark" and event.get("samples")
-            }
+        rounds = {}
+        for event in self.events:
+            if event.get("event") == "benchmark" and event.get("samples"):
+                with suppress(BrokenFile, LookupError, TypeError, ValueError):
+                    rounds[event["id"]] = _rounds_of(journal.restore_non_finite(event))
+        return rounds
 
     def record(self) -> RunRecord:
         """Complete record with all samples, from the journal."""
@@ -432,8 +432,10 @@ def _run(
 
 def _git(environment: Mapping[str, Any]) -> dict[str, Any]:
     """Commit, branch and dirty state, where known."""
-    git = environment.get("git") or {}
-    return {key: git.get(key) for key in ("commit", "branch", "dirty")}
+    git = environment.get("git")
+    git = git if isinstance(git, Mapping) else {}
+    kinds = {"commit": str, "branch": str, "dirty": bool}
+    return {key: git[key] for key, kind in kinds.items() if isinstance(git.get(key), kind)}
 
 
 def _unmeasured(node_id: str, params: Json, configuration: Json) -> Measurement:

@@ -27,7 +27,7 @@ LONGEST: Final = 80
 RUN_ID: Final = re.compile(r"(\d{8}T\d{6}Z)_.+_[0-9a-f]{6}")
 """Pattern of :func:`new_run_id`."""
 
-_LATEST: Final = re.compile(rf"{LAST}(?:~([0-9]+))?")
+_LATEST: Final = re.compile(rf"{LAST}(?:~(.*))?")
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -222,7 +222,10 @@ def _run_at(results_dir: Path, text: str, cwd: Path) -> RunDirectory | None:
 def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
     runs = runs_in(results_dir)
     if match := _LATEST.fullmatch(text):
-        back = int(match[1] or 0)
+        steps = "0" if match[1] is None else match[1]
+        if not (steps.isascii() and steps.isdigit()):
+            raise UsageProblem(f"{text}: not a run; allowed: {LAST}, {LAST}~1 for the one before …")
+        back = int(steps)
         if back >= len(runs):
             raise UsageProblem(f"{text}: {results_dir} has {counted(len(runs), 'run')}")
         return runs[-1 - back]
@@ -240,7 +243,7 @@ def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
 
 
 def names_latest(text: str) -> bool:
-    """Whether `text` is ``last`` or ``last~N``."""
+    """Whether `text` starts like ``last`` or ``last~N``; it may still be malformed."""
     return _LATEST.fullmatch(text) is not None
 
 

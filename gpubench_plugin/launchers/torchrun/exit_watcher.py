@@ -142,12 +142,14 @@ class ExitWatcher:
     def _collect_deaths(self, signals: set[int]) -> None:
         """Wait briefly for related deaths, and add to `signals` those received meanwhile.
 
-        Deaths by a signal that this process got, too, are no cause.
+        Deaths by a signal that this process got, too, are no cause, unless they came first.
         """
+        first = {} if signals.intersection(STOPS) else dict(self._deaths)
         deadline = monotonic() + DEATH_SETTLE_S
         while (remaining_s := deadline - monotonic()) > 0:
             signals |= self._read_events(self._selector.select(remaining_s)) or set()
-        self._deaths = {n: status for n, status in self._deaths.items() if status not in signals}
+        others = {n: status for n, status in self._deaths.items() if status not in signals}
+        self._deaths = {**others, **first}
 
 
 def _exit_status(pid: int) -> int | None:

@@ -194,6 +194,8 @@ def _reading(path: Path) -> Iterator[None]:
 
 # CIFAR-10's binary version: https://www.cs.toronto.edu/~kriz/cifar.html
 _BATCH: Final = re.compile(r"(data_batch_\d|test_batch)\.bin")
+# Far above CIFAR's 31 and MNIST's 47 MB, below what exhausts a host: gzip may expand endlessly.
+_MOST_BYTES: Final = 1 << 29
 _CLASSES: Final = 10
 _SHAPE: Final = (3, 32, 32)
 # Bytes of an image: its label, then red, green and blue, row by row.
@@ -206,15 +208,16 @@ def _batches_in_archive(path: Path) -> Iterator[tuple[str, bytes]]:
         for member in archive:
             name = PurePosixPath(member.name).name
             if _BATCH.fullmatch(name) and member.isfile() and (file := archive.extractfile(member)):
-                yield name, file.read()
-        while archive.fileobj is not None and archive.fileobj.read(1 << 20):
-            pass  # to the end, where gzip's CRC is checked
+                yield name, file.read(_MOST_BYTES)
+        if archive.fileobj is not None:
+            # Past the end, where gzip's CRC is checked; limited, since it may expand endlessly.
+            archive.fileobj.read(_MOST_BYTES)
 
 
 def _batches_in_folder(path: Path) -> Iterator[tuple[str, bytes]]:
     for folder in (path, path / "cifar-10-batches-bin"):
         for file in folder.glob("*_batch*.bin"):
-            if _BATCH.fullmatch(file.name):
+            if _BATCH.fullmatch(file.name) and file.is_file():
                 yield file.name, file.read_bytes()
 
 
@@ -272,9 +275,8 @@ def _array(path: Path, name: str, *, dimensions: int) -> NDArray[np.uint8]:
     file = _find(path, name)
     if file is None:
         raise UsageProblem(f"data.path: {path}: missing {name} (or {name}.gz)")
-    with _reading(file):
-        content = file.read_bytes()
-        content = gzip.decompress(content) if file.suffix == ".gz" else content
+    with _reading(file), gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
+        content = stream.read(_MOST_BYTES)
     header = 4 * (1 + dimensions)
     magic_number, *shape = struct.unpack_from(f">{1 + dimensions}I", content.ljust(header, b"\0"))
     if magic_number != (_UNSIGNED_BYTE << 8) + dimensions or len(content) != header + prod(shape):

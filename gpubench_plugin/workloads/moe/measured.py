@@ -59,27 +59,28 @@ def phase_times(stages: Iterable[Stage], *, device: torch.device, calls: int) ->
     On CUDA by events of the stream, elsewhere by the host's clock. Waiting for other ranks is part
     of a phase that communicates.
     """
+    durations_of = _on_stream if device.type == "cuda" else _on_host
     stage_list = list(stages)
-    rows = [_durations_s(stage_list, on_stream=device.type == "cuda") for _ in range(calls)]
+    rows = [durations_of(stage_list) for _ in range(calls)]
     return {name: median(row[index] for row in rows) for index, (name, _) in enumerate(stage_list)}
 
 
-def _durations_s(stages: list[Stage], *, on_stream: bool) -> list[float]:
-    def now() -> Any:
-        if not on_stream:
-            return perf_counter()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    value, times = None, [now()]
+def _on_host(stages: list[Stage]) -> list[float]:
+    value, times = None, [perf_counter()]
     for _, run in stages:
         value = run(value)
-        times.append(now())
-    if not on_stream:
-        return [end - start for start, end in pairwise(times)]
-    times[-1].synchronize()
-    return [start.elapsed_time(end) / 1e3 for start, end in pairwise(times)]
+        times.append(perf_counter())
+    return [end - start for start, end in pairwise(times)]
+
+
+def _on_stream(stages: list[Stage]) -> list[float]:
+    value, events = None, [torch.cuda.Event(enable_timing=True) for _ in range(len(stages) + 1)]
+    events[0].record()
+    for (_, run), event in zip(stages, events[1:], strict=True):
+        value = run(value)
+        event.record()
+    events[-1].synchronize()
+    return [start.elapsed_time(end) / 1e3 for start, end in pairwise(events)]
 
 
 FORWARD: Final = "forward"

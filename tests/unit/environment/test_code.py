@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -66,3 +67,9 @@ def test_code_is_all_of_the_repository(rootdir: Path) -> None:
     (rootdir / ".git").mkdir()
     names = set(code.digests(rootdir / "bench"))
     assert names == {"../conftest.py", "test_it.py", "../lib/pkg/__init__.py"}
+
+
+def test_a_pipe_is_no_code_and_is_not_waited_for(tmp_path: Path) -> None:
+    """Whoever opened it would wait for a writer."""
+    os.mkfifo(tmp_path / "pipe.py")
+    assert code.digests(tmp_path) == {"pipe.py": "unreadable"}

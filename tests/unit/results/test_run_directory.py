@@ -80,7 +80,7 @@ def test_latest_runs_have_names(tmp_path: Path) -> None:
     with pytest.raises(UsageProblem, match=r"last~3: .* has 3 runs"):
         find_run(tmp_path, "last~3", cwd=tmp_path)
     for wrong in ("last~", "last~-1", "last~x", "last~٣"):
-        with pytest.raises(UsageProblem, match=f"no run in .* starts with '{wrong}'"):
+        with pytest.raises(UsageProblem, match=f"^{wrong}: not a run; allowed: last, last~1"):
             find_run(tmp_path, wrong, cwd=tmp_path)
 
 
