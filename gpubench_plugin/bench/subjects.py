@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.config.parametrization import overriding_fixture
 from gpubench_plugin.core.errors import Misuse
-from gpubench_plugin.core.records import Check
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.core.records import Check
     from gpubench_plugin.launchers.context import BenchmarkState
 
 
@@ -132,6 +132,8 @@ class Subjects:
         Raises:
             CorrectnessError: a check failed.
         """
+        from gpubench_plugin.core.records import Check
+
         timed_entry = None if timed is None else self._entry(timed)
         independent = [checkable.prepare(log) for checkable in self._checks]
         other_correctness = [

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpubench_plugin.core.errors import Misuse
-from gpubench_plugin.core.records import Measurement, Metric, Observation
 
 if TYPE_CHECKING:
     import pluggy
+
+    from gpubench_plugin.core.records import Measurement, Metric, Observation
 
 LAUNCHER: Final = "gpubench-launcher"
 """Name of the one plugin that runs a session's benchmarks (:mod:`gpubench_plugin.launchers`)."""

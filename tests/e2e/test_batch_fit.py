@@ -53,6 +53,7 @@ def test_healthy(gpubench, trainer):
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.own_process
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems ignore the limit")
 def test_the_largest_batch_is_found_by_allocations_that_fail(project: Project) -> None:

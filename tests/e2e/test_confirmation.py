@@ -6,6 +6,8 @@ import json
 import shutil
 from typing import TYPE_CHECKING
 
+import pytest
+
 from gpubench_plugin.baselines.store import Baselines
 from tests.support import paper_clock
 from tests.support.projects import Project
@@ -53,6 +55,7 @@ def pin_ten(project: Project, measured: Path) -> None:
     Baselines(results).set("main", runs, branch=None)
 
 
+@pytest.mark.exhaustive
 def test_a_gate_fails_only_for_what_two_more_launches_repeat(tmp_path: Path) -> None:
     """One is slow in this process alone, one always, one cannot be run a second time."""
     project = Project(tmp_path)

@@ -63,6 +63,7 @@ def test_other_shapes(gpubench, process_group):
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 def test_two_ranks_are_one_process_with_the_global_batch(project: Project) -> None:
     """Losses and gradients agree; what would make them differ is refused."""

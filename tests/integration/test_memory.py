@@ -43,12 +43,10 @@ def peaks(run: Run) -> dict[str, float]:
 @pytest.mark.own_process
 @pytest.mark.parametrize(
     "names",
-    [
-        ("test_copy",),
-        pytest.param(("test_mlp", "test_resnet"), marks=pytest.mark.exhaustive),
-    ],
+    [("test_copy",), ("test_mlp", "test_resnet")],
     ids=["one", "others"],
 )
+@pytest.mark.exhaustive
 def test_a_benchmark_takes_as_much_alone_as_after_others(
     project: Project, names: tuple[str, ...]
 ) -> None:
@@ -124,6 +122,7 @@ def test_shared_tensors_belong_to_each_that_works_on_them(project: Project) -> N
     assert neither == 1e6
 
 
+@pytest.mark.exhaustive
 @pytest.mark.own_process
 def test_a_leak_is_flagged(project: Project) -> None:
     """A step that keeps something of every call, also forty bytes of calls too short to be timed.

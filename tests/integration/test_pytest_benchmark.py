@@ -60,6 +60,7 @@ def test_autosaved_run_is_compared_with_the_next(both: Project) -> None:
     assert "StdDev" not in run.out
 
 
+@pytest.mark.exhaustive
 @pytest.mark.own_process
 def test_compare_fail_fails_the_session(both: Project) -> None:
     """A regression by --benchmark-compare-fail ends the session with an error, as ever."""

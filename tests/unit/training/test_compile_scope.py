@@ -133,6 +133,7 @@ def test_shapes_of_blocks_are_static() -> None:
     assert symbolic == []
 
 
+@pytest.mark.exhaustive
 @pytest.mark.slow
 @pytest.mark.skipif(
     "recompile_limit" not in inspect.signature(torch.compile).parameters,

@@ -96,10 +96,12 @@ def weights(module):
     ("name", "precision"),
     [
         ("digits-mlp", "fp32"),
-        ("digits-mlp", "bf16"),
         ("digits-mlp", "bf16-true"),
-        ("digits-cnn", "bf16"),
-        ("digits-cnn", "bf16-true"),
+        *(
+            pytest.param("digits-cnn", p, marks=pytest.mark.exhaustive)
+            for p in ("bf16", "bf16-true")
+        ),
+        pytest.param("digits-mlp", "bf16", marks=pytest.mark.exhaustive),
         ("diabetes", "bf16"),
         ("diabetes", "amp"),  # the others are slow in fp16 on a CPU
     ],
