@@ -121,6 +121,7 @@ def test_an_interrupt_while_it_is_imported_is_one_line(
     assert capsys.readouterr().err == "gpubench: interrupted\n"
 
 
+@pytest.mark.slow
 def test_help_imports_nothing_heavy() -> None:
     """All commands are loaded to parse a command line, so none imports a heavy library."""
     script = (

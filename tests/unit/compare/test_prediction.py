@@ -31,6 +31,7 @@ def test_the_prediction_of_one_more_value_has_the_spread_of_the_earlier_ones():
     assert float(one.dof) == 9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [10, 20])
 def test_the_spread_about_a_level_keeps_its_promise(count):
     """Without outliers it is a little too small, which the factor and the freedom make up for."""

@@ -37,6 +37,7 @@ def test_equal_heads_are_unchanged_where_launches_vary_by_half_a_percent(name):
     assert (course.kinds[:, 0] == "unchanged").mean() >= 0.9
 
 
+@pytest.mark.slow
 def test_launches_that_followed_each_other_are_judged_as_well():
     """As ``gpubench ab`` makes them; a history takes a slow launch of one for a slow run."""
     for name in Recording.names():

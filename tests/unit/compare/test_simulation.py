@@ -82,6 +82,7 @@ def test_the_simulated_gate_of_step_times_is_the_one_that_judges():
         assert kinds == simulated[suite].tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loud", shown(1, exhaustively=[2]))
 def test_a_benchmark_that_is_louder_than_its_suite_gives_no_false_alarms(loud):
     """Three numbers of it are not three chances to seem quiet."""
@@ -172,6 +173,7 @@ def test_of_many_regressions_hardly_any_is_false():
     assert called[:, :half].mean() >= 0.9
 
 
+@pytest.mark.slow
 def test_history_is_honest_but_weak():
     """Hardly a false alarm, but it mostly misses 5% at 1% of noise."""
     for noise in sim.NOISES:

@@ -44,6 +44,7 @@ def test_whoever_comes_to_the_end_waits_for_a_bark() -> None:
     assert order == ["barked", "went on"]
 
 
+@pytest.mark.slow
 def test_debugger_has_all_the_time() -> None:
     """Once left alone, what runs may take as long as it likes."""
     barked = threading.Event()

@@ -173,6 +173,7 @@ def test_unknown_account_flags_nothing(tmp_path: Path, monkeypatch: pytest.Monke
         assert not contention.is_contended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [40, None])
 def test_contended_measuring_goes_on(machine_of: MachineOf, blocks: int | None) -> None:
     """Until the share of the waiting has become small, or the time is over: nothing is dropped."""

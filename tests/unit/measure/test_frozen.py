@@ -76,6 +76,7 @@ def test_rounds_of_a_baseline_end_with_the_limit_of_time(by: str, most_s: float)
     assert "not_converged" not in in_time.flags
 
 
+@pytest.mark.slow
 def test_what_was_measured_can_be_frozen() -> None:
     """The rounds of one measurement make the next one take as many, whatever noise it has."""
     first = measured(130, 150, rounds=None)

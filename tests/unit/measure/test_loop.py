@@ -141,6 +141,7 @@ def test_stalls_are_flagged_and_kept() -> None:
     assert sum(duration > 0.01 for duration in samples.durations_s) == 5
 
 
+@pytest.mark.slow
 def test_calls_in_the_largest_groups_are_not_too_short() -> None:
     """Of an empty call no more fit into the queue, beside which an event is nothing."""
     host = FakeHost()

@@ -39,17 +39,20 @@ def right(samples: Samples, truth_s: float) -> bool:
     return off <= 0.02 or bool(doubtful_flags(samples.flags))
 
 
+@pytest.mark.slow
 def test_independent_rounds_are_covered() -> None:
     """The interval holds the truth as often as it says, although it is looked at repeatedly."""
     assert covered(lambda draws: steps.independent(draws, 0.03)) >= 0.93
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", shown(0.9, exhaustively=[0.5]))
 def test_dependent_rounds_are_covered(phi: float) -> None:
     """Neighbours that resemble each other make the interval wider, not a lie."""
     assert covered(lambda draws: steps.autoregressive(draws, 0.02, phi)) >= 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dwell", shown(5, exhaustively=[18]))
 def test_two_modes_are_not_known_to_one_percent(dwell: float) -> None:
     """A step that changes between 1x and 1.2x has no median known to 1%."""
@@ -125,6 +128,7 @@ def test_strict_alternation_is_steady(times: tuple[float, ...], step_s: float) -
     assert sum(samples.warmup_s) < 0.1 + 10 * 2 * step_s
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sd", shown(0.02, exhaustively=[0.005, 0.05]))
 @pytest.mark.parametrize("step_s", shown(0.002, exhaustively=[0.02]))
 def test_clean_noise_raises_no_doubt_but_that_it_is_wide(sd: float, step_s: float) -> None:

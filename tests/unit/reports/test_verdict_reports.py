@@ -373,6 +373,7 @@ def test_step_summary_tells_what_changed_first() -> None:
     assert "gpubench accept `id`" in details
 
 
+@pytest.mark.slow
 def test_step_summary_stays_below_the_limit_of_github() -> None:
     """Of a page that is too long only the headline is left."""
     many = [verdict(f"test_{i}", "regressed", 0.0, reason="x" * 2000) for i in range(600)]

@@ -117,6 +117,7 @@ def test_run_reads_the_same_wherever_it_is_read(session: Path) -> None:
         assert not saved.foreign
 
 
+@pytest.mark.slow
 def test_plain_benchmark_beside_ours_is_read(session: Path) -> None:
     """A test of pytest-benchmark in our session has its times and the machine's facts."""
     foreign_result = read("saved.json", session).results["test_it.py::test_theirs"]

@@ -60,6 +60,7 @@ def first_steps(shipped):
     return check
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "precision"), CASES)
 def test_gradients_of_a_wrong_scale_fail_at_the_first_step(
     name, precision, first_steps, monkeypatch

@@ -169,6 +169,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FAMILIES)
 def test_counted_operations_are_those_of_the_formula(name: str) -> None:
     """A forward pass of each family of networks has two FLOPs per multiplication."""

@@ -14,6 +14,7 @@ from tests.support.simulation import rates
 SUITES = 600
 
 
+@pytest.mark.slow
 def test_no_alarms_come_of_it_and_more_is_decided() -> None:
     """Suites of equal sides, a tenth of whose launches a busy process disturbs."""
     case = Disturbed(share=0.1)
@@ -24,6 +25,7 @@ def test_no_alarms_come_of_it_and_more_is_decided() -> None:
     assert 1 < again.repeats.mean() <= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [0.6, 1.0])
 def test_a_head_that_raises_flags_itself_is_caught_as_ever(share: float) -> None:
     """In each of its launches nothing changes at all; in most, no power is lost."""

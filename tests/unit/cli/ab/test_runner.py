@@ -22,6 +22,8 @@ from gpubench_plugin.core.records import Run
 from tests.support.made import timed
 from tests.unit.cli.ab.stage import Fake, Stage, Times, clear, stage_in
 
+pytestmark = pytest.mark.slow  # git makes the trees
+
 ALIKE = timed(1.0, "a")
 NOISE = (1.0, 1.2, 0.8, 1.1, 0.9)
 
