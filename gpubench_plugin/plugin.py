@@ -13,10 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-# By module: lazy names of packages took 2 ms in every session. So would `from package import
-# module`, which asks the package for that name first.
-import gpubench_plugin.core.hookspecs as hookspecs  # noqa: PLR0402
-import gpubench_plugin.session.ending as ending  # noqa: PLR0402
 from gpubench_plugin.bench.fixtures import (  # noqa: F401 # fixtures, as all of this room
     _gpubench_carrier,
     _gpubench_subjects,
@@ -59,7 +55,9 @@ from gpubench_plugin.config.parametrization import (
     is_benchmark,
     parametrize,
 )
+from gpubench_plugin.core import hookspecs
 from gpubench_plugin.core.errors import Misuse, UsageProblem
+from gpubench_plugin.session import ending
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator

@@ -250,16 +250,16 @@ class StoredRun:
         try:
             with intact(directory):
                 tags, regressed = tags_of(directory), bool(self.regressed)
-                found = self._glance()
+                summary = self._glance()
                 return RunOverview(
                     **known,
                     tags=tags,
                     regressed=regressed,
-                    state=found["status"],
-                    started=str(found["started"]),
-                    command=tuple(map(str, found["command"])),
-                    outcomes=dict(Counter(str(b["outcome"]) for b in found["benchmarks"])),
-                    **_git(found["environment"]),
+                    state=summary["status"],
+                    started=str(summary["started"]),
+                    command=tuple(map(str, summary["command"])),
+                    outcomes=dict(Counter(str(b["outcome"]) for b in summary["benchmarks"])),
+                    **_git(summary["environment"]),
                 )
         except GpubenchError as error:
             state: State = "running" if is_being_written(directory) else "broken"

@@ -136,8 +136,8 @@ def bands_of(
     for name in (precision, *(_OF_DTYPE[dtype] for dtype in dtypes if dtype in _OF_DTYPE)):
         bands = bands.union(table.get(name, _FP32))
     chosen = (("loss", loss), ("gradient_norm", gradient_norm))
-    given = {name: band for name, band in chosen if band is not None}
-    return Bands(*(band._replace(**given) for band in bands))
+    own_bands = {name: band for name, band in chosen if band is not None}
+    return Bands(*(band._replace(**own_bands) for band in bands))
 
 
 def has_batch_norm(module: nn.Module) -> bool:

@@ -95,9 +95,9 @@ def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) 
 
     try:
         baseline, notes = _newly_set(options, baselines, resolver)
-    except BaselineExists as found:
-        note = str(found)
-        return {"changed": False, "baseline": as_json(found.baseline), "notes": [note]}, [note]
+    except BaselineExists as error:
+        note = str(error)
+        return {"changed": False, "baseline": as_json(error.baseline), "notes": [note]}, [note]
     document = {"changed": True, "baseline": as_json(baseline), "notes": notes}
     return document, [*_description(baseline), *notes]
 

@@ -98,7 +98,8 @@ def _accounts() -> dict[str, ThreadTimes]:
     """Accounts of all threads; those that end meanwhile are left out."""
     accounts = {}
     with suppress(OSError):
-        for thread in os.listdir(_TASKS):  # noqa: PTH208 # no Path per thread in every block
+        # Before and after every timed block, so without a Path per thread.
+        for thread in os.listdir(_TASKS):  # noqa: PTH208
             file_name = f"{_TASKS}/{thread}/schedstat"
             with suppress(OSError, ValueError), open(file_name, "rb", 0) as file:  # noqa: PTH123
                 ran_ns, waited_ns, *_ = file.read().split()
