@@ -39,7 +39,6 @@ Phase = Literal[
 """Phase of a running benchmark: ``start`` of its ranks, ``build`` of its fixtures, ``compile`` as
 far as the first step, untimed ``check`` and ``train``, ``warm-up``, ``measure``, and afterwards
 ``inspect`` (FLOPs, memory, data types) and ``profile``. Short ones may be missing."""
-PHASES: tuple[Phase, ...] = get_args(Phase)
 
 CONFIDENCE: Final = 0.95
 """Default confidence level of intervals."""
@@ -445,21 +444,21 @@ class Run:
 
 
 VerdictKind = Literal[
-    "improved",
-    "unchanged",
     "regressed",
+    "errored",
+    "improved",
     "inconclusive",
+    "unchanged",
     "no_baseline",
     "new",
     "removed",
     "incomparable",
-    "errored",
     "not_measured",
 ]
 VERDICT_KINDS: Final[tuple[VerdictKind, ...]] = get_args(VerdictKind)
-"""``no_baseline``: none, or too few runs of one; ``new``: not in the baseline; ``removed``: only
-there; ``errored``: failed, misconfigured, crashed, hung or out of memory; ``not_measured``: did not
-run."""
+"""Most important first. ``no_baseline``: none, or too few runs of one; ``new``: not in the base;
+``removed``: only there; ``errored``: failed, misconfigured, crashed, hung or out of memory;
+``not_measured``: did not run."""
 
 MISSING: Final[frozenset[VerdictKind]] = frozenset({"no_baseline", "new", "incomparable"})
 """Verdicts that ``--gate-missing`` decides about."""

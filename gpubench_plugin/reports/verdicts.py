@@ -8,23 +8,16 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpubench_plugin.core.format import change_percentage, quantity
-from gpubench_plugin.core.records import FactDifference, Verdict, VerdictKind, VerdictPart
+from gpubench_plugin.core.records import (
+    VERDICT_KINDS,
+    FactDifference,
+    Verdict,
+    VerdictKind,
+    VerdictPart,
+)
 from gpubench_plugin.reports.markup import BAD, CAUTION, GOOD, PLAIN, Markup
 from gpubench_plugin.reports.text import UNICODE, Glyphs
 
-# Verdict kinds, most important first.
-ORDER: Final[tuple[VerdictKind, ...]] = (
-    "regressed",
-    "errored",
-    "improved",
-    "inconclusive",
-    "unchanged",
-    "no_baseline",
-    "new",
-    "removed",
-    "incomparable",
-    "not_measured",
-)
 # Any other verdict is doubtful.
 _COLOURS: Final[Mapping[VerdictKind, Markup]] = {
     "regressed": BAD,
@@ -41,7 +34,7 @@ def headline(
     counts = Counter(verdict.kind for verdict in verdicts)
     parts = (
         f"{mark(kind, glyphs) if marks else ''} {counts[kind]} {kind_text(kind)}".strip()
-        for kind in ORDER
+        for kind in VERDICT_KINDS
         if counts[kind]
     )
     return f" {glyphs.separator} ".join(parts) or "nothing was compared"
