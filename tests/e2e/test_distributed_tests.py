@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "distributed-tests.md"
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.exhaustive
 
 
 def test_guide_s_tests_run_on_their_ranks(project: Project) -> None:

@@ -537,6 +537,7 @@ def test_interruption_keeps_what_was_measured(project: Project, number: signal.S
     assert (directory / "benchmark.json").exists()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.own_process
 def test_ctrl_c_in_a_teardown_keeps_the_number(project: Project) -> None:
     """A benchmark that is measured stays measured, whatever happens to its teardown."""

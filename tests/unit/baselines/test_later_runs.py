@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Measurement
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("head", "expected"),
     [

@@ -55,6 +55,7 @@ def test_one_bad_pin_of_ten_does_not_blind(wrong):
     assert (p < 0.01 / 60).mean() >= 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [10, 15, 20])
 @pytest.mark.parametrize("pinned", [1, 5, 9])
 def test_the_noise_of_steps_keeps_its_promise(count, pinned):
@@ -67,6 +68,7 @@ def test_the_noise_of_steps_keeps_its_promise(count, pinned):
         assert 0.25 * level < (p < level).mean() < 1.15 * level
 
 
+@pytest.mark.slow
 def test_neither_creep_nor_a_step_nor_one_slow_run_is_noise():
     """Nor is a value an outlier of others that are all equal; variances are as simulated."""
     values = np.random.default_rng(1).normal(size=(20_000, 20))

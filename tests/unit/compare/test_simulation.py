@@ -91,6 +91,7 @@ def test_a_benchmark_that_is_louder_than_its_suite_gives_no_false_alarms(loud):
     assert sim.rates(kinds, 0.0).alarms <= 0.005
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [0.003, 0.01])
 def test_a_clear_effect_on_a_quiet_benchmark_is_called_in_the_loudest_suite(noise):
     """At ten pairs, nearly always: it proves itself; the others prove nothing about it."""
@@ -163,6 +164,7 @@ def test_no_effect_is_called_unchanged_where_the_noise_allows_it(rates):
     assert rates[0.01, 0.0].cleared >= 0.97
 
 
+@pytest.mark.slow
 def test_of_many_regressions_hardly_any_is_false():
     """Half of a suite is slower by 5%: of the benchmarks called, at most 1% are none of them."""
     base, head = (sim.normal(0.02, seed)(SUITES, 15) for seed in (1, 2))

@@ -138,6 +138,7 @@ def test_dependence_that_the_median_does_not_see_is_told() -> None:
     assert Autocorrelation(values).is_strong
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [20, 50, 80, 100])
 def test_independent_noise_is_not_called_dependent(count: int) -> None:
     """In two of a hundred cases at most; nor does it hide anything, measured long enough."""

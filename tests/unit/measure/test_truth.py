@@ -88,6 +88,7 @@ LATE: list[tuple[str, Course, float, float]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("profile", ["quick", None, "full"])
 @pytest.mark.parametrize(("what", "course", "step_s", "truth"), CHANGING)
 def test_a_step_that_changes_early_is_right_or_in_doubt(

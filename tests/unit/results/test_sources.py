@@ -126,6 +126,7 @@ def test_plain_benchmark_beside_ours_is_read(session: Path) -> None:
     assert foreign_result.metrics["step_time_min_s"].better == "lower"
 
 
+@pytest.mark.slow
 def test_failed_benchmark_has_its_reason(session: Path) -> None:
     """What failed has no numbers, and says why."""
     (folder,) = session.glob("results/*/*")
@@ -134,6 +135,7 @@ def test_failed_benchmark_has_its_reason(session: Path) -> None:
     assert "on purpose" in failed.reason
 
 
+@pytest.mark.slow
 def test_journal_obeys_the_published_schema(session: Path) -> None:
     """Every line of a real session's journal is valid against the schema in ``docs/``."""
     validator = Draft202012Validator(json.loads(SCHEMA.read_text(encoding="utf-8")))

@@ -16,6 +16,7 @@ CPU = torch.device("cpu")
 both = pytest.mark.parametrize("name", ["resnet18", "resnet50"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "gflop"), [("resnet18", 3.63), ("resnet50", 8.178)])
 def test_full_preset_has_the_known_flops(name, gflop, make_workload):
     """The forward pass of one 224×224 image costs what is known of the network, within 1%."""
