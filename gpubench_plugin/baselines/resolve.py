@@ -378,6 +378,8 @@ class _SampleCollector:
                     f"is not in {results_dir}, and the registry could not be searched: {error}"
                 )
                 self._registry_error = str(error)
+            except ResultsError as error:
+                problem = f"cannot be read: {error}"
             if run is not None:
                 yield run
             else:

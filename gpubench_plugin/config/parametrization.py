@@ -23,10 +23,13 @@ FOREIGN_FIXTURE = "benchmark"
 
 
 def is_benchmark(item: pytest.Item, fixturenames: Iterable[str]) -> bool:
-    """Whether `item` is a benchmark: it requests the fixture, has the mark, or is adopted."""
+    """Whether `item` is a benchmark: it requests the fixture, has the mark, or is adopted.
+
+    Without ``--adopt`` the mark changes nothing about a test of pytest-benchmark.
+    """
     names = frozenset(fixturenames)
-    has_mark = item.get_closest_marker(FIXTURE) is not None
-    return FIXTURE in names or has_mark or is_adopted(item, names)
+    is_marked = FOREIGN_FIXTURE not in names and item.get_closest_marker(FIXTURE) is not None
+    return FIXTURE in names or is_marked or is_adopted(item, names)
 
 
 def uses_precision(item: pytest.Item) -> bool:

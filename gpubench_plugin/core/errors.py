@@ -185,7 +185,7 @@ def suggest(value: str, allowed: Iterable[str], aliases: Mapping[str, Collection
     That is a choice in another case, one that `aliases` gives for the word (none if it gives none
     of them: then no choice is near in meaning), or else the one that is spelt most alike.
     """
-    choices = list(allowed)
+    choices = [choice for choice in allowed if choice != value]  # it may be there but unfit
     suggestions = _meanings(value, choices, aliases)
     if suggestions is None:
         suggestions = alike(value, choices)

@@ -147,7 +147,7 @@ def _refuse_reserved(text: str, name: str) -> None:
     short = name.removeprefix("--").removeprefix("gpubench-")
     if name.startswith("--") and (short in _RESERVED_OPTIONS or short.startswith("gate-")):
         cause = _RESERVED_OPTIONS.get(short, _RESERVED_OPTIONS["gate"])
-        raise UsageProblem(f"{text}: not allowed in the launches: {cause}")
+        raise UsageProblem(f"{redacted_command([text])[0]}: not allowed in the launches: {cause}")
     if _PARALLEL.fullmatch(name):
         raise UsageProblem(f"{text}: benchmarks must not run beside other work; leave it out")
 

@@ -60,7 +60,8 @@ class History(Command):
         paths = Locations.of(options)
         with paths.resolver() as resolver:
             source = HistorySource(resolver.index)
-            notes = [*resolver.index_notes]
+            warn(resolver.index_notes)
+            notes: list[str] = []
             branch = _branch(source, options)
             if branch is None and options.branch is None:
                 notes.append(f"no run of branch {_MAIN} is known; showing all branches")

@@ -50,9 +50,10 @@ def connect(url: str, results_dir: Path) -> Iterator[Connection]:
         return
     with registry:
         try:
-            left = registry.ingest_all(limit_s=_CATCH_UP_S).left
-            note = f"the registry still lacks {left} runs; 'gpubench db ingest' stores them"
-            notes = (note,) if left else ()
+            report = registry.ingest_all(limit_s=_CATCH_UP_S)
+            left = f"the registry still lacks {report.left} runs; 'gpubench db ingest' stores them"
+            skipped = tuple(f"skipped: {error}" for error in report.errors)
+            notes = (left, *skipped) if report.left else skipped
         except RegistryError as error:  # such as a file that is read-only
             notes = (f"the latest runs may be missing: {error}",)
         yield Connection(registry=registry, notes=notes)

@@ -110,10 +110,18 @@ def create_missing(database: Database) -> None:
     """Create the tables that are missing; any number of processes may do so at once.
 
     Raises:
-        RegistryError: the database holds only tables of something else, or cannot be used.
+        RegistryError: the database holds only tables of something else, its documents are another
+            version's, or it cannot be used.
     """
     with database.reading() as connection:
-        existing = {*inspect(connection).get_table_names()}
+        inspector = inspect(connection)
+        existing = {*inspector.get_table_names()}
+        kept = inspector.get_columns(DOCUMENTS.name) if DOCUMENTS.name in existing else ()
+    if kept and {column["name"] for column in kept} != {*DOCUMENTS.columns.keys()}:
+        raise RegistryError(
+            f"the registry {database.location.shown_name} is of another version: its table "
+            f"{DOCUMENTS.name} has other columns; move it away, and 'gpubench db ingest' makes one"
+        )
     if METADATA.tables.keys() <= existing:
         return
     if existing and not any(map(_OURS.fullmatch, existing)):

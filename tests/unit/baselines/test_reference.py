@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -272,6 +273,24 @@ def test_a_run_that_a_silent_registry_may_have_is_no_bad_usage(tmp_path: Path) -
     assert found.registry_error
     assert "missing" not in found.notes[0]
     assert "the registry could not be searched" in found.notes[0]
+
+
+def test_a_pin_of_another_version_costs_the_others_nothing(tmp_path: Path) -> None:
+    """It is no sample, and its reason is told."""
+    for number in range(2):
+        write_run(tmp_path, number, BOTH)
+    store(tmp_path, "")
+    Baselines(tmp_path).set("main", [run_id(0), run_id(1)], branch=None)
+    with Registry.open("", tmp_path) as registry:
+        text = registry.document("run", run_id(0))
+        newer = str(text).replace(
+            '"summary": {"schema_version": ', '"summary": {"schema_version": 9'
+        )
+        assert registry.swap_document("run", run_id(0), text, newer)
+    shutil.rmtree(next(tmp_path.glob(f"*/{run_id(0)}")))
+    found = look_up(tmp_path, url="")
+    assert numbers(found) == [1]
+    assert "schema_version 9" in found.notes[0]
 
 
 def test_a_name_has_no_run_while_the_server_is_silent(tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ def test_options_that_would_defeat_the_comparison_are_refused(texts: str, said: 
     for text in texts.split():
         with pytest.raises(UsageProblem, match=f"^{text}: .*{said}"):
             arguments("bench", text)
+    with pytest.raises(UsageProblem, match=r"--registry=postgresql://\*\*\*@h/d: not allowed"):
+        arguments("bench", "--registry=postgresql://u:hunter2@h/d")
 
 
 def test_absolute_paths_in_the_repository_become_relative() -> None:

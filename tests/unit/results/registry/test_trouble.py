@@ -29,6 +29,16 @@ def test_file_that_is_not_to_be_made(results_dir: Path) -> None:
     assert list(results_dir.iterdir()) == []
 
 
+def test_a_run_that_cannot_be_stored_is_named(results_dir: Path, make_run: Any) -> None:
+    """Whoever reads the registry learns which run it lacks, and why."""
+    store_run("", results_dir, make_run(1))
+    broken = make_run(2)
+    broken.summary.write_text("{")
+    with connect("", results_dir) as found:
+        (note,) = found.notes
+    assert note.startswith(f"skipped: {broken.summary} is truncated")
+
+
 @contextmanager
 def locked(backend: Any) -> Iterator[Any]:
     """Inside it somebody else holds a lock, until the connection commits."""
