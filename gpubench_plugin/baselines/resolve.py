@@ -217,6 +217,9 @@ class Resolver(ExitStack):
             return Reference(
                 label=text, kind="missing", notes=(str(error),), registry_error=str(error)
             )
+        path = self._here / text
+        if path.is_file() or RunDirectory(path=path).journal.is_file():
+            typo = f"there is no baseline of this name; for the run beside it write ./{text}"
         return Reference(label=text, kind="missing", notes=(missing,), typo_hint=typo)
 
     def rested_on(self, baselines: Iterable[Baseline]) -> dict[str, str]:

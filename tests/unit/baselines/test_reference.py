@@ -293,6 +293,14 @@ def test_a_pin_of_another_version_costs_the_others_nothing(tmp_path: Path) -> No
     assert "schema_version 9" in found.notes[0]
 
 
+def test_a_folder_without_a_slash_is_no_missing_baseline(tmp_path: Path) -> None:
+    """Else a gate would pass with nothing judged; a folder that holds no run is none."""
+    write_run(tmp_path, 0, BOTH).path.rename(tmp_path / "good")
+    (tmp_path / "main").mkdir()
+    assert "write ./good" in look_up(tmp_path, "good").typo_hint
+    assert look_up(tmp_path, "main").typo_hint == ""
+
+
 def test_a_name_has_no_run_while_the_server_is_silent(tmp_path: Path) -> None:
     """A command that needs it fails for the registry's sake, not for the user's."""
     with pytest.raises(RegistryError, match="baselines cannot be read"):
