@@ -84,12 +84,12 @@ class Variants:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names in order."""
+        """Names of the variants in the order of the test's mapping."""
         return tuple(self.steps)
 
     @property
     def candidate(self) -> TimedStep:
-        """The last variant."""
+        """The last variant, whose numbers become those of the benchmark."""
         return [*self.steps.values()][-1]
 
     @property
