@@ -83,11 +83,6 @@ class Variants:
         return len(self.steps) == 1
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Names of the variants in the order of the test's mapping."""
-        return tuple(self.steps)
-
-    @property
     def candidate(self) -> TimedStep:
         """The last variant, whose numbers become those of the benchmark."""
         return [*self.steps.values()][-1]
