@@ -241,8 +241,10 @@ def test_models_and_hooks_of_a_project(project: InlineProject) -> None:
     assert (points["name"], points["width"]) == ("points", 64)
     flushed = by_name["test_flushed[fp32-flushed-ws1]"]["settings"]
     assert flushed["precision.name"] == "fp32-flushed"
-    assert by_name["test_it[ws1]"]["metrics"]["calls"]["value"] > 0
     assert run.summary["environment"]["rack"] == "b7"
+    calls = by_name["test_it[ws1]"]["metrics"]["calls"]
+    assert calls == {"value": 20.0, "unit": "1", "better": "none"}
+    assert "in_rack_b7" in by_name["test_it[ws1]"]["flags"]
 
 
 def test_the_tables_of_methods_have_every_one() -> None:
