@@ -159,6 +159,8 @@ def test_paths_of_documents_exist() -> None:
         paths = {*re.findall(r"(?<![\w/-])(?:tests|tools|docs)/[\w/.-]+\.\w+", text)}
         paths -= {*files(document)}
         assert {path for path in paths if not (ROOT / path).is_file()} == set(), document
+        ours = {ROOT / path for path in files(document) if path.startswith("gpubench_plugin/")}
+        assert {file for file in ours if not file.parent.is_dir()} == set(), document
 
 
 def exists(path: str) -> bool:
