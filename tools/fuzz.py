@@ -200,7 +200,7 @@ def configure(scene: Scene) -> None:
 
 
 def fix_rounds(scene: Scene) -> None:
-    """What ``--measure.rounds_file`` names."""
+    """Read the file that ``--measure.rounds_file`` names."""
     from gpubench_plugin.config import rounds_file
 
     rounds_file.read(scene.root / "rounds.json", "measure.rounds_file")

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def gpubench_config(request: pytest.FixtureRequest) -> Configuration[Any]:
     """The benchmark's resolved configuration.
 
-    For a benchmark of ``trainer`` with the number that ``training.batch_size=auto`` stands for.
+    Beside ``trainer``, ``training.batch_size=auto`` is replaced by the fitted number.
     """
     configuration = case_of(request).configuration
     if configuration.training.batch_size != "auto" or "trainer" not in request.fixturenames:

@@ -148,7 +148,7 @@ class Measuring:
                 world_size=1,
                 facts=facts,
             )
-            for name, of_variant in zip(steps.names, (*timed.samples[:-1], samples), strict=True)
+            for name, of_variant in zip(steps.steps, (*timed.samples[:-1], samples), strict=True)
         }
         measurement = self._conclude(observations, replace(check, correctness=correctness))
         return self._publish(measurement, samples, traffic_before)
@@ -246,7 +246,7 @@ class Measuring:
             samples = self._timed_calls(variants, probes, tracers, stated)
         self.result, self.has_result = variants[-1].clock.result, True
         refuse_unfinished(self.result, steps.candidate.step)
-        step_s = {name: tuple(turns_s(s)) for name, s in zip(steps.names, samples, strict=True)}
+        step_s = {name: tuple(turns_s(s)) for name, s in zip(steps.steps, samples, strict=True)}
         self._notes.log(TurnsEvent(step_s=step_s).line())  # of each turn of this rank
         pass_calls = [sum(calls) for calls in zip(*(s.block_calls for s in samples), strict=True)]
         flags = probes.flags(pass_calls, samples[-1].calls_per_duration)
@@ -320,7 +320,7 @@ class Measuring:
 
         Every rank must call it.
         """
-        names = ", ".join(steps.names)
+        names = ", ".join(steps.steps)
         code = float(crc32(names.encode()))
         if self._group.agreement.mean([code]) != [code]:
             raise Misuse(

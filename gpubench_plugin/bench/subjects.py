@@ -121,7 +121,7 @@ class Subjects:
 
     @property
     def all(self) -> tuple[Subject, ...]:
-        """All subjects."""
+        """All subjects, in the order in which fixtures registered them."""
         return tuple(entry.subject for entry in self._entries)
 
     def check(self, timed: Subject | None, log: Log) -> Check:

@@ -93,7 +93,7 @@ class TrainingSetup:
         )
 
     def module(self) -> torch.nn.Module:
-        """Build the model."""
+        """Build the model as it will be trained: seeded, on the device, compiled if configured."""
         return build_model(
             self.workload,
             section=self.workload.section,

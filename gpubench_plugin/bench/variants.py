@@ -83,13 +83,8 @@ class Variants:
         return len(self.steps) == 1
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """Names in order."""
-        return tuple(self.steps)
-
-    @property
     def candidate(self) -> TimedStep:
-        """The last variant."""
+        """The last variant, whose numbers become those of the benchmark."""
         return [*self.steps.values()][-1]
 
     @property

@@ -22,7 +22,7 @@ from gpubench_plugin.core.records import Comparison, Run, Verdict
 
 
 class MatchOptions(TypedDict, total=False):
-    """Options of :func:`compare.matching.match`."""
+    """What :func:`compare.matching.match` takes besides the two runs."""
 
     limits: Mapping[str, str]
     limits_from: SideName

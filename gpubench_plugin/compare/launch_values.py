@@ -139,7 +139,7 @@ class HistorySamples:
 
     @property
     def count(self) -> int:
-        """Number of samples."""
+        """Number of samples, those of the level and later ones."""
         return len(self.level) + len(self.later)
 
     @property

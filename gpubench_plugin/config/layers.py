@@ -94,7 +94,7 @@ SUSTAINED: Final[Mapping[str, float]] = {
 """Minima of the ``measure`` section for preset ``full`` on an accelerator.
 
 Published rates are means over epochs. A device that runs into its power limit lowers its clocks
-only after seconds of work: how many is not measured.
+only after seconds of work.
 """
 
 

@@ -117,7 +117,7 @@ def _choice(allowed: Iterable[str]) -> Callable[[OptionValue], str]:
 
 
 def _names(option: OptionValue) -> tuple[str, ...]:
-    """Unique comma-separated names."""
+    """Parse a comma-separated list of names; repeated ones count once."""
     names = [name.strip() for name in option.value.split(",")]
     if not all(names):
         raise UsageProblem(f"{option.key}={option.value}: an empty name in the list")

@@ -56,7 +56,7 @@ class _Loader(_BaseLoader):  # type: ignore[misc] # one of two classes, known at
             raise _refused(parent, f"nested more than {MOST_LEVELS} deep")
 
     def ascend_resolver(self) -> None:
-        """Leave a node."""
+        """Count the level that the composer leaves."""
         self._level -= 1
 
 

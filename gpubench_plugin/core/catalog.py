@@ -1,8 +1,9 @@
 """Catalog of components in folders and entry points.
 
-Every module in a folder adds a component. One of kind ``precision``, for example, is a subclass of
-``BASE`` of ``gpubench_plugin/precision/base.py``; one of kind ``metrics`` a decorated function.
-Modules called ``base`` or starting with ``_`` have no components. The name of a component
+A module in the folder of a kind holds one component, or several if the kind allows that. One of
+kind ``precision``, for example, is a subclass of ``BASE`` of ``gpubench_plugin/precision/base.py``;
+one of kind ``metrics`` a decorated function. Modules called ``base`` or starting with ``_``, and
+folders of another kind within, have no components. The name of a component
 is its own attribute ``name``, or if it is the only one of its module (or package) the module's name
 with ``-`` for ``_``.
 
@@ -63,12 +64,12 @@ class Function(Generic[_P, _R]):
         self.__doc__ = function.__doc__
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
-        """Call the function."""
+        """Call the decorated function."""
         return self._function(*args, **kwargs)
 
 
 def kinds() -> tuple[str, ...]:
-    """Component kinds."""
+    """Kinds of components, as ``gpubench list`` takes them."""
     return tuple(_PACKAGES)
 
 

@@ -9,6 +9,7 @@
     │       │   ├── BrokenFile      an existing file is malformed
     │       │   └── Misuse          a test uses a fixture wrongly: it has failed
     │       ├── MeasurementError    a number is impossible, so none is reported
+    │       │   └── LostMessage     another rank's message is missing: ranks are out of step
     │       ├── Throttled           the GPU was throttled, and ``measure.throttle=fail``
     │       ├── CorrectnessError    the measured code computes something wrong
     │       ├── DoesNotFit          no batch fits into memory; also a MemoryError

@@ -119,7 +119,7 @@ class Samples:
 
     @property
     def rounds(self) -> int:
-        """Complete rounds timed."""
+        """Number of complete rounds timed."""
         return self.timing.durations // self.timing.durations_per_round
 
     @property

@@ -102,7 +102,10 @@ def _from_nvml(torch_cuda: str, environ: Mapping[str, str]) -> tuple[CudaDevice,
 
 
 def is_in_bus_order(kinds: int, environ: Mapping[str, str]) -> bool:
-    """Whether CUDA numbers GPUs of so many `kinds` as NVML does, or shows them by UUID."""
+    """Whether CUDA lists its devices in NVML's order, or as the environment names them by UUID.
+
+    Without ``CUDA_DEVICE_ORDER=PCI_BUS_ID`` it does so only for GPUs of one kind.
+    """
     return (
         kinds == 1
         or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"

@@ -120,7 +120,7 @@ class Watchdog:
             self.cancel()
 
     def cancel(self) -> None:
-        """Cancel the timeout."""
+        """Cancel the timeout; afterwards it cannot fire."""
         with self._lock:
             if self._finished is not None:
                 self._finished.set()

@@ -242,7 +242,7 @@ class SignalInterrupt:
         return (yield)
 
     def pytest_unconfigure(self) -> None:
-        """Restore the handlers."""
+        """Restore the default handlers."""
         for number in self._own_signals:
             signal.signal(number, _DEFAULTS[number])
 

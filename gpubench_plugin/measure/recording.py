@@ -61,12 +61,12 @@ class TimedBlocks:
 
     @property
     def rounds(self) -> int:
-        """Complete rounds recorded."""
+        """Number of complete rounds recorded."""
         return len(self.rounds_s)
 
     @property
     def calls(self) -> int:
-        """Calls recorded."""
+        """Number of calls recorded."""
         return self.durations * self.plan.calls_per_duration
 
     @property

@@ -1,4 +1,4 @@
-"""Numeric precisions, one class each, selected by ``--precision``."""
+"""Numeric precisions: subclasses of `base.Precision`, several per module."""
 
 from typing import TYPE_CHECKING
 

@@ -84,7 +84,7 @@ class Autocast(Half):
         return super().unsupported(device)
 
     def forward_context(self, device: torch.device) -> AbstractContextManager[object]:
-        """Autocast to `dtype`."""
+        """Autocast to `dtype` on that device."""
         import torch
 
         return torch.autocast(device.type, dtype=self.dtype)

@@ -119,7 +119,7 @@ class LiveRun:
 
     @property
     def total(self) -> int:
-        """Number of benchmarks."""
+        """Number of benchmarks, of which some may not have ended."""
         return max(len(self.ids), len(self.outcomes))
 
     def add(self, line: Json) -> None:

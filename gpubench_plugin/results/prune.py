@@ -76,7 +76,7 @@ def _refuse(error: OSError) -> None:
 
 
 _FOLDERS: Final = ("*", "*/*", "*/*/checkpoints/*")
-"""Folders of atomic writes: baselines and the spool, runs and comparisons, checkpoints."""
+"""Folders of atomic writes: baselines, runs and comparisons, checkpoints."""
 
 
 @dataclass(frozen=True, kw_only=True)

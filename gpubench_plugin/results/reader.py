@@ -106,7 +106,7 @@ class StoredRun:
 
     @cached_property
     def events(self) -> list[Json]:
-        """The journal's lines."""
+        """The journal's lines; an incomplete last one is left out."""
         return journal.read(self.directory.journal)
 
     @cached_property
@@ -165,7 +165,7 @@ class StoredRun:
 
     @cached_property
     def environment(self) -> Json:
-        """Facts of ``system.json``."""
+        """Facts about hardware and software from ``system.json``."""
         path = self.directory.system
         try:
             facts: Json = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)

@@ -28,7 +28,7 @@ class RunFilter:
     state: str | None = None
 
     def matches(self, run: RunOverview) -> bool:
-        """Whether `run` matches."""
+        """Whether `run` satisfies every criterion."""
         return (
             self.experiment in {None, run.experiment}
             and self.branch in {None, run.branch}

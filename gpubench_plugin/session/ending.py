@@ -35,7 +35,7 @@ class Ending:
             session.exitstatus = self._code
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print why."""
+        """Print why the session ended so."""
         if self.message:
             terminalreporter.write_line(self.message, red=True)
 

@@ -95,7 +95,7 @@ class SessionRecorder:
 
     @property
     def path(self) -> Path:
-        """The run directory."""
+        """Path of the run directory that is written."""
         return self._directory.path
 
     @property

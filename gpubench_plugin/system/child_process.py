@@ -104,7 +104,7 @@ class Child:
         return code
 
     def close(self) -> None:
-        """Close the pidfd."""
+        """Close the pidfd; the process itself may run on."""
         if self.ended is not None:
             os.close(self.ended)
             self.ended = None

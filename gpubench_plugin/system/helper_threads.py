@@ -17,7 +17,7 @@ class HelperThread(threading.Thread):
         super().__init__(name=name, target=target, args=arguments, daemon=True)
 
     def run(self) -> None:
-        """Run the target."""
+        """Run the target, from a frame that :func:`without_helpers` recognizes."""
         super().run()
 
 

@@ -51,12 +51,12 @@ class TorchSave(CheckpointFormat):
     """``torch.save``, read with ``weights_only``."""
 
     def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
-        """Write synchronously."""
+        """Write the file, and return a function with nothing left to wait for."""
         save_tensors(path, dict(tensors))
         return lambda: None
 
     def read(self, template: Tensors, path: Path) -> Tensors:
-        """Read the file."""
+        """Read the file without running code from it."""
         tensors: Tensors = torch.load(path, map_location="cpu", weights_only=True)
         return tensors
 
@@ -87,7 +87,7 @@ class Safetensors(CheckpointFormat):
         return lambda: None
 
     def read(self, template: Tensors, path: Path) -> Tensors:
-        """Read the file."""
+        """Read the file; the format has no code to run."""
         (load_file,) = from_library("safetensors", "safetensors.torch", "load_file")
         tensors: Tensors = load_file(path)
         return tensors
@@ -100,7 +100,7 @@ class DCP(CheckpointFormat):
     """
 
     def start(self, tensors: Tensors, path: Path) -> Callable[[], object]:
-        """Write synchronously."""
+        """Write the files, and return a function with nothing left to wait for."""
         from torch.distributed.checkpoint.state_dict_saver import save
 
         with _dcp_errors():
@@ -191,7 +191,7 @@ class CheckpointIO:
         wait()
 
     def load(self) -> Tensors:
-        """Read."""
+        """Read the tensors last written."""
         return self._format.read(self._tensors, self._path)
 
     def verify(self) -> None:

@@ -52,7 +52,7 @@ class CountingBackend:
         return forward
 
     def reset(self) -> None:
-        """Reset the counts."""
+        """Forget the graphs and operations counted so far."""
         self.graphs = 0
         self.operations.clear()
 

@@ -250,7 +250,7 @@ class TimeToTarget:
         )
 
     def begin(self) -> None:
-        """Reset the counts."""
+        """Forget what the untimed trainings counted."""
         self.course.reset_counts()
 
     def finish(self) -> Mapping[str, float]:

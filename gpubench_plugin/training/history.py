@@ -1,4 +1,4 @@
-"""History of an untimed training in the journal: its steps, and its epochs."""
+"""Writes an untimed training into the journal: its steps and its epochs."""
 
 from __future__ import annotations
 

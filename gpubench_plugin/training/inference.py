@@ -87,7 +87,7 @@ class Inference:
         )
 
     def begin(self) -> None:
-        """Reset the counts."""
+        """Forget the waits of the untimed calls."""
         self._data_wait_ns = 0
 
     def finish(self) -> Mapping[str, float]:

@@ -178,7 +178,7 @@ class AppliedUpdateCounter:
             self._skipped.add_(found_inf)
 
     def reset(self) -> None:
-        """Reset the count."""
+        """Forget the updates counted so far."""
         self._calls = 0
         self._calls_before = 0
         self._skipped.zero_()

@@ -293,7 +293,7 @@ class Trainer:
         return True
 
     def begin(self) -> None:
-        """Reset the counts."""
+        """Forget the skipped steps and waits of the untimed calls."""
         self._optimization.reset()
         self._data_wait_ns = 0
 

@@ -131,7 +131,7 @@ class Denoiser(Workload[S]):
         )
 
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Predicted noise, N×C×H×W."""
+        """The noise that the model predicts, N×C×H×W."""
         predicted: Tensor = module(batch.inputs, *batch.context).sample
         return predicted
 

@@ -207,7 +207,7 @@ class LanguageModel(Workload[S]):
         return module
 
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Logits, N×L×vocabulary."""
+        """Logits of the next token at every position, N×L×vocabulary."""
         logits: Tensor = module(input_ids=batch.inputs).logits
         return logits
 

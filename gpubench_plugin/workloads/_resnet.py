@@ -45,7 +45,7 @@ class Block(nn.Module):
 
 
 class BasicBlock(Block):
-    """Two 3×3 convolutions."""
+    """Two 3×3 convolutions beside the shortcut, as in ResNet-18."""
 
     def __init__(self, inputs: int, outputs: int, *, stride: int):
         super().__init__()
@@ -121,7 +121,7 @@ class ResidualNetwork(nn.Module):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits of `images`."""
+        """Logits of the `images`, N×classes."""
         hidden = self.maxpool(self.bn1(self.conv1(images)).relu_())
         hidden = self.layer4(self.layer3(self.layer2(self.layer1(hidden))))
         logits: Tensor = self.fc(hidden.mean((2, 3)))

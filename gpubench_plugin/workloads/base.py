@@ -201,7 +201,7 @@ class Workload(ABC, Generic[S]):
 
     @abstractmethod
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Scalar training loss."""
+        """Loss of a training step: a scalar that autograd can differentiate."""
 
 
 def run_fake_step(workload: Workload[Any], *, samples: int, backward: bool) -> None:

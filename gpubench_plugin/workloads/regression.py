@@ -28,7 +28,7 @@ class Regression(Workload[RegressionSection]):
     Section = RegressionSection
 
     def build(self) -> nn.Module:
-        """The model."""
+        """Linear layers with ReLU from the features to one number."""
         widths = [self.section.features, *self.section.hidden_sizes, 1]
         layers: list[nn.Module] = []
         for inputs, outputs in pairwise(widths):
@@ -44,7 +44,7 @@ class Regression(Workload[RegressionSection]):
         return Batch(features, features.sum(1) / self.section.features**0.5)
 
     def from_table(self, features: Tensor, targets: Tensor) -> Batch:
-        """Rows unchanged."""
+        """The table's rows as they are, if they fit the model."""
         column_count = features.shape[1]
         if column_count != self.section.features:
             raise UsageProblem(

@@ -1,4 +1,4 @@
-"""ResNet-18."""
+"""ResNet-18, of basic blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""ResNet-50."""
+"""ResNet-50, of bottleneck blocks."""
 
 from __future__ import annotations
 

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.documents import GUIDE, files
+
 if TYPE_CHECKING:
     from tests.support.projects import Project
-
-GUIDE = Path(__file__).parents[2] / "docs" / "guide" / "distributed-tests.md"
 
 pytestmark = pytest.mark.exhaustive
 
 
 def test_guide_s_tests_run_on_their_ranks(project: Project) -> None:
     """Passed ones have no row, and the one that hangs is one failure with its rank's stack."""
-    code = re.search(r"```python\n# (tests/\S+)\n(.*?)```", GUIDE.read_text(), re.DOTALL)
-    assert code is not None
-    project.write(code[1], code[2])
+    ((name, text),) = files(GUIDE / "distributed-tests.md").items()
+    project.write(name, text)
 
     run = project.run("tests", "-rf", env={"COLUMNS": "100"})
 
@@ -29,7 +27,7 @@ def test_guide_s_tests_run_on_their_ranks(project: Project) -> None:
     assert "rank 0 timed out after 5 s (measure.timeout_s); rank 1 had passed" in run.out
     stack = run.out.partition("Stack of rank 0")[2].partition("====")[0]
     assert "in barrier" in stack
-    assert f"{code[1]}" in stack
+    assert name in stack
     assert re.search(r"\(\d+ frames of pytest\)", stack)
     assert "_pytest" not in stack
     assert "Stack of rank 1" not in run.out

@@ -18,14 +18,13 @@ import pytest
 from gpubench_plugin.cli.ab import comparison
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.core.errors import NothingComparable
+from tests.support.documents import ROOT, blocks, documents
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpubench_plugin.cli.ab.state import State
-
-ROOT = Path(__file__).parents[2]
 
 SUITE = """
 import pytest
@@ -49,12 +48,6 @@ SET_UP = re.compile(r"python3 -m venv .*-m tox -e (?P<environments>[\w,]+)$")
 """The two marked commands of README: whoever runs this test has started the second one."""
 
 pytestmark = pytest.mark.slow
-
-
-def blocks(document: Path) -> list[tuple[str, str]]:
-    """Language, empty for a terminal's, and text of the code blocks of `document`."""
-    pattern = re.compile(r"^```(\w*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-    return pattern.findall(document.read_text())
 
 
 def commands(language: str, block: str) -> list[str]:
@@ -111,9 +104,9 @@ class Shell:
     def follow(self, document: Path) -> int:
         """Write the files of `document` and run its commands; returns how many it has."""
         count = 0
-        for language, text in blocks(document):
-            if language == "python" and (file := re.match(r"# (\S+\.py).*\n", text)):
-                self.project.write(file[1], text[file.end() :])
+        for language, file, text in blocks(document):
+            if file:
+                self.project.write(file, text)
             for command in commands(language, text):
                 code, out = self.run(command)
                 assert is_done(command, code, out), f"{command}\n{out}"
@@ -226,9 +219,8 @@ def anchors(document: Path) -> set[str]:
 
 def test_links_between_documents_lead_to_a_file_and_a_heading() -> None:
     """Every page of the documentation can be reached from its index, too."""
-    documents = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     broken, linked = [], set()
-    for document in documents:
+    for document in documents():
         text = re.sub(
             r"^```.*?^```|`[^`\n]*`", "", document.read_text(), flags=re.DOTALL | re.MULTILINE
         )
@@ -243,5 +235,5 @@ def test_links_between_documents_lead_to_a_file_and_a_heading() -> None:
             if not file.exists() or (anchor and is_page and anchor not in anchors(file)):
                 broken.append(f"{document.relative_to(ROOT)}: {link}")
     assert broken == []
-    pages = {file for file in documents if file.is_relative_to(ROOT / "docs")}
+    pages = {file for file in documents() if file.is_relative_to(ROOT / "docs")}
     assert pages - linked == {ROOT / "docs" / "index.md"}

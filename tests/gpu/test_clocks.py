@@ -75,7 +75,7 @@ def burn() -> None:
 
 
 @pytest.mark.parametrize(
-    "before", [None, partial(time.sleep, 0.5), burn], ids=["at once", "after rest", "after work"]
+    "before", [None, partial(time.sleep, 0.5), burn], ids=["at-once", "after-rest", "after-work"]
 )
 def test_a_spin_lasts_as_long_as_it_should(before: Callable[[], object] | None) -> None:
     """Within a tenth, whatever the clock of the GPU was before."""

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.gpu_clocks
 
 SCRIPT = """
 import json, os, sys
-if sys.argv[1] == "without NVML":
+if sys.argv[1] == "without-nvml":
     sys.modules["pynvml"] = None
 import torch
 from gpubench_plugin.environment import devices
@@ -29,10 +29,10 @@ print(json.dumps(facts))
 """
 
 
-@pytest.mark.parametrize("source", ["by NVML", "without NVML"])
+@pytest.mark.parametrize("source", ["by-nvml", "without-nvml"])
 def test_device_is_known_without_cuda(source: str) -> None:
     """A fork can still use CUDA then; name and memory are those that CUDA tells later."""
-    if source == "by NVML":
+    if source == "by-nvml":
         pytest.importorskip("pynvml")
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, source], capture_output=True, text=True, check=True

@@ -52,9 +52,7 @@ def test_the_same_code_has_not_changed(tmp_path: Path) -> None:
         *(f"--head={tmp_path / 'head'}", "--pairs=5", "--unchanged-from=5", "--format=json"),
         *(f"--output={file}", "--", "--gpubench-device=cuda", "--measure.profile=quick"),
     ]
-    done = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, timeout=420, check=False
-    )
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     verdicts = json.loads(file.read_text())["benchmarks"]
     assert len({verdict["id"] for verdict in verdicts}) == 4

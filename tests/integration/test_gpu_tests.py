@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from gpubench_plugin.config.limits import Limit
+from tests.gpu import conftest as gpu_session
 from tests.gpu.bench_clocks import COLD_OVER_HOT, FROM_LOOP, from_bare_loop, kernel_s
 from tests.gpu.bench_counters import BOUNDS, counters
 from tests.gpu.test_clocks import spin_s
@@ -71,6 +72,28 @@ def test_without_a_gpu_they_are_skipped_with_the_reason(checkout: Project) -> No
     assert skipped
     assert [line for line in skipped if not line.endswith(": needs a CUDA device")] == []
     assert lines[-1].partition(" in ")[0].endswith(" skipped")
+
+
+@pytest.mark.parametrize(
+    ("left_s", "of_s", "says"),
+    [
+        (0.1, 540, "cut: 0 s left of 540; run it alone with -k 'test_it'"),
+        (1.2, 540, "cut: 1 s left of 540; run it alone with -k 'test_it'"),
+        (1.2, 1.2, "it took longer than 1.2 s"),
+    ],
+)
+def test_a_session_on_a_gpu_ends_in_time(
+    project: Project, monkeypatch: pytest.MonkeyPatch, left_s: float, of_s: float, says: str
+) -> None:
+    """What does not fit in is skipped with what to do, and fails where it would not fit alone."""
+    project.write("conftest.py", "from tests.gpu.conftest import pytest_runtest_call\n")
+    project.write("test_it.py", "import time\n\ndef test_it(): time.sleep(9)\n")
+    monkeypatch.setattr(gpu_session, "LONGEST_S", of_s)
+    monkeypatch.setattr(gpu_session, "LEAST_S", 1.0)
+    monkeypatch.setattr(gpu_session, "monotonic", lambda: gpu_session.BEGAN_S + of_s - left_s)
+    run = project.run("-rs", quick=False)
+    assert says in run.out
+    assert run.code == (0 if says.startswith("cut") else 1)
 
 
 def keeps(bounds: Mapping[str, str], values: Mapping[str, float]) -> set[str]:

@@ -95,31 +95,6 @@ def test_step_setup_and_teardown_run_around_every_call_and_are_not_timed(project
     assert project.run().outcomes == {"test_x[ws1]": "measured"}
 
 
-def test_hooks_add_environment_metrics_and_change_the_measurement(project: Project) -> None:
-    """A conftest adds facts and metrics, and changes a measurement before it is recorded."""
-    project.write("test_it.py", SPIN)
-    project.write(
-        "conftest.py",
-        """
-        from dataclasses import replace
-        from gpubench_plugin import Metric
-        def pytest_gpubench_environment(config):
-            return {"rack": "b7"}
-        def pytest_gpubench_metrics(item, observation):
-            yield Metric(name="calls", value=float(observation.samples.calls), unit="1")
-        def pytest_gpubench_measurement(item, measurement):
-            return replace(measurement, flags=("seen",))
-        """,
-    )
-
-    run = project.run()
-
-    assert run.summary["environment"]["rack"] == "b7"
-    (benchmark,) = run.summary["benchmarks"]
-    assert benchmark["metrics"]["calls"] == {"value": 20.0, "unit": "1", "better": "none"}
-    assert benchmark["flags"] == ["seen"]
-
-
 def test_first_step_is_the_very_first_one(project: Project) -> None:
     """A trainer's first step is one of its untimed check; compile time is derived from it."""
     project.write(

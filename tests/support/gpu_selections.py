@@ -15,7 +15,6 @@ import yaml
 REPOSITORY: Final = Path(__file__).parents[2]
 RESULTS: Final = REPOSITORY / "results"
 EXPERIMENT: Final = "gpu"
-LONGEST_S: Final = 420.0
 
 FIGURES: Final = yaml.safe_load((REPOSITORY / "tests/gpu/figures.yaml").read_text("utf-8"))
 """Goals by device and benchmark, and published figures."""
@@ -70,7 +69,6 @@ class Selection:
             cwd=REPOSITORY,
             capture_output=True,
             text=True,
-            timeout=LONGEST_S,
             check=False,
         )
         assert done.returncode == 0, done.stdout + done.stderr

@@ -90,7 +90,7 @@ def rendered(form: Any, comparison: Comparison) -> str:
 
 
 def main(benchmarks: int) -> None:
-    """Print the table."""
+    """Print how long comparing takes, for that many benchmarks."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         texts = [

@@ -133,12 +133,12 @@ class Spreads:
 
 
 def iid(sd: float) -> Callable[[Random], Course]:
-    """Independent rounds."""
+    """Rounds drawn independently with that standard deviation."""
     return lambda draws: steps.independent(draws, sd)
 
 
 def ar(phi: float, sd: float) -> Callable[[Random], Course]:
-    """Dependent rounds."""
+    """Rounds that depend on the one before by `phi`."""
     return lambda draws: steps.autoregressive(draws, sd, phi)
 
 

@@ -162,7 +162,7 @@ def compare(base: Path, head: Path, results: Path, *more: str) -> Outcome:
 
 
 def name_of(node_id: str) -> str:
-    """``sorted`` of ``test_steps.py::test_step[sorted-ws1]``."""
+    """The case of a node id: ``sorted`` of ``test_steps.py::test_step[sorted-ws1]``."""
     return node_id.partition("[")[2].split("-ws")[0].rstrip("]")
 
 

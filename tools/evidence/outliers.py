@@ -49,7 +49,7 @@ class Case:
 
 
 def normal(sd: float) -> Callable[[Random], float]:
-    """Normal noise."""
+    """Normally distributed noise around one."""
     return lambda draws: draws.gauss(1.0, sd)
 
 

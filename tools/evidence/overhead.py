@@ -164,7 +164,7 @@ class Table:
 
     @pytest.fixture
     def table(self) -> Table:
-        """This table."""
+        """The table to which each test adds its costs."""
         return self
 
     def add(self, harness: str, cost: Cost) -> None:

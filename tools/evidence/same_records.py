@@ -35,7 +35,7 @@ OF_THE_CHECKOUT: Final = frozenset(
 
 
 def main(run: Path, other: Path) -> int:
-    """Print what differs."""
+    """Print what differs, and fail where something does."""
     differences: Counter[str] = Counter()
     for name, read in FILES.items():
         values, others = (Counter(read(folder / name)) for folder in (run, other))

@@ -65,7 +65,7 @@ def floors(arrows: Arrows) -> int:
 
 
 def main() -> int:
-    """Print the figures."""
+    """Print the figures, and fail where there is a circle."""
     graph = grimp.build_graph(PACKAGE, exclude_type_checking_imports=False, cache_dir=None)
     rooms = children(graph, PACKAGE)
     packages = [m for m in sorted(graph.modules) if graph.find_children(m)]

@@ -71,7 +71,7 @@ def add_locations(
 
 
 def add_results_dir(parser: argparse.ArgumentParser) -> None:
-    """Add ``--results-dir``."""
+    """Add ``--results-dir``, for commands that read run directories."""
     parser.add_argument(
         "--results-dir",
         metavar="DIR",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 _SESSION_H: Final = 12
-"""Runs started within so many hours are of one day or one night; half a day, not measured."""
+"""Runs started within so many hours are of one day or one night."""
 
 
 class BaselineCommand(Command):

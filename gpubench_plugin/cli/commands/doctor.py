@@ -50,7 +50,7 @@ class Doctor(Command):
         add_format(parser, ("table", "json"))
 
     def run(self, options: argparse.Namespace) -> int:
-        """Print the report."""
+        """Print what may disturb measurements on this machine."""
         with machines.this_machine(results_dir_of(options)) as machine:
             findings = [*examine(machine)]
             support = _support(machine)

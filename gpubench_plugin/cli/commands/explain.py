@@ -55,7 +55,7 @@ class Explain(Command):
         add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:
-        """Print the explanation."""
+        """Print why the benchmark has its verdict, or how its value was measured."""
         explanation = _explanation(options.subject, options.benchmark, Locations.of(options))
         render = painted if colored() else plain
         lines = map(render, explanation_lines(explanation, output_width(), glyphs()))

@@ -32,7 +32,7 @@ class List(Command):
         add_format(parser, ("table", "json"))
 
     def run(self, options: argparse.Namespace) -> int:
-        """Print the list."""
+        """Print the components of the selected kinds, with meaning and availability."""
         components = [row for kind in options.kinds or _KINDS for row in _component_rows(kind)]
         show(options, {"components": components}, _table(components))
         return ExitCode.OK

@@ -27,14 +27,14 @@ class Schema(Command):
     help: ClassVar[str] = "print the schema of a file written by gpubench"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """File kind."""
+        """Add the kind of file, by default the summary."""
         text = f"{', '.join(_FILES)} (default: summary)"
         add = parser.add_argument
         add("file", metavar="FILE", nargs="?", default="summary", choices=_FILES, help=text)
         add_format(parser, ("json",))
 
     def run(self, options: argparse.Namespace) -> int:
-        """Print the schema."""
+        """Print the schema, derived from the class of the records."""
         module, name = _FILES[options.file]
         source = getattr(importlib.import_module(module), name)
         schema = source() if inspect.isfunction(source) else stored.json_schema(source)

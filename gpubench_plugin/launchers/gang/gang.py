@@ -49,7 +49,7 @@ _EXIT_TIMEOUT_S: Final = 0.5
 
 
 def ignored(event: Json) -> None:
-    """Ignore `event`: of a test whose events are not recorded."""
+    """Callback for tests whose events are not recorded."""
 
 
 class Gang:

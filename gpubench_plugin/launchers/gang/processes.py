@@ -25,8 +25,7 @@ _RANK_VARIABLES: Final = frozenset(
     )
 )
 _KILL_TIMEOUT_S: Final = 5.0
-"""A killed process is gone at once, unless it is in uninterruptible sleep (a driver, NFS); not
-measured."""
+"""A killed process is gone at once, unless it is in uninterruptible sleep (a driver, NFS)."""
 
 
 class RankProcesses:

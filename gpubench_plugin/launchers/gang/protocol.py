@@ -75,7 +75,7 @@ class Link:
         return [message for message in messages if message is not None]
 
     def close(self) -> None:
-        """Close this end."""
+        """Close this end, so that the other one reads the end of the stream."""
         self.is_open = False
         with suppress(OSError):
             self._socket.close()

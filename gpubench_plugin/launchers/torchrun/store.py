@@ -115,7 +115,7 @@ class OutcomeExchange:
         return verdict
 
     def mark(self, name: str) -> None:
-        """Set a marker."""
+        """Set a marker that every rank can see."""
         self._store.set(name, "")
 
     def is_marked(self, name: str) -> bool:

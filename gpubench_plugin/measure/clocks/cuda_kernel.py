@@ -39,7 +39,7 @@ _RESOLUTION_S = 5e-7
 # Share of late durations that is flagged: a few outliers of the host do no harm.
 _LATE_SHARE = 0.05
 # Length of a call alone between its events, as with a cold cache, below which their own time is
-# flagged: the 1 to 2 µs of one (not measured) are 0.2 to 0.4% of it.
+# flagged: an assumed 1 to 2 µs for each are 0.2 to 0.4% of it.
 _EVENTS_SHOW_BELOW_S = 5e-4
 
 

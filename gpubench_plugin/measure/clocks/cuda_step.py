@@ -63,7 +63,7 @@ class CudaStepClock(Clock):
     """
 
     timer = "cuda_events"
-    # A timed event costs the device 1 to 2 µs between two kernels (not measured): 0.2% of this.
+    # A timed event is assumed to cost the device 1 to 2 µs between two kernels: 0.2% of this.
     # Their resolution is about half a microsecond: CUDA runtime API, cudaEventElapsedTime.
     group_threshold_s = 1e-3
     group_s: ClassVar[float] = 1e-3

@@ -30,7 +30,7 @@ class Usage(NamedTuple):
 
 
 def usage() -> Usage:
-    """Usage so far."""
+    """CPU time and context switches up to now."""
     counts = resource.getrusage(_WHO)
     return Usage(process_time_ns(), counts.ru_nvcsw, counts.ru_nivcsw)
 

@@ -1,4 +1,4 @@
-"""Metrics, computed from observations by one module per source."""
+"""Metrics, computed from observations by decorated functions, one module per subject."""
 
 from typing import TYPE_CHECKING
 

@@ -19,7 +19,7 @@ class Digits(InMemory):
     """Real digits: 1,438 for training, 359 held out."""
 
     def read(self, workload: Workload[Any]) -> SampleTable:
-        """Images and labels."""
+        """Images and labels of the digits that come with the plugin."""
         return SampleTable.split(*read_digits())
 
     def batch_of(self, workload: Workload[Any], *columns: Tensor) -> Batch:

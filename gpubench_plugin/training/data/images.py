@@ -138,7 +138,7 @@ class Images(DataSource):
         }
 
     def close(self) -> None:
-        """Stop the workers."""
+        """Stop the loader's workers."""
         self._loader.close()
 
     def _batch(self, images: Tensor, labels: Tensor) -> Batch:

@@ -25,11 +25,11 @@ class Synthetic(DataSource):
         self._batch = self._convert(batch)
 
     def __next__(self) -> Batch:
-        """The batch."""
+        """The one batch, drawn when the source was opened."""
         return self._batch
 
     def fixed_batch(self) -> Batch:
-        """The batch."""
+        """The batch that every step gets anyway."""
         return self._batch
 
     def restart(self) -> None:

@@ -12,7 +12,7 @@ from gpubench_plugin.training.optimizers.base import OptimizerBuilder
 
 
 class AdamW(OptimizerBuilder):
-    """``torch.optim.AdamW``."""
+    """Adam with decoupled weight decay, ``torch.optim.AdamW``."""
 
     def build(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         """AdamW with the configured learning rate and weight decay, and torch's defaults.

@@ -11,7 +11,7 @@ from gpubench_plugin.training.optimizers.base import OptimizerBuilder
 
 
 class SGD(OptimizerBuilder):
-    """``torch.optim.SGD``."""
+    """Stochastic gradient descent with momentum, ``torch.optim.SGD``."""
 
     # torch has no sharding strategy for aten._fused_sgd_, as it has for Adam's.
     can_fuse_sharded = False

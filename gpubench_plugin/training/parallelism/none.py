@@ -1,4 +1,4 @@
-"""No parallelism."""
+"""Training without parallelism: ranks, if several, do not communicate."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from gpubench_plugin.training.schedulers.base import LearningRateSchedule
 
 @LearningRateSchedule
 def constant(progress: float) -> None:
-    """Constant learning rate."""
+    """Keep the configured learning rate."""
 
 
 @LearningRateSchedule

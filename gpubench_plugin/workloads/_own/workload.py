@@ -83,7 +83,7 @@ class OwnWorkload(Workload[ModelSection]):
         return None if self._own_optimizer is None else _built(self._own_optimizer, parameters)
 
     def forward(self, module: nn.Module, batch: Batch) -> Any:
-        """The model's output."""
+        """The model's output for the batch's inputs."""
         return self._run("model", _called, (module, batch.inputs), batch, shown=batch.inputs)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:

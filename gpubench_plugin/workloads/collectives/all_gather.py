@@ -1,4 +1,4 @@
-"""All-gather."""
+"""All-gather, by torch's collective into one tensor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class AllGather(Collective):
     name = "all-gather"
 
     def make_input(self) -> Tensor:
-        """This rank's part."""
+        """The part that this rank contributes."""
         return self.values(self.rank, count=self.part)
 
     def expected_output(self) -> Tensor:
@@ -26,5 +26,5 @@ class AllGather(Collective):
         return self.concatenated(parts, count=self.count)
 
     def run(self, send_buffer: Tensor, recv_buffer: Tensor) -> None:
-        """Run the all-gather."""
+        """Gather the parts of all ranks into `recv_buffer`."""
         _all_gather(recv_buffer, send_buffer)

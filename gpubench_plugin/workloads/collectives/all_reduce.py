@@ -1,4 +1,4 @@
-"""All-reduce."""
+"""All-reduce, the collective of data parallel training."""
 
 from __future__ import annotations
 

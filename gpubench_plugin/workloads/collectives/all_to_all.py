@@ -32,7 +32,7 @@ class AllToAll(Collective):
         return self.concatenated(map(self._from, range(self.world_size)), count=self.count)
 
     def run(self, send_buffer: Tensor, recv_buffer: Tensor) -> None:
-        """Run the all-to-all."""
+        """Exchange the parts between all ranks."""
         dist.all_to_all_single(recv_buffer, send_buffer)
 
     def _from(self, source: int) -> Tensor:

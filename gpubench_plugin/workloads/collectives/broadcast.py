@@ -1,4 +1,4 @@
-"""Broadcast."""
+"""Broadcast from rank zero, as when weights are distributed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reduce-scatter."""
+"""Reduce-scatter, by torch's collective from one tensor."""
 
 from __future__ import annotations
 
@@ -23,5 +23,5 @@ class ReduceScatter(Collective):
         return self.values(*ranks, start=self.rank * self.part, count=self.part)
 
     def run(self, send_buffer: Tensor, recv_buffer: Tensor) -> None:
-        """Run the reduce-scatter."""
+        """Sum the messages and leave this rank's part in `recv_buffer`."""
         _reduce_scatter(recv_buffer, send_buffer)

@@ -1,4 +1,4 @@
-"""Send and receive."""
+"""Point-to-point messages in a ring of ranks."""
 
 from __future__ import annotations
 

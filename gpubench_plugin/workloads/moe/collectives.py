@@ -1,4 +1,4 @@
-"""Differentiable collectives."""
+"""Collectives of the mixture-of-experts layer with gradients."""
 
 from __future__ import annotations
 

@@ -187,7 +187,7 @@ class AllGather(Dispatcher[Gathered]):
         return replace(state, rows=weighted_sum(state.rows, state.order, state.weights))
 
     def combine(self, state: Gathered) -> Gathered:
-        """Reduce-scatter the contributions."""
+        """Sum the contributions over the ranks, each keeping those of its own tokens."""
         return replace(state, rows=reduce_scatter(state.rows, self.group))
 
     def combine_postprocess(self, state: Gathered) -> Tensor:

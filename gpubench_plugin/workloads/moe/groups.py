@@ -133,7 +133,7 @@ class Placement:
 
     @property
     def per_rank(self) -> int:
-        """Experts per rank."""
+        """Number of experts that each rank has."""
         return self.experts // self.ranks
 
     @property
@@ -151,7 +151,7 @@ class Placement:
         return {}
 
     def slots(self, experts: Tensor) -> Tensor:
-        """Slots of `experts`."""
+        """Slots in which the `experts` lie, of all slots over the ranks."""
         if self._is_in_order:
             return experts
         if experts.device not in self._slot_tensors:  # copied to a device once

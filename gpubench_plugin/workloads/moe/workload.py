@@ -80,7 +80,7 @@ class MoE(ImageClassifier[MoEModelSection]):
         return _Classifier(self.section)
 
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:
-        """Logits, N×classes."""
+        """Logits of the batch's images, N×classes."""
         logits, _ = module(batch.inputs)
         assert isinstance(logits, torch.Tensor)
         return logits

@@ -74,13 +74,6 @@ def test_unknown_name_is_refused_with_the_nearest(name: str, hint: str) -> None:
         catalog.load("precision", name)
 
 
-def test_entry_point_adds_a_component(distribution: Path) -> None:
-    """Another distribution's component is offered and loaded like ours."""
-    distribution.write_text("[gpubench.precision]\nmine = other_precision:Mine\n")
-    assert "mine" in catalog.choices("precision")
-    assert catalog.load("precision", "mine").__name__ == "Mine"
-
-
 def test_entry_point_adds_a_function(distribution: Path) -> None:
     """A decorated function is a component: its name, docstring, place and metrics are kept."""
     distribution.write_text("[gpubench.metrics]\nmy-calls = other_precision:my_calls\n")

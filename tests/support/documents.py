@@ -1,0 +1,34 @@
+"""The code blocks of README, CONTRIBUTING and the pages of docs, as they stand there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).parents[2]
+CONTRIBUTING: Final = ROOT / "CONTRIBUTING.md"
+GUIDE: Final = ROOT / "docs" / "guide"
+
+
+class Block(NamedTuple):
+    """A block's language, empty for a terminal's, the file that its first line names, and text."""
+
+    language: str
+    file: str
+    text: str
+
+
+def documents() -> list[Path]:
+    return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+
+
+def blocks(document: Path) -> list[Block]:
+    pattern = r"^```(\w*)\n(?=(?:# (\S+\.(?:py|yaml|toml)))?)(.*?)^```"
+    text = document.read_text(encoding="utf-8")
+    return [Block(*found) for found in re.findall(pattern, text, re.DOTALL | re.MULTILINE)]
+
+
+def files(document: Path) -> dict[str, str]:
+    """The texts of the blocks that name a file, by that file."""
+    return {block.file: block.text for block in blocks(document) if block.file}
