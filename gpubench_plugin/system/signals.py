@@ -68,7 +68,8 @@ def _handled(
     previous: dict[signal.Signals, Any] = {}
     with suppress(ValueError):  # not in the main thread, which alone handles signals
         for number in numbers:
-            previous[number] = signal.signal(number, handler)
+            if signal.getsignal(number) is not None:  # a C library's could not be put back
+                previous[number] = signal.signal(number, handler)
     try:
         yield
     finally:
