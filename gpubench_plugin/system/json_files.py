@@ -48,7 +48,7 @@ def load(path: Path, *, limit: int = LIMIT_BYTES) -> Any:
     try:
         data = files.read(path, limit=limit)
     except FileNotFoundError:
-        raise UsageProblem(f"{path}: no such file{_nearest_hint(path)}") from None
+        raise UsageProblem(f"{path}: no such file{nearest_hint(path)}") from None
     return parse(data, str(path))
 
 
@@ -68,7 +68,7 @@ def parse(data: bytes, label: str) -> Any:
         raise BrokenFile(f"{label} is not JSON: {error or 'too large for memory'}") from None
 
 
-def _nearest_hint(path: Path) -> str:
+def nearest_hint(path: Path) -> str:
     """Suggestion of the nearest file name in the folder."""
     try:
         names = [entry.name for entry in path.parent.iterdir()]

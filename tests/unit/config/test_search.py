@@ -42,10 +42,3 @@ def test_a_missing_name_lists_what_is_there(tmp_path: Path) -> None:
         assert said in str(caught.value)
     with pytest.raises(UsageProblem, match="it contains no configurations"):
         files.find("../a/mlp", [folder(tmp_path / "c")])
-
-
-def test_an_overlay_that_is_not_there_names_the_one_like_it(tmp_path: Path) -> None:
-    """A mistyped ``--config=FILE`` is answered with the file beside it."""
-    folder(tmp_path / "a", "fast.yaml")
-    with pytest.raises(UsageProblem, match=r"/a/fsat.yaml: no such file .did you mean 'fast.yaml'"):
-        files.overlay(tmp_path / "a" / "fsat.yaml")
