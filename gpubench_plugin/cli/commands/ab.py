@@ -39,7 +39,7 @@ class Ab(Command):
     """
 
     help: ClassVar[str] = "compare two versions of the code with alternating launches"
-    hint_for_unknown: ClassVar[str] = "pytest's arguments go after --"
+    hint_for_unknown: ClassVar[str] = "; pytest's arguments go after --"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options, followed by pytest's arguments."""
