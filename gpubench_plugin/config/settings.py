@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import pytest
 
@@ -282,7 +282,7 @@ class Settings:
     )
     results_dir: Path = _option(  # noqa: RUF009 # a field
         "results-dir",
-        "Results directory (default: results)",
+        "Results directory (default: gpubench_results_dir, or results in the root of the project)",
         metavar="DIR",
         parse=_results_dir,
         group=RECORDING,
@@ -301,8 +301,8 @@ class Settings:
     )
     registry: str = _option(
         "registry",
-        "Registry database URL (SQLAlchemy), or none (default: registry.sqlite in the results "
-        "directory)",
+        "Registry database URL, or none (default: GPUBENCH_REGISTRY, else registry.sqlite in the "
+        "results directory)",
         metavar="URL",
         parse=lambda option: option.value or os.environ.get("GPUBENCH_REGISTRY", ""),
         group=RECORDING,
@@ -413,15 +413,18 @@ FLAGS: Final[Mapping[str, Option]] = {o.name: o for o in OPTIONS.values() if o.h
 """Options with a flag, by name."""
 
 
-def project_results_dir(cwd: Path) -> Path:
-    """Absolute results directory of sessions in the project that `cwd` is in.
+def results_dir_from(cwd: Path, stated: object = None) -> Path:
+    """The results directory `stated` from `cwd`, None for that of the project which `cwd` is in.
 
     Raises:
+        UsageProblem: it is empty.
         BrokenFile: pytest's configuration file cannot be read.
     """
     from _pytest.config.findpaths import determine_setup  # the one place that knows the rules
 
     option = OPTIONS["results_dir"]
+    if stated is not None:
+        return cast("Path", option.parse(OptionValue("--results-dir", stated, cwd)))
     try:
         rootdir, _, values, *_ = determine_setup(
             inifile=None, override_ini=None, args=[], rootdir_cmd_arg=None, invocation_dir=cwd
