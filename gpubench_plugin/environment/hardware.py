@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+import resource
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import sleep
@@ -182,6 +184,12 @@ def usable_cores() -> int | None:
     """Number of cores this process may run on, if known."""
     cores = _affinity()
     return None if cores is None else len(cores)
+
+
+def largest_resident_bytes() -> int:
+    """Largest resident size of this process; getrusage(2) reports kibibytes, on macOS bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _affinity() -> set[int] | None:
