@@ -159,23 +159,7 @@ def _columns(option: OptionValue) -> tuple[str, ...]:
     """Columns of the result table; none for ``auto``, and ``none`` itself."""
     if option.value.strip() == _AUTO_TABLE:
         return ()
-    names = _names(option)
-    if len(names) > 1 and {_AUTO_TABLE, _NO_TABLE} & {*names}:
-        raise UsageProblem(f"{option.key}={option.value}: auto and none stand alone")
-    return names
-
-
-def _sort(option: OptionValue) -> str:
-    if option.value and not option.value.removeprefix("-").strip():
-        raise UsageProblem(f"{option.key}={option.value}: names no column")
-    return str(option.value)
-
-
-def _group_by(option: OptionValue) -> str:
-    if not option.value.strip():
-        allowed = "file, function, none, or a parameter"
-        raise UsageProblem(f"{option.key}=: empty; allowed: {allowed}")
-    return str(option.value).strip()
+    return _names(option)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -364,7 +348,6 @@ class Settings:
         "Sort the result table by name, by a column or by a metric; -KEY: largest first (default: "
         "in the order of the tests)",
         metavar="KEY",
-        parse=_sort,
         ini="",
     )
     table_group_by: str = _option(
@@ -372,7 +355,7 @@ class Settings:
         "Group the result table by file, function, none, or a parameter, such as precision; except "
         "by file, relative to the fastest of each group (default: file)",
         metavar="KEY",
-        parse=_group_by,
+        parse=_non_empty("file, function, none, or a parameter"),
         ini=BY_FILE,
     )
     profile: bool = _switch(

@@ -75,16 +75,14 @@ def _scalar(convert: Callable[[str], Any]) -> Callable[[_Loader, yaml.ScalarNode
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
-    if not isinstance(node, yaml.MappingNode):
-        raise _refused(node, "is tagged as a mapping, but is none")
     values: dict[str, Any] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
+    pairs = loader.construct_pairs(node, deep=True)
+    for (key, value), (key_node, _) in zip(pairs, node.value, strict=True):
         if not isinstance(key, str):
             raise _refused(key_node, f"the key {key!r} is not text; put it in quotes")
         if key in values:
             raise _refused(key_node, f"duplicate key {key!r} in a mapping")
-        values[key] = loader.construct_object(value_node, deep=True)
+        values[key] = value
     return values
 
 

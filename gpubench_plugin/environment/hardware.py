@@ -58,10 +58,10 @@ def _from_nvml() -> Json | None:
 
 
 def _from_handle(library: Any, handle: Any) -> Json:
-    """Facts of one GPU; those that it does not report are None."""
+    """Facts of one GPU; those that it does not report are None, and all of one that is lost."""
 
     def answer(function: str, *arguments: object) -> Any:
-        return None if handle is None else nvml.answer(library, function, handle, *arguments)
+        return nvml.answer(library, function, handle, *arguments)
 
     memory = answer("nvmlDeviceGetMemoryInfo")
     power_limit = answer("nvmlDeviceGetEnforcedPowerLimit")
@@ -69,7 +69,7 @@ def _from_handle(library: Any, handle: Any) -> Json:
         answer("nvmlDeviceGetApplicationsClock", kind)
         for kind in (nvml.GRAPHICS_CLOCK, nvml.MEMORY_CLOCK)
     ]
-    mig_modes = None if handle is None else nvml.mig_modes(library, handle)
+    mig_modes = nvml.mig_modes(library, handle)
     return {
         "name": answer("nvmlDeviceGetName"),
         "uuid": answer("nvmlDeviceGetUUID"),
@@ -92,8 +92,6 @@ def _locked_clocks_mhz(library: Any, handles: Sequence[Any]) -> list[int | None]
 
 
 def _idle_clock_mhz(library: Any, handle: Any) -> int | None:
-    if handle is None:
-        return None
     kind = nvml.GRAPHICS_CLOCK
     return held_clock_mhz(
         nvml.answer(library, "nvmlDeviceGetClockInfo", handle, kind),

@@ -36,13 +36,13 @@ def opened() -> Iterator[Any]:
 
 
 def answer(nvml: Any, function: str, *arguments: object, **options: object) -> Any:
-    """Result of `function`; None if there is no `nvml`, or library, driver or GPU lack it.
+    """Result of `function`; None if there is no `nvml` or no handle, or driver or GPU lack it.
 
     Versions of ``pynvml`` that do not fit a driver fail in ways of their own, such as TypeError or
     UnicodeDecodeError: no fact is worth a measurement.
     """
     with suppress(Exception):
-        return getattr(nvml, function)(*arguments, **options)
+        return None if None in arguments else getattr(nvml, function)(*arguments, **options)
     return None
 
 
