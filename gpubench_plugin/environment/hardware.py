@@ -112,11 +112,8 @@ def held_clock_mhz(clock: int | None, *, highest: int | None, utilization: Any) 
 
 def _from_proc(folder: Path) -> Json | None:
     """Facts from ``/proc``: ``version`` and ``gpus/*/information`` (name and UUID only)."""
-    try:
-        version = (folder / "version").read_text(encoding="utf-8", errors="replace")
-        files = sorted((folder / "gpus").glob("*/information"))
-        contents = [file.read_text(encoding="utf-8", errors="replace") for file in files]
-    except OSError:
+    version = text_of(folder / "version")
+    if not version:
         return None
     number = re.search(r"Kernel Module[^\n]*?\s(\d+(\.\d+)+)\s", version)
     unknown = dict.fromkeys(
@@ -126,7 +123,7 @@ def _from_proc(folder: Path) -> Json | None:
         "driver": number and number[1],
         "devices": [
             {"name": _field(text, "Model"), "uuid": _field(text, "GPU UUID"), **unknown}
-            for text in contents
+            for text in map(text_of, sorted((folder / "gpus").glob("*/information")))
         ],
     }
 
