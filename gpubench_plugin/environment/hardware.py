@@ -155,7 +155,7 @@ def cpu_facts(
         "model": cpu_model(cpu_file),
         "physical_cores": psutil.cpu_count(logical=False),
         "logical_cores": psutil.cpu_count(),
-        "usable_cores": usable_cores(),
+        "usable_cores": len(usable_cores()),
         "quota_cores": _quota(text_of(quota_file)),
         "governor": _governor(cpu_folder),
         "boost": _boost(cpu_folder),
@@ -163,7 +163,7 @@ def cpu_facts(
 
 
 def _governor(folder: Path) -> str | None:
-    files = (folder / f"cpu{core}" / "cpufreq" / "scaling_governor" for core in _affinity() or ())
+    files = (folder / f"cpu{core}" / "cpufreq" / "scaling_governor" for core in usable_cores())
     return " ".join(sorted({text_of(file).strip() for file in files} - {""})) or None
 
 
@@ -175,20 +175,17 @@ def _boost(folder: Path) -> bool | None:
     return None
 
 
-def usable_cores() -> int | None:
-    """Number of cores this process may run on, if known."""
-    cores = _affinity()
-    return None if cores is None else len(cores)
+def usable_cores() -> frozenset[int]:
+    """Cores that this process may run on; all where the system does not tell (macOS)."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
 
 
 def largest_resident_bytes() -> int:
     """Largest resident size of this process; getrusage(2) reports kibibytes, on macOS bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
-
-
-def _affinity() -> set[int] | None:
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None  # not on macOS
 
 
 def _quota(text: str) -> float | None:

@@ -23,9 +23,6 @@ LIMIT_OF_FACTS_BYTES: Final = 64 << 20
 """Limit of files without samples: verdicts, system facts, baselines, states. 5,000 benchmarks with
 three verdicts of 600 bytes each make 9 MB."""
 
-LIMIT_OF_LABELS_BYTES: Final = 1 << 20
-"""Limit of files of a few hundred bytes: tags and spool markers."""
-
 MALFORMED: Final = (
     ArithmeticError,
     AttributeError,

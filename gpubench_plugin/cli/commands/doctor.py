@@ -68,7 +68,7 @@ def _support(machine: Machine) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "packages": package_versions(),
-        "usable_cores": usable_cores(),
+        "usable_cores": len(usable_cores()),
         "workloads": [*catalog.choices("workloads")],
         "torch": machine.torch_or_error,
     }
