@@ -321,9 +321,6 @@ class Baselines:
 
 _WORDS: Final = re.compile(r"[-._]")
 
-_ALIKE: Final = 0.75
-"""Of two words of four letters that have two swapped; of ``main`` and ``mainn`` it is 0.89."""
-
 
 def _is_slip(name: str, other: str) -> bool:
     """Whether `name` is `other` in another case, with ``_`` for ``-``, or with misspelt words."""
@@ -338,4 +335,4 @@ def _is_misspelt(word: str, other: str) -> bool:
     ends_agree = (word[:1], word[-1:]) == (other[:1], other[-1:]) and len(word + other) > 8
     is_word = (word + other).isalpha() and min(len(word), len(other)) >= 4
     may_be = is_word and (ends_agree or sorted(word) == sorted(other))
-    return may_be and bool(alike(word, [other], cutoff=_ALIKE))
+    return may_be and bool(alike(word, [other], certain=True))

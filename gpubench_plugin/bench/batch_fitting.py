@@ -6,8 +6,9 @@ import resource
 import sys
 from contextlib import closing, contextmanager
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import psutil
 
 from gpubench_plugin.bench.subjects import case_of, is_shadowed, subjects_of
 from gpubench_plugin.bench.training_setup import TrainingSetup, reference_of
@@ -34,7 +35,6 @@ _NO_REFERENCE: Final = (
     "the training fits, but not the fp32 reference beside it, which measure.check=false leaves out"
 )
 
-_STATM: Final = Path("/proc/self/statm")
 _HOST_SHARE: Final = 0.9
 """Part of the free memory that may be taken: MemAvailable is an estimate (proc_meminfo(5)), and
 other processes grow meanwhile."""
@@ -173,8 +173,7 @@ def host_memory_limited(free_bytes: int | None) -> Iterator[None]:
     if free_bytes is None or sys.platform != "linux":
         yield
         return
-    pages = int(_STATM.read_text(encoding="ascii").split()[0])
-    most = pages * resource.getpagesize() + int(_HOST_SHARE * free_bytes)
+    most = psutil.Process().memory_info().vms + int(_HOST_SHARE * free_bytes)
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
         most = min(most, soft)

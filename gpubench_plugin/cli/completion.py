@@ -49,10 +49,9 @@ def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
 
 
 def _results_dir(options: argparse.Namespace) -> Path:
-    from gpubench_plugin.config.settings import project_results_dir
+    from gpubench_plugin.config.settings import results_dir_from
 
-    text = getattr(options, "results_dir", None)
-    return Path.cwd() / text if text else project_results_dir(Path.cwd())
+    return results_dir_from(Path.cwd(), getattr(options, "results_dir", None))
 
 
 def _runs(options: argparse.Namespace) -> Iterator[str]:

@@ -9,7 +9,6 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
-from difflib import get_close_matches
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final, NoReturn, cast
@@ -23,6 +22,8 @@ from gpubench_plugin.core.errors import (
     NothingComparable,
     RegistryError,
     ResultsError,
+    alike,
+    did_you_mean,
     invalid_choice,
 )
 from gpubench_plugin.environment.redaction import find_passwords, redact
@@ -43,11 +44,10 @@ class Parser(argparse.ArgumentParser):
         return options, unknown
 
     def refuse(self, unknown: Sequence[str], *, hint: str) -> NoReturn:
-        """Exit with the usage and the `unknown` arguments; `hint` is for those like no option."""
+        """Exit with the usage and the `unknown` arguments, the nearest option, and a `hint`."""
         name = unknown[0].partition("=")[0]
-        nearest = get_close_matches(name, self._option_string_actions, 1, 0.8)
-        suggestion = f"did you mean {nearest[0]}?" if nearest else hint
-        self.error(f"unrecognized arguments: {' '.join(unknown)}{suggestion and f'; {suggestion}'}")
+        suggestion = did_you_mean(alike(name, self._option_string_actions, certain=True))
+        self.error(f"unrecognized arguments: {' '.join(unknown)}{suggestion}{hint}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         """Refuse an unknown command or choice with the nearest; argparse only lists them all."""

@@ -166,12 +166,8 @@ def devices_of(cases: Iterable[Case], requested: Iterable[str]) -> str:
     )
 
 
-CUDA_METHOD: Final = 2
-"""Number of the method of timing on CUDA, raised as the measuring method of all devices is.
-
-1. Every block began behind a spin as long as a launch: too short where the host was the slower
-   side. Work on other streams did not count, and MFU counted five products of attention backward.
-"""
+CUDA_METHOD: Final = 1
+"""Number of the method of timing on CUDA, raised as the measuring method of all devices is."""
 
 
 def comparable(configuration: Configuration[Any]) -> dict[str, Any]:

@@ -99,16 +99,3 @@ def find(name: str, folders: Sequence[Path]) -> Path:
         f"{listing}"
     )
     raise UsageProblem(message)
-
-
-def overlay(path: Path) -> Path:
-    """The file given as ``--config``.
-
-    Raises:
-        UsageProblem: there is no such file; the message names a similar one beside it.
-    """
-    if path.is_file():
-        return path
-    hint = suggest(path.name, [file.name for file in path.parent.glob("*.y*ml")])
-    message = f"--config={path}: no such file{hint}; allowed: a YAML file, or a directory of them"
-    raise UsageProblem(message)

@@ -155,13 +155,6 @@ def suggest_options(args: list[str], parser: pytest.Parser) -> None:
             parser.extra_info["did you mean"] = " ".join(meant)
 
 
-_FEWEST_LETTERS: Final = 5
-"""Letters of a name that may be misspelt: ``--set`` and ``--tag`` are near to too many others."""
-
-_LEAST_ALIKE: Final = 0.77
-"""Share of letters in common: two of ``precision`` swapped leave 0.78."""
-
-
 def likely_option(arg: str) -> str:
     """The gpubench option that `arg` probably misspells, with its value; empty if none."""
     name, equals, value = arg.partition("=")
@@ -170,6 +163,5 @@ def likely_option(arg: str) -> str:
     if not name.startswith("--") or is_right:
         return ""
     names = SECTIONS if dot else (*FLAGS, *(f"gpubench-{flag}" for flag in FLAGS))
-    likely = [n for n in names if len(n) >= _FEWEST_LETTERS and n[0] == word[:1].casefold()]
-    near = alike(word.replace("_", "-").casefold(), likely, cutoff=_LEAST_ALIKE)
+    near = alike(word.replace("_", "-").casefold(), names, certain=True)
     return f"--{near[0]}{dot}{key}{equals}{value}" if near else ""

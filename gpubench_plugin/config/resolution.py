@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from gpubench_plugin.config import overrides as dot_keys
 from gpubench_plugin.config import schema_errors
-from gpubench_plugin.config.files import PRESETS, ConfigurationFile, find, overlay, search_path
+from gpubench_plugin.config.files import PRESETS, ConfigurationFile, find, search_path
 from gpubench_plugin.config.layers import Key, Layer, Merged, default_layers, merge, nested
 from gpubench_plugin.config.marks import Preset
 from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection
@@ -183,7 +183,7 @@ def _files(
     name: str | None, overlay_paths: Sequence[Path], rootdir: Path
 ) -> list[ConfigurationFile]:
     overlays = [
-        ConfigurationFile.load(overlay(path), f"--config={path}")
+        ConfigurationFile.load(path, f"--config={path}")
         for path in overlay_paths
         if not path.is_dir()
     ]

@@ -153,14 +153,10 @@ def _unknown_key_message(location: Key, schema: Schema) -> str:
     elsewhere: dict[str, list[str]] = {}
     for key, _ in walk(schema):
         elsewhere.setdefault(key[-1], []).append(".".join(key))
-    if name not in elsewhere and (near := alike(name, siblings, cutoff=_LEAST_ALIKE)):
+    if name not in elsewhere and (near := alike(name, siblings)):
         meant = [".".join([*parents, *near])]
     else:
-        near = [name] if name in elsewhere else alike(name, elsewhere, cutoff=_LEAST_ALIKE)
+        near = [name] if name in elsewhere else alike(name, elsewhere)
         meant = [key for match in near for key in elsewhere[match]]
     noun = "key" if parents else "section"
     return f"unknown {noun}{did_you_mean(meant)}; allowed: {', '.join(siblings)}"
-
-
-_LEAST_ALIKE: Final = 0.6
-"""Share of letters that a misspelt key has in common: there are more than a hundred keys."""

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import pytest
 
@@ -159,23 +159,7 @@ def _columns(option: OptionValue) -> tuple[str, ...]:
     """Columns of the result table; none for ``auto``, and ``none`` itself."""
     if option.value.strip() == _AUTO_TABLE:
         return ()
-    names = _names(option)
-    if len(names) > 1 and {_AUTO_TABLE, _NO_TABLE} & {*names}:
-        raise UsageProblem(f"{option.key}={option.value}: auto and none stand alone")
-    return names
-
-
-def _sort(option: OptionValue) -> str:
-    if option.value and not option.value.removeprefix("-").strip():
-        raise UsageProblem(f"{option.key}={option.value}: names no column")
-    return str(option.value)
-
-
-def _group_by(option: OptionValue) -> str:
-    if not option.value.strip():
-        allowed = "file, function, none, or a parameter"
-        raise UsageProblem(f"{option.key}=: empty; allowed: {allowed}")
-    return str(option.value).strip()
+    return _names(option)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,7 +266,7 @@ class Settings:
     )
     results_dir: Path = _option(  # noqa: RUF009 # a field
         "results-dir",
-        "Results directory (default: results)",
+        "Results directory (default: gpubench_results_dir, or results in the root of the project)",
         metavar="DIR",
         parse=_results_dir,
         group=RECORDING,
@@ -301,8 +285,8 @@ class Settings:
     )
     registry: str = _option(
         "registry",
-        "Registry database URL (SQLAlchemy), or none (default: registry.sqlite in the results "
-        "directory)",
+        "Registry database URL, or none (default: GPUBENCH_REGISTRY, else registry.sqlite in the "
+        "results directory)",
         metavar="URL",
         parse=lambda option: option.value or os.environ.get("GPUBENCH_REGISTRY", ""),
         group=RECORDING,
@@ -364,7 +348,6 @@ class Settings:
         "Sort the result table by name, by a column or by a metric; -KEY: largest first (default: "
         "in the order of the tests)",
         metavar="KEY",
-        parse=_sort,
         ini="",
     )
     table_group_by: str = _option(
@@ -372,7 +355,7 @@ class Settings:
         "Group the result table by file, function, none, or a parameter, such as precision; except "
         "by file, relative to the fastest of each group (default: file)",
         metavar="KEY",
-        parse=_group_by,
+        parse=_non_empty("file, function, none, or a parameter"),
         ini=BY_FILE,
     )
     profile: bool = _switch(
@@ -413,15 +396,18 @@ FLAGS: Final[Mapping[str, Option]] = {o.name: o for o in OPTIONS.values() if o.h
 """Options with a flag, by name."""
 
 
-def project_results_dir(cwd: Path) -> Path:
-    """Absolute results directory of sessions in the project that `cwd` is in.
+def results_dir_from(cwd: Path, stated: object = None) -> Path:
+    """The results directory `stated` from `cwd`, None for that of the project which `cwd` is in.
 
     Raises:
+        UsageProblem: it is empty.
         BrokenFile: pytest's configuration file cannot be read.
     """
     from _pytest.config.findpaths import determine_setup  # the one place that knows the rules
 
     option = OPTIONS["results_dir"]
+    if stated is not None:
+        return cast("Path", option.parse(OptionValue("--results-dir", stated, cwd)))
     try:
         rootdir, _, values, *_ = determine_setup(
             inifile=None, override_ini=None, args=[], rootdir_cmd_arg=None, invocation_dir=cwd

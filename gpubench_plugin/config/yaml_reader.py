@@ -14,17 +14,16 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import yaml
 
 from gpubench_plugin.core.errors import BrokenFile, ResultsError
-from gpubench_plugin.system import files
+from gpubench_plugin.system import files, json_files
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.sections import Configuration
 
 _TAG: Final = "tag:yaml.org,2002:"
-RESOLVERS: Final = {
+_RESOLVERS: Final = {
     "null": re.compile(r"(?:~|null|Null|NULL|)$"),
     "bool": re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"),
-    # Of more digits it would exceed the largest float, 1.8e308; no key takes such a number.
-    "int": re.compile(r"(?:[-+]?[0-9]{1,308}|0o[0-7]+|0x[0-9a-fA-F]+)$"),
+    "int": re.compile(r"(?:[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"),
     "float": re.compile(
         r"(?:[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?"
         r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))$"
@@ -33,7 +32,7 @@ RESOLVERS: Final = {
 """What a plain scalar has to match to be one of these, the first that does."""
 
 
-MOST_LEVELS: Final = 50
+_MOST_LEVELS: Final = 50
 """Of mappings and lists in each other; a configuration has four."""
 
 # libyaml, where PyYAML was built with it, takes a tenth of the time.
@@ -44,7 +43,7 @@ class _Loader(_BaseLoader):  # type: ignore[misc] # one of two classes, known at
     """Constructs plain values only: an object, a date or a set is refused, whatever its tag."""
 
     yaml_implicit_resolvers: ClassVar = {
-        None: [(_TAG + name, pattern) for name, pattern in RESOLVERS.items()]
+        None: [(_TAG + name, pattern) for name, pattern in _RESOLVERS.items()]
     }
     yaml_constructors: ClassVar[dict[str | None, Any]] = {}
     _level = 0
@@ -52,8 +51,8 @@ class _Loader(_BaseLoader):  # type: ignore[misc] # one of two classes, known at
     def descend_resolver(self, parent: yaml.Node | None, index: object) -> None:
         """Refuse deep nesting, since libyaml's composer would overflow the stack of C."""
         self._level += 1
-        if parent is not None and self._level > MOST_LEVELS:
-            raise _refused(parent, f"nested more than {MOST_LEVELS} deep")
+        if parent is not None and self._level > _MOST_LEVELS:
+            raise _refused(parent, f"nested more than {_MOST_LEVELS} deep")
 
     def ascend_resolver(self) -> None:
         """Count the level that the composer leaves."""
@@ -76,16 +75,14 @@ def _scalar(convert: Callable[[str], Any]) -> Callable[[_Loader, yaml.ScalarNode
 
 
 def _mapping(loader: _Loader, node: yaml.MappingNode) -> dict[str, Any]:
-    if not isinstance(node, yaml.MappingNode):
-        raise _refused(node, "is tagged as a mapping, but is none")
     values: dict[str, Any] = {}
-    for key_node, value_node in node.value:
-        key = loader.construct_object(key_node, deep=True)
+    pairs = loader.construct_pairs(node, deep=True)
+    for (key, value), (key_node, _) in zip(pairs, node.value, strict=True):
         if not isinstance(key, str):
             raise _refused(key_node, f"the key {key!r} is not text; put it in quotes")
         if key in values:
             raise _refused(key_node, f"duplicate key {key!r} in a mapping")
-        values[key] = loader.construct_object(value_node, deep=True)
+        values[key] = value
     return values
 
 
@@ -119,8 +116,8 @@ def read(path: Path, label: str, *, limit: int = 256 * 1024) -> dict[str, Any]:
     """
     try:
         data = files.read(path, limit=limit)
-    except FileNotFoundError as error:
-        raise BrokenFile(f"{label}: cannot be read: {error.strerror}") from None
+    except FileNotFoundError:
+        raise BrokenFile(f"{label}: no such file{json_files.nearest_hint(path)}") from None
     except ResultsError as error:
         raise BrokenFile(f"{label}: {error}") from None
     try:
@@ -141,10 +138,6 @@ def parse(text: str, label: str) -> Any:
     Raises:
         BrokenFile: `text` is not valid YAML, or asks for more than plain values.
     """
-    if unprintable := yaml.reader.Reader.NON_PRINTABLE.search(text):
-        line = text.count("\n", 0, unprintable.start()) + 1
-        character = unprintable.group()
-        raise BrokenFile(f"{label}:{line}: the character {character!r} is not allowed in YAML")
     try:
         return yaml.load(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -152,6 +145,8 @@ def parse(text: str, label: str) -> Any:
         position = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
         details = ", ".join(part for part in (error.context, error.problem) if part)
         raise BrokenFile(f"{label}{position}: {details}") from None
+    except (yaml.YAMLError, ValueError) as error:  # a control character, or half of a surrogate
+        raise BrokenFile(f"{label}: {' '.join(str(error).split())}") from None
 
 
 _BaseDumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
@@ -164,7 +159,7 @@ class _Dumper(_BaseDumper):  # type: ignore[misc] # one of two classes, known at
     """Quotes text that YAML 1.1 or YAML 1.2 would read as another type."""
 
 
-for _name, _pattern in RESOLVERS.items():
+for _name, _pattern in _RESOLVERS.items():
     _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_name}", _pattern, None)
 
 

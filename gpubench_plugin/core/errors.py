@@ -209,12 +209,15 @@ def _meanings(
     return None if word not in aliases else [name for name in aliases[word] if name in choices]
 
 
-def alike(value: str, choices: Iterable[str], *, cutoff: float = 0.5) -> list[str]:
-    """The choice spelt most like `value`, if it shares at least `cutoff` of the letters."""
+def alike(value: str, choices: Iterable[str], *, certain: bool = False) -> list[str]:
+    """The choice spelt most like `value`, if any is.
+
+    It is `certain` where a word may as well be none of them: three quarters of the letters.
+    """
     import difflib
 
-    # Below difflib's default of 0.6, since short names differ much by one letter.
-    return difflib.get_close_matches(value, list(choices), n=1, cutoff=cutoff)
+    # Short names differ much by one letter, hence 0.5; ``main`` and ``mian`` share 0.75.
+    return difflib.get_close_matches(value, list(choices), 1, 0.75 if certain else 0.5)
 
 
 def invalid_choice(

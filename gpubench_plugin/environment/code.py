@@ -1,9 +1,9 @@
-"""The measured code: content hashes of its ``*.py`` files, git or not, and its commit."""
+"""The measured code: content hashes of the ``*.py`` files below the rootdir, and its commit."""
 
 from __future__ import annotations
 
+import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
@@ -12,29 +12,24 @@ from typing import Final
 
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment.redaction import redact
+from gpubench_plugin.system.child_process import ChildError, output_of
 
 _NO_CODE: Final = frozenset({"site-packages", "dist-packages", "node_modules"})
-
-
-def _digest(file: Path) -> str:
-    try:
-        if file.is_file():  # opening a pipe would block
-            return sha256(file.read_bytes()).hexdigest()[:16]
-    except OSError:
-        pass
-    return "unreadable"
+# Their hashes take 60 kB in the journal.
+_MOST_FILES: Final = 1000
 
 
 def digests(rootdir: Path) -> dict[str, str]:
-    """Content hashes (16 hex digits) of the project's code files, by path as seen from `rootdir`.
+    """Content hashes (16 hex digits) of the code files below `rootdir`, by path from there.
 
-    The project is the git repository around `rootdir`, or what is below it. Hidden folders,
-    installed packages, and folders that ignore themselves, as those of results and virtual
-    environments do, hold no code.
+    More than a thousand files have one hash together. Hidden folders, installed packages, and
+    folders that ignore themselves, as those of results and virtual environments do, hold no code;
+    links to folders are not followed.
     """
-    return {
-        Path(os.path.relpath(file, rootdir)).as_posix(): _digest(file) for file in _files(rootdir)
-    }
+    hashes = {file.relative_to(rootdir).as_posix(): _digest(file) for file in _files(rootdir)}
+    if len(hashes) <= _MOST_FILES:
+        return hashes
+    return {f"more than {_MOST_FILES} *.py files": _hash(json.dumps(hashes).encode())}
 
 
 def changes(rootdir: Path, recorded: Mapping[str, str]) -> list[str]:
@@ -48,10 +43,20 @@ def changes(rootdir: Path, recorded: Mapping[str, str]) -> list[str]:
 
 
 def _files(rootdir: Path) -> Iterator[Path]:
-    around = (folder for folder in (rootdir, *rootdir.parents) if (folder / ".git").exists())
-    for parent, folders, names in os.walk(next(around, rootdir)):
+    for parent, folders, names in os.walk(rootdir):
         folders[:] = sorted(name for name in folders if _may_hold_code(Path(parent, name)))
         yield from (Path(parent, name) for name in sorted(names) if name.endswith(".py"))
+
+
+def _digest(file: Path) -> str:
+    try:
+        return _hash(file.read_bytes()) if file.is_file() else "no file"  # a pipe would block
+    except OSError:
+        return "unreadable"
+
+
+def _hash(data: bytes) -> str:
+    return sha256(data).hexdigest()[:16]
 
 
 def _may_hold_code(folder: Path) -> bool:
@@ -108,7 +113,7 @@ def _branch_in_ci(environ: Mapping[str, str]) -> str | None:
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         output = run_git(folder, *arguments, timeout_s=_TIMEOUT_S)
-    except (OSError, subprocess.SubprocessError):
+    except ChildError:
         return None
     return output.decode("utf-8", "backslashreplace").strip()
 
@@ -120,16 +125,11 @@ def run_git(folder: Path, *arguments: str, timeout_s: float) -> bytes:
     except :data:`HOOK_VARIABLES`.
 
     Raises:
-        OSError, subprocess.SubprocessError: git is missing, failed, or timed out.
+        ChildError: git is missing, failed, or timed out.
     """
     environ = {name: value for name, value in os.environ.items() if name not in HOOK_VARIABLES}
-    completed = subprocess.run(
+    return output_of(
         ["git", "-C", os.fspath(folder), *arguments],
-        env={**environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=timeout_s,
-        check=True,
-        start_new_session=True,  # Ctrl-C must not interrupt it; the caller cleans up
+        environ={**environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
+        timeout_s=timeout_s,
     )
-    return completed.stdout

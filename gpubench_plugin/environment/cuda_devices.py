@@ -58,19 +58,13 @@ def visible(environ: Mapping[str, str] = os.environ) -> tuple[CudaDevice, ...]:
     if not torch.backends.cuda.is_built():
         return ()
     if torch.cuda.is_initialized():
-        return tuple(map(_started_device, range(torch.cuda.device_count())))
+        properties = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+        return tuple(CudaDevice(name=p.name, memory_bytes=p.total_memory) for p in properties)
     devices = None if torch.version.cuda is None else _from_nvml(torch.version.cuda, environ)
     if devices is not None:
         return devices
     has_driver = _AMD_DRIVER.exists() if torch.version.hip else _has_nvidia_driver()
     return _from_child(environ.get(_VISIBLE)) if has_driver else ()
-
-
-def _started_device(index: int) -> CudaDevice:
-    import torch
-
-    properties = torch.cuda.get_device_properties(index)
-    return CudaDevice(name=properties.name, memory_bytes=properties.total_memory)
 
 
 def _from_nvml(torch_cuda: str, environ: Mapping[str, str]) -> tuple[CudaDevice, ...] | None:

@@ -136,17 +136,15 @@ def _available(kind: str) -> Sequence[Device]:
             for number, device in enumerate(visible)
         ]
     count = torch.xpu.device_count() if torch.xpu.is_available() else 0
-    return [_xpu(number, count) for number in range(count)]
-
-
-def _xpu(number: int, count: int) -> Device:
-    import torch
-
-    properties = torch.xpu.get_device_properties(number)
-    memory = properties.total_memory / _GIB
-    return Device(
-        torch_name=f"xpu:{number}", model=properties.name, memory_gib=memory, device_count=count
-    )
+    return [
+        Device(
+            torch_name=f"xpu:{number}",
+            model=properties.name,
+            memory_gib=properties.total_memory / _GIB,
+            device_count=count,
+        )
+        for number, properties in enumerate(map(torch.xpu.get_device_properties, range(count)))
+    ]
 
 
 def too_few_reason(device: Device, ranks: int, *, shares_device: bool) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import re
+import resource
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from time import sleep
@@ -56,10 +58,10 @@ def _from_nvml() -> Json | None:
 
 
 def _from_handle(library: Any, handle: Any) -> Json:
-    """Facts of one GPU; those that it does not report are None."""
+    """Facts of one GPU; those that it does not report are None, and all of one that is lost."""
 
     def answer(function: str, *arguments: object) -> Any:
-        return None if handle is None else nvml.answer(library, function, handle, *arguments)
+        return nvml.answer(library, function, handle, *arguments)
 
     memory = answer("nvmlDeviceGetMemoryInfo")
     power_limit = answer("nvmlDeviceGetEnforcedPowerLimit")
@@ -67,7 +69,7 @@ def _from_handle(library: Any, handle: Any) -> Json:
         answer("nvmlDeviceGetApplicationsClock", kind)
         for kind in (nvml.GRAPHICS_CLOCK, nvml.MEMORY_CLOCK)
     ]
-    mig_modes = None if handle is None else nvml.mig_modes(library, handle)
+    mig_modes = nvml.mig_modes(library, handle)
     return {
         "name": answer("nvmlDeviceGetName"),
         "uuid": answer("nvmlDeviceGetUUID"),
@@ -90,8 +92,6 @@ def _locked_clocks_mhz(library: Any, handles: Sequence[Any]) -> list[int | None]
 
 
 def _idle_clock_mhz(library: Any, handle: Any) -> int | None:
-    if handle is None:
-        return None
     kind = nvml.GRAPHICS_CLOCK
     return held_clock_mhz(
         nvml.answer(library, "nvmlDeviceGetClockInfo", handle, kind),
@@ -112,11 +112,8 @@ def held_clock_mhz(clock: int | None, *, highest: int | None, utilization: Any) 
 
 def _from_proc(folder: Path) -> Json | None:
     """Facts from ``/proc``: ``version`` and ``gpus/*/information`` (name and UUID only)."""
-    try:
-        version = (folder / "version").read_text(encoding="utf-8", errors="replace")
-        files = sorted((folder / "gpus").glob("*/information"))
-        contents = [file.read_text(encoding="utf-8", errors="replace") for file in files]
-    except OSError:
+    version = text_of(folder / "version")
+    if not version:
         return None
     number = re.search(r"Kernel Module[^\n]*?\s(\d+(\.\d+)+)\s", version)
     unknown = dict.fromkeys(
@@ -126,7 +123,7 @@ def _from_proc(folder: Path) -> Json | None:
         "driver": number and number[1],
         "devices": [
             {"name": _field(text, "Model"), "uuid": _field(text, "GPU UUID"), **unknown}
-            for text in contents
+            for text in map(text_of, sorted((folder / "gpus").glob("*/information")))
         ],
     }
 
@@ -158,7 +155,7 @@ def cpu_facts(
         "model": cpu_model(cpu_file),
         "physical_cores": psutil.cpu_count(logical=False),
         "logical_cores": psutil.cpu_count(),
-        "usable_cores": usable_cores(),
+        "usable_cores": len(usable_cores()),
         "quota_cores": _quota(text_of(quota_file)),
         "governor": _governor(cpu_folder),
         "boost": _boost(cpu_folder),
@@ -166,7 +163,7 @@ def cpu_facts(
 
 
 def _governor(folder: Path) -> str | None:
-    files = (folder / f"cpu{core}" / "cpufreq" / "scaling_governor" for core in _affinity() or ())
+    files = (folder / f"cpu{core}" / "cpufreq" / "scaling_governor" for core in usable_cores())
     return " ".join(sorted({text_of(file).strip() for file in files} - {""})) or None
 
 
@@ -178,14 +175,17 @@ def _boost(folder: Path) -> bool | None:
     return None
 
 
-def usable_cores() -> int | None:
-    """Number of cores this process may run on, if known."""
-    cores = _affinity()
-    return None if cores is None else len(cores)
+def usable_cores() -> frozenset[int]:
+    """Cores that this process may run on; all where the system does not tell (macOS)."""
+    if hasattr(os, "sched_getaffinity"):
+        return frozenset(os.sched_getaffinity(0))
+    return frozenset(range(os.cpu_count() or 1))
 
 
-def _affinity() -> set[int] | None:
-    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None  # not on macOS
+def largest_resident_bytes() -> int:
+    """Largest resident size of this process; getrusage(2) reports kibibytes, on macOS bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def _quota(text: str) -> float | None:

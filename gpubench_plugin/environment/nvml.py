@@ -21,12 +21,13 @@ MEMORY_CLOCK: Final = 2
 @contextmanager
 def opened() -> Iterator[Any]:
     """The module ``pynvml``, initialised until exit; None without the package or a driver."""
-    nvml = _imported()
-    if nvml is not None:
-        try:
-            nvml.nvmlInit()
-        except Exception:  # see answer()
-            nvml = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the package pynvml warns that it is deprecated
+            nvml = importlib.import_module("pynvml")
+        nvml.nvmlInit()
+    except Exception:  # see answer()
+        nvml = None
     try:
         yield nvml
     finally:
@@ -36,13 +37,13 @@ def opened() -> Iterator[Any]:
 
 
 def answer(nvml: Any, function: str, *arguments: object, **options: object) -> Any:
-    """Result of `function`; None if there is no `nvml`, or library, driver or GPU lack it.
+    """Result of `function`; None if there is no `nvml` or no handle, or driver or GPU lack it.
 
     Versions of ``pynvml`` that do not fit a driver fail in ways of their own, such as TypeError or
     UnicodeDecodeError: no fact is worth a measurement.
     """
     with suppress(Exception):
-        return getattr(nvml, function)(*arguments, **options)
+        return None if None in arguments else getattr(nvml, function)(*arguments, **options)
     return None
 
 
@@ -76,12 +77,3 @@ def is_old_driver(driver_cuda: int, torch_cuda: str) -> bool:
     https://docs.nvidia.com/deploy/cuda-compatibility/minor-version-compatibility.html
     """
     return driver_cuda // 1000 < int(torch_cuda.partition(".")[0])
-
-
-def _imported() -> Any:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the package pynvml warns that it is deprecated
-            return importlib.import_module("pynvml")
-    except ImportError:
-        return None

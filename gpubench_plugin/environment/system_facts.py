@@ -103,7 +103,7 @@ def _torch(torch: ModuleType | None) -> Json | None:
         "cuda": torch.version.cuda,
         "hip": torch.version.hip,
         "cudnn": _cudnn_version(torch),
-        "nccl": _nccl_version(torch),
+        "nccl": nccl_version(torch),
         "threads": torch.get_num_threads(),
         "interop_threads": torch.get_num_interop_threads(),
     }
@@ -121,7 +121,8 @@ def _cudnn_version(torch: ModuleType) -> int | None:
         return None
 
 
-def _nccl_version(torch: ModuleType) -> str | None:
+def nccl_version(torch: ModuleType) -> str | None:
+    """Version of NCCL; None of a build without it."""
     try:
         return ".".join(map(str, torch.cuda.nccl.version()))
     except (AttributeError, ImportError, OSError, RuntimeError):

@@ -10,26 +10,15 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from operator import attrgetter
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 import torch
 
 from gpubench_plugin.core.errors import GpubenchError, Misuse
 from gpubench_plugin.environment.device_errors import failures_as_warnings, query_context
-
-# Modules of torch with an fp32_precision, parents before children: setting a parent sets its
-# children.
-_FP32_PRECISION = (
-    "backends",
-    "backends.cuda.matmul",
-    *("backends.cudnn", "backends.cudnn.conv", "backends.cudnn.rnn"),
-    *("backends.mkldnn", "backends.mkldnn.matmul", "backends.mkldnn.conv", "backends.mkldnn.rnn"),
-)
-
-_T = TypeVar("_T")
+from gpubench_plugin.precision.single import attribute_restorer, fp32_switches, restorer
 
 _CURRENT_TEST: Final = "PYTEST_CURRENT_TEST"
 """Phase of the running test, which pytest changes by itself."""
@@ -71,58 +60,30 @@ def state_restored(device: torch.device) -> Iterator[None]:
         yield
 
 
-def _switch(read: Callable[[], _T], write: Callable[[_T], object]) -> Callable[[], None]:
-    """Function that restores the global setting as it is now, without writing if it is unchanged.
-
-    Nor is one restored that torch refuses to tell, as older switches contradict newer ones.
-    """
-
-    def value() -> _T | None:
-        with suppress(RuntimeError):
-            return read()
-        return None
-
-    old_value = value()
-
-    def restore() -> None:
-        if old_value is not None and value() != old_value:
-            write(old_value)
-
-    return restore
-
-
-def _attribute(owner: object, name: str) -> Callable[[], None]:
-    return _switch(partial(getattr, owner, name), partial(setattr, owner, name))
-
-
 def _switches() -> tuple[Callable[[], None], ...]:
     """Functions that restore the switches, in the order in which they depend on each other."""
     return (
-        # TF32 switches older than fp32_precision, which torch keeps separately.
-        _switch(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-        _attribute(torch.backends.cuda.matmul, "allow_tf32"),
-        _attribute(torch.backends.cudnn, "allow_tf32"),
-        *(_attribute(attrgetter(path)(torch), "fp32_precision") for path in _FP32_PRECISION),
+        *fp32_switches(),
         *(
-            _attribute(torch.backends.cudnn, name)
+            attribute_restorer(torch.backends.cudnn, name)
             for name in ("enabled", "benchmark", "benchmark_limit", "deterministic")
         ),
-        _attribute(torch.utils.deterministic, "fill_uninitialized_memory"),
-        _switch(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
-        _switch(torch.get_default_dtype, torch.set_default_dtype),
-        _switch(torch.get_default_device, _set_default_device),
-        _switch(torch.is_grad_enabled, torch.set_grad_enabled),
+        attribute_restorer(torch.utils.deterministic, "fill_uninitialized_memory"),
+        restorer(torch.get_deterministic_debug_mode, torch.set_deterministic_debug_mode),
+        restorer(torch.get_default_dtype, torch.set_default_dtype),
+        restorer(torch.get_default_device, _set_default_device),
+        restorer(torch.is_grad_enabled, torch.set_grad_enabled),
         *(
-            _switch(
+            restorer(
                 partial(getattr(torch, f"{read}_autocast_{suffix}"), device),
                 partial(getattr(torch, f"set_autocast_{suffix}"), device),
             )
             for device in ("cpu", "cuda")
             for read, suffix in (("is", "enabled"), ("get", "dtype"))
         ),
-        _switch(torch.is_anomaly_enabled, torch.set_anomaly_enabled),
-        _switch(torch.get_num_threads, torch.set_num_threads),
-        _switch(gc.isenabled, lambda enabled: gc.enable() if enabled else gc.disable()),
+        restorer(torch.is_anomaly_enabled, torch.set_anomaly_enabled),
+        restorer(torch.get_num_threads, torch.set_num_threads),
+        restorer(gc.isenabled, lambda enabled: gc.enable() if enabled else gc.disable()),
     )
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
 from gpubench_plugin.precision.base import Precision
 
 if TYPE_CHECKING:
     import torch
+
+_T = TypeVar("_T")
 
 
 class FP32(Precision):
@@ -52,16 +55,17 @@ class TF32(Precision):
 
 
 _OPERATIONS: Final = (
-    *("cuda.matmul", "cudnn.conv", "cudnn.rnn"),
-    *("mkldnn.matmul", "mkldnn.conv", "mkldnn.rnn"),
+    *("backends.cuda.matmul", "backends.cudnn.conv", "backends.cudnn.rnn"),
+    *("backends.mkldnn.matmul", "backends.mkldnn.conv", "backends.mkldnn.rnn"),
 )
+_MODULES: Final = ("backends", "backends.cudnn", "backends.mkldnn", *_OPERATIONS)
 
 
 def operations() -> dict[str, Any]:
     """Operations with an ``fp32_precision``, ``none`` where it follows the general setting."""
     import torch
 
-    return {name: attrgetter(name)(torch.backends) for name in _OPERATIONS}
+    return {path: attrgetter(path)(torch) for path in _OPERATIONS}
 
 
 @contextmanager
@@ -77,40 +81,64 @@ def fp32_computed_in(precision: Literal["ieee", "tf32"]) -> Iterator[None]:
     Source: https://docs.pytorch.org/docs/stable/notes/numerical_accuracy.html and
     https://docs.pytorch.org/docs/stable/notes/cuda.html#tensorfloat-32-tf32-on-ampere-and-later-devices
     """
-    before = _read_switches()
-    tf32 = precision == "tf32"
-    _write_switches("high" if tf32 else "highest", tf32, dict.fromkeys(operations(), precision))
+    import torch
+
+    switches = fp32_switches()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = precision == "tf32"
+    for operation in operations().values():
+        operation.fp32_precision = precision
     try:
         yield
     finally:
-        _write_switches(*before)
+        for restore in switches:
+            restore()
 
 
-def _read_switches() -> tuple[str | None, bool | None, dict[str, str]]:
-    """State of all switches: of matrix products and cuDNN, None if unreadable, and by operation."""
+def fp32_switches() -> tuple[Callable[[], None], ...]:
+    """Functions that restore the switches of fp32, in the order in which they depend on each other.
+
+    Setting a module's ``fp32_precision`` sets that of its parts.
+    """
     import torch
 
-    matmul, cudnn = None, None
-    # An unreadable old switch disagrees with a new one, which takes precedence.
-    with suppress(RuntimeError):
-        matmul = torch.get_float32_matmul_precision()
-    with suppress(RuntimeError):
-        cudnn = torch.backends.cudnn.allow_tf32
-    return matmul, cudnn, {name: one.fp32_precision for name, one in operations().items()}
+    modules = [attrgetter(path)(torch) for path in _MODULES]
+    return (
+        restorer(torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+        attribute_restorer(torch.backends.cuda.matmul, "allow_tf32"),
+        attribute_restorer(torch.backends.cudnn, "allow_tf32"),
+        *(partial(_set_precision, module, module.fp32_precision) for module in modules),
+    )
 
 
-def _write_switches(
-    matmul: str | None, cudnn: bool | None, by_operation: Mapping[str, str]
-) -> None:
-    import torch
+def _set_precision(module: Any, precision: str) -> None:
+    # Reading returns the effective precision. If the general setting gives the same, the module
+    # keeps following it, as by default.
+    module.fp32_precision = "none"
+    if module.fp32_precision != precision:
+        module.fp32_precision = precision
 
-    if matmul is not None:
-        torch.set_float32_matmul_precision(matmul)
-    if cudnn is not None:
-        torch.backends.cudnn.allow_tf32 = cudnn
-    for name, operation in operations().items():
-        # Reading returns the effective precision. If the general setting gives the same, the
-        # operation keeps following it, as by default.
-        operation.fp32_precision = "none"
-        if operation.fp32_precision != by_operation[name]:
-            operation.fp32_precision = by_operation[name]
+
+def restorer(read: Callable[[], _T], write: Callable[[_T], object]) -> Callable[[], None]:
+    """Function that restores the global setting as it is now, without writing if it is unchanged.
+
+    Nor is one restored that torch refuses to tell, as older switches contradict newer ones.
+    """
+
+    def value() -> _T | None:
+        with suppress(RuntimeError):
+            return read()
+        return None
+
+    old_value = value()
+
+    def restore() -> None:
+        if old_value is not None and value() != old_value:
+            write(old_value)
+
+    return restore
+
+
+def attribute_restorer(owner: object, name: str) -> Callable[[], None]:
+    """The same of an attribute of the `owner`."""
+    return restorer(partial(getattr, owner, name), partial(setattr, owner, name))

@@ -5,7 +5,6 @@ Imports no torch.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -93,4 +92,4 @@ def threads_per_rank(local_ranks: int, *, configured: int | None = None) -> int:
     """
     if configured is not None:
         return configured
-    return max(1, (usable_cores() or os.cpu_count() or 1) // local_ranks)
+    return max(1, len(usable_cores()) // local_ranks)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-import resource
 import sys
 import traceback
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from gpubench_plugin.environment.device_errors import (
     lost_context,
     lost_context_text,
 )
+from gpubench_plugin.environment.hardware import largest_resident_bytes
 
 _REQUESTED: Final = re.compile(
     r"(?:tried|unable) to allocate (?P<amount>[\d.]+) (?P<unit>bytes|[KMGTP]iB)", re.IGNORECASE
@@ -112,5 +112,4 @@ def _peak_bytes() -> float:
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         return float(torch.cuda.max_memory_allocated())
-    resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return float(resident) if sys.platform == "darwin" else resident * 1024.0
+    return float(largest_resident_bytes())

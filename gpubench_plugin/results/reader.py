@@ -157,11 +157,7 @@ class StoredRun:
         """Resolved configurations by node id, in run order."""
         from gpubench_plugin.config.yaml_reader import read_resolved
 
-        path = self.directory.config_resolved
-        try:
-            return read_resolved(path)
-        except FileNotFoundError as error:
-            raise ResultsError(f"cannot read {path}: {error.strerror}") from error
+        return read_resolved(self.directory.config_resolved)
 
     @cached_property
     def environment(self) -> Json:

@@ -252,7 +252,7 @@ def _names_text(runs: Sequence[RunDirectory]) -> str:
     return listed([f"{run.experiment}/{run.run_id}" for run in reversed(runs)])
 
 
-FORMAT: Final = stored.Format(kind="tags file", newest=3, limit=json_files.LIMIT_OF_LABELS_BYTES)
+FORMAT: Final = stored.Format(kind="tags file", newest=3)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -119,12 +119,12 @@ def load_run(
         UsageProblem: there is no such run.
         ResultsError: a file of it is unreadable or malformed.
     """
-    from gpubench_plugin.config.settings import project_results_dir
+    from gpubench_plugin.config.settings import results_dir_from
     from gpubench_plugin.results.reader import StoredRun
     from gpubench_plugin.results.run_directory import find_run
 
     cwd = Path.cwd()
-    folder = project_results_dir(cwd) if results_dir is None else cwd / results_dir
+    folder = results_dir_from(cwd, results_dir)
     record = StoredRun(find_run(folder, os.fspath(path), cwd=cwd)).record()
     return RunView(**{field.name: getattr(record, field.name) for field in fields(record)})
 

@@ -27,7 +27,7 @@ Output = int | IO[bytes] | None
 
 
 class Child:
-    """A child process without standard input.
+    """A child process, by default without standard input.
 
     It leads a session of its own, so that Ctrl-C does not reach it and it is killed with all that
     it started. `ended` is a pidfd, readable once the process has ended; None where the system has
@@ -40,6 +40,7 @@ class Child:
         *,
         cwd: Path | None = None,
         environ: Mapping[str, str] | None = None,
+        stdin: Output = subprocess.DEVNULL,
         stdout: Output = None,
         stderr: Output = None,
         pass_fds: Sequence[int] = (),
@@ -48,7 +49,7 @@ class Child:
             command,
             cwd=cwd,
             env=environ,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             pass_fds=pass_fds,
@@ -83,6 +84,10 @@ class Child:
             poll.register(self.ended, select.POLLIN)
             poll.poll(seconds * 1e3)
 
+    def communicate(self, question: bytes, timeout_s: float) -> tuple[bytes, bytes]:
+        """Write to its pipe and read the others to their ends; as :class:`subprocess.Popen`."""
+        return self._process.communicate(question, timeout_s)
+
     def kill(self) -> None:
         """Kill it with its session, also where it has ended itself."""
         with suppress(ProcessLookupError, PermissionError):
@@ -94,12 +99,14 @@ class Child:
         A second signal to this process kills it at once.
         """
         try:
-            self._process.terminate()  # does nothing if it has ended
-            self.wait(grace_s)
+            if self.code is None:
+                self._process.terminate()
+                self.wait(grace_s)
         finally:
             with signals_ignored():
                 self.kill()
-                code = self._process.wait()
+                with self._process:  # closes its pipes
+                    code = self._process.wait()
                 self.close()
         return code
 
@@ -142,6 +149,28 @@ class ChildError(Exception):
     """A child process failed or printed no facts; the message is the reason, in one line."""
 
 
+def output_of(
+    command: Sequence[str], *, timeout_s: float, question: bytes = b"", **options: Any
+) -> bytes:
+    """What `command` prints, with `question` on its input; `options` are those of :class:`Child`.
+
+    Raises:
+        ChildError: it cannot be run, failed, or was not done in time.
+    """
+    options |= dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    try:
+        with running(command, grace_s=0, **options) as child:
+            output, said = child.communicate(question, timeout_s)
+    except subprocess.TimeoutExpired as error:  # what it wrote is no reason
+        raise ChildError(f"no answer within {timeout_s:g} s") from error
+    except OSError as error:
+        raise ChildError(str(error)) from error
+    if child.code:
+        reason = said.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
+        raise ChildError(reason or f"{command[0]} {code_text(child.code)}")
+    return output
+
+
 def facts_of(
     command: Sequence[str],
     environ: Mapping[str, str] = os.environ,
@@ -157,28 +186,13 @@ def facts_of(
     """
     # Its warnings may be errors here, which it must not fail by.
     environ = {name: value for name, value in environ.items() if name != "PYTHONWARNINGS"}
+    asked = json.dumps(question).encode()
+    output = output_of(command, cwd=cwd, environ=environ, question=asked, timeout_s=timeout_s)
+    text = output.decode("utf-8", "backslashreplace").strip()
     try:
-        child = subprocess.run(
-            command,
-            cwd=cwd,
-            env=environ,
-            input=json.dumps(question),
-            capture_output=True,
-            encoding="utf-8",
-            errors="backslashreplace",
-            check=True,
-            timeout=timeout_s,
-        )
-    except subprocess.TimeoutExpired as error:  # what it wrote is no reason
-        raise ChildError(f"no answer within {timeout_s:g} s") from error
-    except subprocess.CalledProcessError as error:
-        raise ChildError(error.stderr.strip().rpartition("\n")[2] or str(error)) from error
-    except OSError as error:
-        raise ChildError(str(error)) from error
-    try:
-        return json.loads(child.stdout.splitlines()[-1])
-    except (ValueError, LookupError) as error:
-        raise ChildError(f"it printed no facts but {child.stdout.strip()[-80:]!r}") from error
+        return json.loads(text.rpartition("\n")[2])
+    except ValueError as error:
+        raise ChildError(f"it printed no facts but {text[-80:]!r}") from error
 
 
 def last_lines(output: Path, count: int = _LAST_LINES) -> tuple[str, ...]:

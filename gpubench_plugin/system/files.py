@@ -114,10 +114,10 @@ class KernelLock:
     is dropped is closed.
     """
 
-    def __init__(self, path: Path, flags: int, mode: int = 0o666):
+    def __init__(self, path: Path, flags: int):
         self.descriptor = -1
         _OPEN.add(self)
-        self.descriptor = os.open(path, flags | os.O_CLOEXEC, mode)
+        self.descriptor = os.open(path, flags | os.O_CLOEXEC, _ORDINARY_MODE)
 
     def acquire(self, *, shared: bool = False, wait: bool = False) -> None:
         """Acquire the lock, exclusive or `shared`.

@@ -23,9 +23,6 @@ LIMIT_OF_FACTS_BYTES: Final = 64 << 20
 """Limit of files without samples: verdicts, system facts, baselines, states. 5,000 benchmarks with
 three verdicts of 600 bytes each make 9 MB."""
 
-LIMIT_OF_LABELS_BYTES: Final = 1 << 20
-"""Limit of files of a few hundred bytes: tags."""
-
 MALFORMED: Final = (
     ArithmeticError,
     AttributeError,
@@ -48,7 +45,7 @@ def load(path: Path, *, limit: int = LIMIT_BYTES) -> Any:
     try:
         data = files.read(path, limit=limit)
     except FileNotFoundError:
-        raise UsageProblem(f"{path}: no such file{_nearest_hint(path)}") from None
+        raise UsageProblem(f"{path}: no such file{nearest_hint(path)}") from None
     return parse(data, str(path))
 
 
@@ -68,7 +65,7 @@ def parse(data: bytes, label: str) -> Any:
         raise BrokenFile(f"{label} is not JSON: {error or 'too large for memory'}") from None
 
 
-def _nearest_hint(path: Path) -> str:
+def nearest_hint(path: Path) -> str:
     """Suggestion of the nearest file name in the folder."""
     try:
         names = [entry.name for entry in path.parent.iterdir()]

@@ -17,14 +17,14 @@ ENDING: Final = (*STOPS, signal.SIGINT)
 _PR_SET_PDEATHSIG: Final = 1  # prctl(2), <linux/prctl.h>
 
 
-def die_with_parent(death: signal.Signals = signal.SIGKILL, *, parent: int | None = None) -> None:
-    """Let the kernel send `death` to this process when its `parent` ends (Linux).
+def die_with_parent(death: signal.Signals = signal.SIGKILL) -> None:
+    """Let the kernel send `death` to this process when its parent ends (Linux).
 
-    If `parent` has ended already, the signal is sent now.
+    If it ends meanwhile, the signal is sent now.
     """
     if sys.platform != "linux":
         return
-    expected = os.getppid() if parent is None else parent
+    expected = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, death, 0, 0, 0)
     if os.getppid() != expected:
         os.kill(os.getpid(), death)
@@ -68,7 +68,8 @@ def _handled(
     previous: dict[signal.Signals, Any] = {}
     with suppress(ValueError):  # not in the main thread, which alone handles signals
         for number in numbers:
-            previous[number] = signal.signal(number, handler)
+            if signal.getsignal(number) is not None:  # a C library's could not be put back
+                previous[number] = signal.signal(number, handler)
     try:
         yield
     finally:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 SCHEMA_URL: Final = "https://json-schema.org/draft/2020-12/schema"
 
 _Record = TypeVar("_Record")
+_VERSION: Final = "schema_version"
 _LONGEST_VALUE: Final = 40
 """Characters of a wrong value in a message: enough to recognize it, and one line."""
 _UNKNOWN: Final = "unexpected_keyword_argument"
@@ -32,14 +33,13 @@ _UNKNOWN: Final = "unexpected_keyword_argument"
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """Kind of file with its version under `key`; only the `newest` one is read.
+    """Kind of file with its ``schema_version``; only the `newest` one is read.
 
     `kind` completes the message "not a …"; `limit` is the largest size in bytes.
     """
 
     kind: str
     newest: int
-    key: str = "schema_version"
     limit: int = json_files.LIMIT_OF_FACTS_BYTES
 
     def load(self, path: Path) -> Json:
@@ -53,12 +53,12 @@ class Format:
 
     def check(self, fields: object, label: str) -> Json:
         """The `fields`, if they are an object of that version; raises BrokenFile."""
-        if not isinstance(fields, dict) or self.key not in fields:
-            raise BrokenFile(f"{label} is not a {self.kind}: it has no {self.key}")
-        version = fields[self.key]
+        if not isinstance(fields, dict) or _VERSION not in fields:
+            raise BrokenFile(f"{label} is not a {self.kind}: it has no {_VERSION}")
+        version = fields[_VERSION]
         if type(version) is not int or version != self.newest:  # True == 1.0 == 1
             raise BrokenFile(
-                f"{label}: {self.key} {_excerpt(version)}; this gpubench reads {self.newest} only"
+                f"{label}: {_VERSION} {_excerpt(version)}; this gpubench reads {self.newest} only"
             )
         return cast("Json", fields)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
 from gpubench_plugin.environment.code import run_git
 from gpubench_plugin.system import scratch
+from gpubench_plugin.system.child_process import ChildError
 from gpubench_plugin.system.signals import signals_ignored
 
 # Long enough for the checkout of a huge repository on a slow disk.
@@ -77,10 +77,8 @@ class Repository:
         command = (*settings, "worktree", "add", "--lock", "--detach", os.fspath(folder), commit)
         try:
             _run(self.top, *command)
-        except (OSError, subprocess.SubprocessError) as error:
-            said = (getattr(error, "stderr", None) or b"").decode("utf-8", "replace").strip()
-            reason = said.rpartition("\n")[2] or error
-            raise ResultsError(f"git {' '.join(command)}: {reason}") from error
+        except ChildError as error:
+            raise ResultsError(f"git {' '.join(command)}: {error}") from error
 
     def incomplete_parts(self, tree: Path) -> list[str]:
         """Describe what the worktree `tree` lacks: submodules and LFS files."""
@@ -116,7 +114,7 @@ def _worktrees(common: Path) -> frozenset[Path] | None:
 def _git(folder: Path, *arguments: str) -> str | None:
     try:
         return _run(folder, *arguments)
-    except (OSError, subprocess.SubprocessError):
+    except ChildError:
         return None
 
 

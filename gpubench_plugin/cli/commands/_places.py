@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin.config.settings import OPTIONS, OptionValue, results_dir_from
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.reports.text import Glyphs, glyphs_for, printable
 from gpubench_plugin.system import json_files
@@ -41,11 +42,10 @@ class Locations:
     @classmethod
     def of(cls, options: argparse.Namespace) -> Locations:
         """Build from the arguments added by :func:`add_locations`."""
-        cwd = Path.cwd()
-        url = options.registry
+        cwd, url = Path.cwd(), options.registry or ""
         return cls(
-            results_dir=results_dir_of(options),
-            registry=os.environ.get("GPUBENCH_REGISTRY", "") if url is None else url,
+            results_dir=results_dir_from(cwd, options.results_dir),
+            registry=OPTIONS["registry"].parse(OptionValue("--registry", url, cwd)),
             cwd=cwd,
         )
 
@@ -61,37 +61,14 @@ def add_locations(
 ) -> None:
     """Add ``--format``, see :func:`add_format`, ``--results-dir`` and ``--registry``."""
     add_format(parser, formats)
-    add_results_dir(parser)
-    parser.add_argument(
-        "--registry",
-        metavar="URL",
-        help="registry database URL, or none (default: GPUBENCH_REGISTRY, else registry.sqlite in "
-        "the results directory)",
-    )
+    for name in ("results_dir", "registry"):
+        add_option(parser, name)
 
 
-def add_results_dir(parser: argparse.ArgumentParser) -> None:
-    """Add ``--results-dir``, for commands that read run directories."""
-    parser.add_argument(
-        "--results-dir",
-        metavar="DIR",
-        help="results directory (default: the project's, where pytest writes: gpubench_results_dir "
-        "or results in its root)",
-    )
-
-
-def results_dir_of(options: argparse.Namespace) -> Path:
-    """The directory given with ``--results-dir``, relative to the current one, or the project's.
-
-    Raises:
-        UsageProblem: it is empty, or pytest's configuration cannot be read.
-    """
-    from gpubench_plugin.config.settings import project_results_dir
-
-    if options.results_dir == "":
-        raise UsageProblem("--results-dir=: empty; allowed: a folder")
-    cwd = Path.cwd()
-    return project_results_dir(cwd) if options.results_dir is None else cwd / options.results_dir
+def add_option(parser: argparse.ArgumentParser, name: str) -> None:
+    """Add an option as the plugin declares it, by the name of its setting."""
+    option = OPTIONS[name]
+    parser.add_argument(f"--{option.name}", metavar=option.metavar, help=option.help)
 
 
 def add_format(parser: argparse.ArgumentParser, formats: Collection[str]) -> None:

@@ -15,11 +15,12 @@ from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.cli.ab.request import Request, parse_arguments, parse_duration, parse_pairs
 from gpubench_plugin.cli.ab.runner import Progress
 from gpubench_plugin.cli.ab.state import State
-from gpubench_plugin.cli.commands._places import add_format, add_results_dir, results_dir_of
+from gpubench_plugin.cli.commands._places import add_format, add_option
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.commands.compare import LimitOptions, add_judging, exit_code, with_losses
 from gpubench_plugin.compare.effective_limits import SIDES
 from gpubench_plugin.compare.looks import MOST_PAIRS
+from gpubench_plugin.config.settings import results_dir_from
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment.redaction import redacted_command
@@ -39,7 +40,7 @@ class Ab(Command):
     """
 
     help: ClassVar[str] = "compare two versions of the code with alternating launches"
-    hint_for_unknown: ClassVar[str] = "pytest's arguments go after --"
+    hint_for_unknown: ClassVar[str] = "; pytest's arguments go after --"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the command's options, followed by pytest's arguments."""
@@ -57,7 +58,7 @@ class Ab(Command):
         add("--limits-from", choices=SIDES, help="whose limits apply where they differ (base)")
         add("--launch-timeout", metavar="SECONDS", type=_timeout, help="timeout of a launch")
         add("--resume", metavar="DIR", help="resume an interrupted comparison")
-        add_results_dir(parser)
+        add_option(parser, "results_dir")
         add_format(parser, catalog.choices("formats"))
         add("--output", metavar="FILE", help="write the report to this file instead of stdout")
         add("arguments", nargs="*", metavar="-- ARGUMENT", help="arguments for pytest")
@@ -68,7 +69,8 @@ class Ab(Command):
         if options.resume is None:
             request = _request(options)
             sides = comparison.resolve_sides(request)
-            state = comparison.new_state(results_dir_of(options), request, sides)
+            results_dir = results_dir_from(Path.cwd(), options.results_dir)
+            state = comparison.new_state(results_dir, request, sides)
         else:
             _refuse_changes(options)
             state = State.read(Path(options.resume).resolve())

@@ -8,19 +8,20 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from itertools import groupby
+from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import (
     add_format,
-    add_results_dir,
+    add_option,
     output_width,
-    results_dir_of,
     show,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.doctor import machine as machines
 from gpubench_plugin.cli.doctor.checks import Finding, examine
 from gpubench_plugin.cli.doctor.machine import Machine
+from gpubench_plugin.config.settings import results_dir_from
 from gpubench_plugin.core import catalog
 from gpubench_plugin.environment.hardware import usable_cores
 from gpubench_plugin.environment.system_facts import package_versions
@@ -46,12 +47,13 @@ class Doctor(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Results folder, whose disk is examined, and output format."""
-        add_results_dir(parser)
+        add_option(parser, "results_dir")
         add_format(parser, ("table", "json"))
 
     def run(self, options: argparse.Namespace) -> int:
         """Print what may disturb measurements on this machine."""
-        with machines.this_machine(results_dir_of(options)) as machine:
+        results_dir = results_dir_from(Path.cwd(), options.results_dir)
+        with machines.this_machine(results_dir) as machine:
             findings = [*examine(machine)]
             support = _support(machine)
         # A line each in a file or pipe, for grep.
@@ -66,7 +68,7 @@ def _support(machine: Machine) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "packages": package_versions(),
-        "usable_cores": usable_cores(),
+        "usable_cores": len(usable_cores()),
         "workloads": [*catalog.choices("workloads")],
         "torch": machine.torch_or_error,
     }

@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 import psutil
 
 from gpubench_plugin.environment import cuda_devices, nvml
+from gpubench_plugin.environment.hardware import usable_cores
 from gpubench_plugin.system.child_process import ChildError, facts_of
 
 # Over which activity is counted: the kernel counts in ticks of 10 ms, 1% of it.
@@ -98,12 +99,6 @@ def _gpu(library: Any, index: int, handle: Any) -> Gpu | None:
     return Gpu(index=index, name=name or "?", library=library, handle=handle)
 
 
-def _usable_cores() -> frozenset[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return frozenset(os.sched_getaffinity(0))
-    return frozenset(range(os.cpu_count() or 1))  # macOS
-
-
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """What checks may ask. Tests give it another root, NVML and torch.
@@ -114,7 +109,7 @@ class Machine:
 
     root: Path = Path("/")
     results: Path = Path("results")
-    cores: frozenset[int] = field(default_factory=_usable_cores)
+    cores: frozenset[int] = field(default_factory=usable_cores)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     library: Any = None
     torch_command: Sequence[str] = (

@@ -8,6 +8,7 @@ from typing import Any
 
 from gpubench_plugin.core import catalog
 from gpubench_plugin.environment import devices
+from gpubench_plugin.environment.system_facts import nccl_version
 
 
 def facts() -> dict[str, Any]:
@@ -26,7 +27,7 @@ def facts() -> dict[str, Any]:
     return {
         "version": str(torch.__version__),
         "cuda": torch.version.cuda,
-        "nccl": _nccl(torch),
+        "nccl": nccl_version(torch),
         "architectures": torch.cuda.get_arch_list(),
         "devices": count,
         "problem": " ".join(str(problem.message) for problem in problems),
@@ -40,13 +41,6 @@ def facts() -> dict[str, Any]:
             for name in catalog.choices("precision")
         },
     }
-
-
-def _nccl(torch: Any) -> str | None:
-    try:
-        return ".".join(map(str, torch.cuda.nccl.version()))
-    except (AttributeError, ImportError, RuntimeError):
-        return None
 
 
 if __name__ == "__main__":

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import resource
-import sys
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -15,6 +12,7 @@ from statistics import median
 from types import ModuleType
 from typing import Any, Final, Self
 
+import psutil
 import torch
 from torch import Tensor, UntypedStorage
 from torch._C._autograd import (
@@ -26,6 +24,7 @@ from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfi
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from gpubench_plugin.core.quality_flags import GROWING_MEMORY, SINCE_START, UNCOLLECTED
+from gpubench_plugin.environment.hardware import largest_resident_bytes
 from gpubench_plugin.measure.process_state import release_memory
 
 # Writing 5 to clear_refs resets the peak to the resident size: proc_pid_clear_refs(5).
@@ -37,13 +36,12 @@ _STATUS = Path("/proc/self/status")
 class PeakMemory:
     """Context manager that records memory peaks.
 
-    They are `facts`: on an accelerator of torch's allocated and reserved memory, on a CPU, where
+    They are `facts`: on an accelerator of the memory that torch has allocated, on a CPU, where
     torch does not count (see :class:`TensorMemory`), the peak resident size of the process since
     the entry, interpreter and libraries included; if the system cannot reset it, since the start of
     the process, and flagged. Without a counter (MPS) there are none.
 
-    `excluded_bytes` of the device, allocated before the entry and until the exit, count neither as
-    allocated nor, but for the rounding of the allocator (to 2 MiB), as reserved.
+    `excluded_bytes` of the device, allocated before the entry and until the exit, do not count.
     """
 
     def __init__(self, device: torch.device, excluded_bytes: int = 0) -> None:
@@ -61,13 +59,11 @@ class PeakMemory:
 
     def __exit__(self, *_: object) -> None:
         if self._device.type == "cpu":
-            peak = _since_start() if self.flags else _resident_peak()
+            peak = largest_resident_bytes() if self.flags else _resident_peak()
             self.facts["process_peak_memory_bytes"] = float(peak)
         elif counters := self._counters():
             allocated = counters.max_memory_allocated(self._device) - self._excluded_bytes
-            reserved = counters.max_memory_reserved(self._device) - self._excluded_bytes
             self.facts["peak_memory_bytes"] = float(allocated)
-            self.facts["peak_reserved_bytes"] = float(reserved)
 
     def _counters(self) -> ModuleType | None:
         module = torch.get_device_module(self._device)
@@ -89,14 +85,6 @@ def _resident_peak() -> int:
     _, _, peak = _STATUS.read_text(encoding="ascii", errors="replace").partition("VmHWM:")
     return int(peak.partition("kB")[0]) * 1024
 
-
-def _since_start() -> int:
-    """Largest resident size in bytes; getrusage(2) reports kibibytes, on macOS bytes."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
-
-
-_STATM: Final = Path("/proc/self/statm")
 
 _PARTS: Final = 4
 """Parts of the timed calls: a leak grows in all, a cache or the heap fills in the first."""
@@ -190,13 +178,13 @@ def _reader(device: torch.device) -> Callable[[], int] | None:
     if device.type != "cpu":
         allocated = getattr(torch.get_device_module(device), "memory_allocated", None)
         return None if allocated is None else lambda: int(allocated(device))
-    if not _STATM.exists():
+    if not psutil.LINUX:
         return None
-    page = os.sysconf("SC_PAGE_SIZE")
+    process = psutil.Process()
 
     def anonymous() -> int:
-        _, resident, shared_pages, _ = _STATM.read_bytes().split(maxsplit=3)
-        return (int(resident) - int(shared_pages)) * page
+        memory = process.memory_info()
+        return int(memory.rss - memory.shared)
 
     return anonymous
 

@@ -71,7 +71,7 @@ def test_training_to_a_target_starts_from_the_same_weights_everywhere(
 
 @pytest.mark.parametrize(("device", "expected"), [("cpu", None), ("cuda", CUDA_METHOD)])
 def test_method_of_timing_is_compared_on_cuda_alone(device: str, expected: int | None) -> None:
-    """Numbers of earlier clocks are incomparable on CUDA; those of a CPU have not changed."""
+    """So that a change of the clock on CUDA leaves numbers of a CPU comparable."""
     configuration = Configuration[ModelSection](
         model=ModelSection(), experiment=ExperimentSection(device=device)
     )

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
 import pytest
 
 from gpubench_plugin.config.case import comparable
-from gpubench_plugin.config.resolution import resolve
-from gpubench_plugin.config.sections import Configuration, ModelSection
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
+from tests.support.resolving import resolved
 
 TUNED = """
 model: {name: mlp}
@@ -21,25 +16,6 @@ data: {source: digits}
 presets:
   tiny: {training: {batch_size: 4, learning_rate: 0.2, loss_drop: 0.5}}
 """
-
-
-def resolved(root: Path, *overrides: str, overlays: Sequence[str] = ()) -> Configuration[Any]:
-    """What the file, files laid over it and `overrides` make."""
-    (root / "configs").mkdir()
-    (root / "configs" / "mlp.yaml").write_text(TUNED)
-    paths = []
-    for number, text in enumerate(overlays):
-        paths.append(root / f"overlay{number}.yaml")
-        paths[-1].write_text(text)
-    return resolve(
-        name="mlp",
-        preset="tiny",
-        overlays=paths,
-        overrides=overrides,
-        fixed_values={},
-        rootdir=root,
-        model_section=lambda _: ModelSection,
-    )
 
 
 @pytest.mark.parametrize(
@@ -58,10 +34,10 @@ def resolved(root: Path, *overrides: str, overlays: Sequence[str] = ()) -> Confi
 )
 def test_override_of_the_course_ends_the_limit(tmp_path: Path, overrides: list[str]) -> None:
     """A loss_drop of a preset does not hold for another course; the reason names every key."""
-    training = resolved(tmp_path, *overrides).training
+    training = resolved(tmp_path, *overrides, file=TUNED).training
     assert training.loss_drop is None
     reason = str(training.loss_drop_ignored)
-    assert "training.loss_drop=0.5 from configs/mlp.yaml preset tiny is ignored" in reason
+    assert "training.loss_drop=0.5 from configs/a.yaml preset tiny is ignored" in reason
     for override in overrides:
         assert f"{override.partition('=')[0]} (--{override})" in reason
 
@@ -80,20 +56,19 @@ def test_limit_holds_for_the_course_it_was_set_for(
     tmp_path: Path, overrides: tuple[str, ...], limit: float | None
 ) -> None:
     """The same value again, another key, or a loss_drop of one's own are no lapse."""
-    training = resolved(tmp_path, *overrides).training
+    training = resolved(tmp_path, *overrides, file=TUNED).training
     assert (training.loss_drop, training.loss_drop_ignored) == (limit, None)
 
 
 def test_overlay_of_another_course_ends_the_limit_below_it(tmp_path: Path) -> None:
     """A later file that changes the batch size has to state a loss_drop of its own."""
     overlay = "presets: {tiny: {training: {batch_size: 2}}}"
-    training = resolved(tmp_path, overlays=[overlay]).training
+    training = resolved(tmp_path, file=TUNED, overlays=[overlay]).training
     assert "training.batch_size (--config=" in str(training.loss_drop_ignored)
-    (tmp_path / "own").mkdir()
     overlay = "training: {loss_drop: 0.9}\n" + overlay
-    assert resolved(tmp_path / "own", overlays=[overlay]).training.loss_drop == 0.9
+    assert resolved(tmp_path, file=TUNED, overlays=[overlay]).training.loss_drop == 0.9
 
 
 def test_limit_is_no_part_of_comparability(tmp_path: Path) -> None:
     """It judges the untimed training: runs with another limit measure the same."""
-    assert not any("loss_drop" in key for key in comparable(resolved(tmp_path)))
+    assert not any("loss_drop" in key for key in comparable(resolved(tmp_path, file=TUNED)))

@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from gpubench_plugin.config.resolution import resolve
-from gpubench_plugin.config.sections import Configuration, ModelSection
 from gpubench_plugin.core.errors import UsageProblem
-
-
-def resolved(
-    folder: Path, *overrides: str, yaml: str = "", limits: Mapping[str, str] = {}
-) -> Configuration[Any]:
-    """The configuration of a file with this text."""
-    (folder / "configs").mkdir(exist_ok=True)
-    (folder / "configs" / "a.yaml").write_text(f"model: {{}}\n{yaml}")
-    return resolve(
-        name="a",
-        preset="tiny",
-        overlays=[],
-        overrides=overrides,
-        fixed_values={},
-        rootdir=folder,
-        model_section=lambda _: ModelSection,
-        limits=limits,
-    )
+from tests.support.resolving import resolved
 
 
 def test_a_mark_stands_between_files_and_command_line(tmp_path: Path) -> None:
     """Metric by metric; a text that is no limit is refused with its source."""
     yaml, mark = "gate: {limits: {a: 1%, b: 1%, c: 1%}}", {"b": "2%", "c": "2%"}
-    both = resolved(tmp_path, "gate.limits.c=3%", yaml=yaml, limits=mark)
+    both = resolved(tmp_path, "gate.limits.c=3%", file=yaml, limits=mark)
     assert both.gate.limits == {"a": "1%", "b": "2%", "c": "3%"}
     with pytest.raises(UsageProblem, match=r"^mark gpubench: gate.limits.a: .*'3' is not a limit"):
         resolved(tmp_path, limits={"a": "3"})
@@ -43,12 +22,12 @@ def test_a_mark_stands_between_files_and_command_line(tmp_path: Path) -> None:
 def test_the_command_line_adds_to_them(tmp_path: Path) -> None:
     """Metric by metric, or several as a mapping; a percentage needs no quotes in YAML."""
     yaml = "gate: {limits: {step_time_s: 3%, mfu: 1%}}"
-    one = resolved(tmp_path, "gate.limits.step_time_s=<=0.25", yaml=yaml)
+    one = resolved(tmp_path, "gate.limits.step_time_s=<=0.25", file=yaml)
     assert one.gate.limits == {"step_time_s": "<=0.25", "mfu": "1%"}
-    more = resolved(tmp_path, "gate.limits={step_time_s: 5%, loss_last: 4%}", yaml=yaml)
+    more = resolved(tmp_path, "gate.limits={step_time_s: 5%, loss_last: 4%}", file=yaml)
     assert more.gate.limits == {"step_time_s": "5%", "mfu": "1%", "loss_last": "4%"}
     yaml = 'gate: {limits: {step_time_s: 3%, peak_memory_bytes: "<=8e9"}}'
-    limits = resolved(tmp_path, yaml=yaml).gate.limits
+    limits = resolved(tmp_path, file=yaml).gate.limits
     assert limits == {"step_time_s": "3%", "peak_memory_bytes": "<=8e9"}
 
 
@@ -74,6 +53,6 @@ def test_other_shapes_are_refused(
 ) -> None:
     """The message names the file or flag, the key, the value and what is allowed."""
     with pytest.raises(UsageProblem) as caught:
-        resolved(tmp_path, *overrides, yaml=f"gate: {{{yaml}}}")
+        resolved(tmp_path, *overrides, file=f"gate: {{{yaml}}}")
     assert said in str(caught.value)
     assert str(caught.value).startswith("--gate." if overrides else "configs/a.yaml: ")

@@ -9,29 +9,11 @@ import pytest
 
 from gpubench_plugin.config.case import comparable
 from gpubench_plugin.config.layers import PROFILES
-from gpubench_plugin.config.resolution import resolve
-from gpubench_plugin.config.sections import Configuration, MeasureSection, ModelSection
+from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.core.errors import UsageProblem
+from tests.support.resolving import resolved
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
-
-
-def resolved(
-    folder: Path, *overrides: str, yaml: str = "", overlay: str = ""
-) -> Configuration[Any]:
-    """The configuration of a named file with this text, and one laid over it."""
-    (folder / "configs").mkdir(exist_ok=True)
-    (folder / "configs" / "a.yaml").write_text(f"model: {{}}\n{yaml}")
-    (folder / "more.yaml").write_text(f"model: {{}}\n{overlay}")
-    return resolve(
-        name="a",
-        preset="tiny",
-        overlays=[folder / "more.yaml"],
-        overrides=overrides,
-        fixed_values={},
-        rootdir=folder,
-        model_section=lambda _: ModelSection,
-    )
 
 
 @pytest.mark.parametrize("name", PROFILES)
@@ -50,9 +32,9 @@ def test_a_profile_stands_in_for_the_defaults(tmp_path: Path) -> None:
     assert (quick.max_time_s, quick.max_rounds) == (0.5, 200)
     measure = resolved(tmp_path, "measure.max_time_s=3", "measure.profile=quick").measure
     assert (measure.max_time_s, measure.max_rounds) == (3.0, 200)
-    chosen = resolved(tmp_path, "measure.profile=full", yaml="measure: {profile: quick}")
+    chosen = resolved(tmp_path, "measure.profile=full", file="measure: {profile: quick}")
     assert chosen.measure.max_rounds == 2000
-    none = resolved(tmp_path, "measure.profile=null", yaml="measure: {profile: quick}")
+    none = resolved(tmp_path, "measure.profile=null", file="measure: {profile: quick}")
     assert none.measure == MeasureSection()
     with pytest.raises(UsageProblem, match=r"did you mean 'quick'.*input should be 'quick'"):
         resolved(tmp_path, "measure.profile=quikc")
@@ -66,11 +48,11 @@ def test_a_profile_stands_in_for_the_defaults(tmp_path: Path) -> None:
 def test_a_stated_key_wins_wherever_the_profile_was_chosen(tmp_path: Path, where: str) -> None:
     """The file comes before the command line, and still its key is no default."""
     profile = "measure: {profile: full}"
-    texts = {
-        "file": {"yaml": "measure: {profile: full, max_rounds: 77}"},
-        "preset": {"yaml": f"measure: {{max_rounds: 77}}\npresets: {{tiny: {{{profile}}}}}"},
-        "overlay": {"yaml": "measure: {max_rounds: 77}", "overlay": profile},
-        "command line": {"yaml": "measure: {max_rounds: 77}"},
+    texts: dict[str, Any] = {
+        "file": {"file": "measure: {profile: full, max_rounds: 77}"},
+        "preset": {"file": f"measure: {{max_rounds: 77}}\npresets: {{tiny: {{{profile}}}}}"},
+        "overlay": {"file": "measure: {max_rounds: 77}", "overlays": [profile]},
+        "command line": {"file": "measure: {max_rounds: 77}"},
     }
     overrides = ["measure.profile=full"] if where == "command line" else []
     measure = resolved(tmp_path, *overrides, **texts[where]).measure

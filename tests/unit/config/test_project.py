@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.config.settings import project_results_dir
+from gpubench_plugin.config.settings import results_dir_from
 from gpubench_plugin.core.errors import BrokenFile
 
 if TYPE_CHECKING:
@@ -49,11 +49,11 @@ def test_results_are_where_pytest_writes_them(
 ) -> None:
     """Below pytest's root, from any folder of it, as its configuration says."""
     below = write(tmp_path, files)
-    assert project_results_dir(below) == tmp_path / results
+    assert results_dir_from(below) == tmp_path / results
 
 
 @pytest.mark.parametrize(("name", "text"), [("pyproject.toml", "[x"), ("pytest.ini", "x")])
 def test_a_broken_configuration_is_named(tmp_path: Path, name: str, text: str) -> None:
     """As pytest would refuse it: its results could be anywhere."""
     with pytest.raises(BrokenFile, match=f"pytest's configuration is unreadable: .*{name}"):
-        project_results_dir(write(tmp_path, {name: text}))
+        results_dir_from(write(tmp_path, {name: text}))

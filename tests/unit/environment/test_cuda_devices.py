@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -27,12 +25,11 @@ def child(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Scripts given to a child process, which then knows one device."""
     scripts: list[str] = []
 
-    def run(command: list[str], **_: object) -> SimpleNamespace:
+    def answer(command: list[str], _environ: object) -> list[dict[str, object]]:
         scripts.append(command[-1])
-        answer = json.dumps([{"name": "by the child", "memory_bytes": GIB}])
-        return SimpleNamespace(stdout=f"noise\n{answer}\n")
+        return [{"name": "by the child", "memory_bytes": GIB}]
 
-    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(cuda_devices, "facts_of", answer)
     return scripts
 
 

@@ -78,29 +78,24 @@ def test_an_accelerator_has_its_own_counters(monkeypatch: pytest.MonkeyPatch) ->
     module = types.SimpleNamespace(
         reset_peak_memory_stats=counter("reset", 0),
         max_memory_allocated=counter("allocated", 3 * MIB),
-        max_memory_reserved=counter("reserved", 4 * MIB),
     )
     monkeypatch.setattr(torch, "get_device_module", lambda _: module)
     with PeakMemory(device) as memory:
         assert asked == [("reset", device)]
-    assert memory.facts == {
-        "peak_memory_bytes": 3.0 * MIB,
-        "peak_reserved_bytes": 4.0 * MIB,
-    }
-    assert asked[1:] == [("allocated", device), ("reserved", device)]
+    assert memory.facts == {"peak_memory_bytes": 3.0 * MIB}
+    assert asked[1:] == [("allocated", device)]
 
 
 def test_what_was_allocated_for_the_clock_is_no_peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes of the device that are excluded count neither as allocated nor as reserved."""
+    """Bytes of the device that are excluded do not count."""
     module = types.SimpleNamespace(
         reset_peak_memory_stats=lambda _: None,
         max_memory_allocated=lambda _: 103 * MIB,
-        max_memory_reserved=lambda _: 104 * MIB,
     )
     monkeypatch.setattr(torch, "get_device_module", lambda _: module)
     with PeakMemory(torch.device("cuda"), 100 * MIB) as memory:
         pass
-    assert memory.facts == {"peak_memory_bytes": 3 * MIB, "peak_reserved_bytes": 4 * MIB}
+    assert memory.facts == {"peak_memory_bytes": 3 * MIB}
 
 
 def test_a_device_without_counters_has_no_peak() -> None:

@@ -26,7 +26,7 @@ def defaults_of_torch() -> Iterator[None]:
         torch.set_float32_matmul_precision("highest")
         torch.backends.cudnn.allow_tf32 = True
         for name, operation in operations().items():
-            operation.fp32_precision = "tf32" if name.startswith("cudnn") else "none"
+            operation.fp32_precision = "tf32" if ".cudnn." in name else "none"
 
     reset()
     yield

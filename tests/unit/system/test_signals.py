@@ -52,7 +52,7 @@ def test_parent_that_was_gone_already_counts_as_gone() -> None:
     """Otherwise a parent that ends early would be missed."""
     source = (
         "import os\nfrom gpubench_plugin.system.signals import die_with_parent\n"
-        "die_with_parent(parent=os.getppid() + 1)"
+        "os.getppid = iter([1, 2]).__next__\ndie_with_parent()"
     )
     done = subprocess.run([sys.executable, "-c", source], check=False)
     assert done.returncode == -signal.SIGKILL
