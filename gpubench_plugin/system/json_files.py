@@ -24,7 +24,7 @@ LIMIT_OF_FACTS_BYTES: Final = 64 << 20
 three verdicts of 600 bytes each make 9 MB."""
 
 LIMIT_OF_LABELS_BYTES: Final = 1 << 20
-"""Limit of files of a few hundred bytes: tags and spool markers."""
+"""Limit of files of a few hundred bytes: tags."""
 
 MALFORMED: Final = (
     ArithmeticError,
