@@ -142,20 +142,15 @@ class Resolver(ExitStack):
         place = self.find(text)
         if isinstance(place, RunDirectory):
             stored = StoredRun(place)
-            run = stored.run()
-            try:
-                run_objections = objections(run, len(stored.regressed))
-            except ResultsError as error:
-                run_objections = [*objections(run, 0), f"its verdicts cannot be read ({error})"]
+            run, regressions = stored.run(), len(stored.regressed)
         else:
-            run = self._stored(place)
-            run_objections = objections(run, int(place.regressed))
+            run, regressions = self._stored(place), int(place.regressed)
         return Reference(
             label=text,
             kind="single",
             runs=(run,),
             notes=tuple(_mostly(run, CONTENDED)),
-            objections=(*run_objections, *_mostly(run, THROTTLED, UNSTEADY)),
+            objections=(*objections(run, regressions), *_mostly(run, THROTTLED, UNSTEADY)),
         )
 
     def single(self, text: str) -> Reference:

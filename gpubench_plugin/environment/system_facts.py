@@ -16,9 +16,9 @@ from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment.code import commit_facts
 from gpubench_plugin.environment.hardware import cpu_facts, gpu_facts
 from gpubench_plugin.environment.redaction import recorded_variables
-from gpubench_plugin.system import json_files
+from gpubench_plugin.system import json_files, stored
 
-SCHEMA_VERSION: Final = 1
+FORMAT: Final = stored.Format(kind="system facts file", newest=1)
 
 PACKAGES: Final = (
     "pytest-gpubench",
@@ -56,7 +56,7 @@ def collect(
     import psutil
 
     facts = {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": FORMAT.newest,
         "hostname": platform.node(),
         "platform": {
             "system": platform.system(),

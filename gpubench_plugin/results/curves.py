@@ -42,15 +42,15 @@ def curves_of(events: Iterable[Mapping[str, Any]]) -> tuple[Curve, ...]:
     """
     points: dict[str, dict[tuple[str, str], list[tuple[int, float]]]] = {}
     for event in events:
+        benchmark, kind = event["benchmark"], event["event"]
         if event.get("phase") == "build":
-            points.pop(str(event.get("benchmark")), None)
-        step, kind = event.get("step"), str(event.get("event"))
-        if not isinstance(step, int):
-            continue
-        own = points.setdefault(str(event.get("benchmark")), {})
-        for name, value in _numbers(kind, event).items():
-            if isinstance(value, int | float):
-                own.setdefault((kind, str(name)), []).append((step, float(value)))
+            points.pop(benchmark, None)
+        numbers = event["metrics"] if kind == "log" else event
+        for name in numbers if kind == "log" else _FIELDS.get(kind, ()):
+            step, value = event.get("step"), numbers.get(name)
+            if step is not None and value is not None:
+                series = points.setdefault(benchmark, {}).setdefault((kind, name), [])
+                series.append((step, float(value)))
     return tuple(
         Curve(
             benchmark=benchmark,
@@ -62,10 +62,3 @@ def curves_of(events: Iterable[Mapping[str, Any]]) -> tuple[Curve, ...]:
         for benchmark, own in points.items()
         for (kind, name), series in own.items()
     )
-
-
-def _numbers(kind: str, event: Mapping[str, Any]) -> Mapping[str, Any]:
-    if kind == "log":
-        metrics = event.get("metrics")
-        return metrics if isinstance(metrics, dict) else {}
-    return {name: event[name] for name in _FIELDS.get(kind, ()) if name in event}

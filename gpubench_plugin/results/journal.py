@@ -151,8 +151,8 @@ class JournalTail:
         self._offset = 0
         self._lines = 0
 
-    def read(self) -> list[Json]:
-        """Complete lines since the last call, at most a few megabytes of them.
+    def read(self, *, chunk_bytes: int = _CHUNK_BYTES) -> list[Json]:
+        """Complete lines since the last call, of at most `chunk_bytes`, or a longer one.
 
         Raises:
             ResultsError: it cannot be read, or a line is broken, or of another version.
@@ -160,8 +160,8 @@ class JournalTail:
         try:
             with files.open_to_read(self._path, limit=json_files.LIMIT_BYTES) as file:
                 file.seek(self._offset)
-                data = file.read(_CHUNK_BYTES)
-                if b"\n" not in data and len(data) == _CHUNK_BYTES:
+                data = file.read(chunk_bytes)
+                if b"\n" not in data and len(data) == chunk_bytes:
                     data += file.readline(json_files.LIMIT_BYTES)
         except FileNotFoundError as error:
             raise ResultsError(f"cannot read {self._path}: {error.strerror}") from error

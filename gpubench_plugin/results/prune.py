@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -21,12 +22,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.run_directory import (
-    RUN_ID,
-    RunDirectory,
-    is_removal_name,
-    removal_name,
-)
+from gpubench_plugin.results.run_directory import RUN_ID, RunDirectory
 from gpubench_plugin.system import files
 
 if TYPE_CHECKING:
@@ -87,21 +83,23 @@ class PruneTarget:
     bytes: int
 
 
-def leftovers(
-    results_dir: Path, *, unbegun_before: datetime | None = None
-) -> Iterator[PruneTarget]:
+# Age from which a run's folder without a journal is a leftover: the journal follows within seconds,
+# with thousands of benchmarks within a minute.
+_UNBEGUN_S: Final = 86_400.0
+
+
+def leftovers(results_dir: Path, *, unbegun: bool) -> Iterator[PruneTarget]:
     """Leftovers of killed processes below `results_dir` that will never be resumed.
 
-    - interrupted removals, ``.<run id>.gpubench-<8 hex>.removed``;
-    - folders of runs killed before the journal existed: named like a run, with only files written
-      before the journal, and last changed before `unbegun_before` (None: not included, as nothing
-      proves that they are runs);
+    - interrupted removals, which have a temporary name;
+    - `unbegun`: folders of runs killed before the journal existed: named like a run, with only
+      files written before the journal, and a day old; nothing proves that they are runs;
     - temporary files of atomic writes, see :mod:`gpubench_plugin.system.files`.
     """
     results = Path(os.path.realpath(results_dir))
     for folder in (folder for pattern in _FOLDERS for folder in results.glob(pattern)):
         with suppress(OSError, ResultsError):
-            if is_removal_name(folder) or _is_unstarted(folder, unbegun_before):
+            if files.is_temporary(folder.name) or (unbegun and _is_unbegun(folder)):
                 yield PruneTarget(path=folder, bytes=_size(folder))
                 continue
             for file in files.abandoned(folder):
@@ -121,14 +119,12 @@ def remove_leftover(path: Path) -> None:
         raise ResultsError(f"cannot remove {error.filename}: {error.strerror}") from error
 
 
-def _is_unstarted(folder: Path, cutoff: datetime | None) -> bool:
-    if cutoff is None or not RUN_ID.fullmatch(folder.name):
-        return False
+def _is_unbegun(folder: Path) -> bool:
     run = RunDirectory(path=folder)
-    initial_files = {run.config_resolved.name, run.system.name}
-    return folder.stat().st_mtime < cutoff.timestamp() and all(
-        path.name in initial_files or files.is_temporary(path.name) for path in folder.iterdir()
-    )
+    own_names = {run.config_resolved.name, run.system.name}
+    names = {path.name for path in folder.iterdir() if not files.is_temporary(path.name)}
+    is_old = time.time() - folder.stat().st_mtime > _UNBEGUN_S
+    return is_old and names <= own_names and RUN_ID.fullmatch(folder.name) is not None
 
 
 HEAVY: Final = ("traces", "checkpoints")
@@ -196,7 +192,7 @@ def remove(run: RunDirectory, part: Path, *, forget: Callable[[], None] = lambda
                 remove_leftover(part)
                 return
             forget()
-            renamed_path = run.path.rename(removal_name(run.path))
+            renamed_path = run.path.rename(files.temporary_name(run.path))
             files.sync_folder(renamed_path.parent)
             remove_leftover(renamed_path)
         except OSError as error:

@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     import pytest
-    from pytest_benchmark.fixture import BenchmarkFixture as BenchmarkFixture  # noqa: PLC0414 # the other rooms' way to it
-    from pytest_benchmark.stats import Metadata as Metadata  # noqa: PLC0414 # the other rooms' way to it
+
+    # Not public, so that only this module knows where they are: the others import them from here.
+    from pytest_benchmark.fixture import BenchmarkFixture as BenchmarkFixture  # noqa: PLC0414
+    from pytest_benchmark.stats import Metadata as Metadata  # noqa: PLC0414
 
     from gpubench_plugin.core.records import Json, Measurement, Samples
 

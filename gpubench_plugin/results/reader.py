@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from gpubench_plugin.config.rounds_file import FixedRounds
-from gpubench_plugin.core.errors import BrokenFile, GpubenchError, ResultsError, UsageProblem
+from gpubench_plugin.core.errors import BrokenFile, GpubenchError, ResultsError
 from gpubench_plugin.core.quality_flags import UNFINISHED
 from gpubench_plugin.core.records import (
     Benchmark,
@@ -32,12 +32,11 @@ from gpubench_plugin.core.records import (
     Samples,
 )
 from gpubench_plugin.environment.fingerprints import flat, informative_facts, machine_facts
-from gpubench_plugin.results import journal
+from gpubench_plugin.results import journal, summary, verdicts
 from gpubench_plugin.results.curves import benchmark_events
-from gpubench_plugin.results.journal import Journal
+from gpubench_plugin.results.journal import Journal, JournalTail
 from gpubench_plugin.results.run_directory import RunDirectory, tags_of
-from gpubench_plugin.results.summary import SummaryBenchmark, parse
-from gpubench_plugin.results.verdicts import regressed_benchmarks
+from gpubench_plugin.results.summary import SummaryBenchmark
 from gpubench_plugin.system import json_files, stored
 from gpubench_plugin.system.files import KernelLock
 
@@ -87,6 +86,13 @@ class RunOverview:
         return self.outcomes.get("measured", 0)
 
 
+def current_tags(directory: RunDirectory, registered: RunOverview | None) -> tuple[str, ...]:
+    """Tags of the run: of its document if it is `registered`, else of its folder."""
+    if registered is None or registered.error:
+        return tags_of(directory)
+    return registered.tags
+
+
 _NOT_REACHED: Final = "the run ended before this benchmark"
 _UNFINISHED: Final = (
     "the run has neither an end nor a record of this benchmark: it was killed, or is still running"
@@ -111,13 +117,13 @@ class StoredRun:
 
     @cached_property
     def start_event(self) -> Json:
-        """The journal's ``run_started`` event."""
-        event = next((e for e in self.events if e.get("event") == "run_started"), None)
-        if event is None:
+        """The journal's first line, ``run_started``, which is read alone."""
+        lines = JournalTail(self.directory.journal).read(chunk_bytes=1)
+        if not lines or lines[0].get("event") != "run_started":
             raise BrokenFile(
-                f"{self.directory.journal} has no run_started event: the run never started"
+                f"{self.directory.journal} begins with no run_started event: the run never started"
             )
-        return event
+        return lines[0]
 
     @property
     def params(self) -> Mapping[str, Json]:
@@ -162,14 +168,12 @@ class StoredRun:
     @cached_property
     def environment(self) -> Json:
         """Facts about hardware and software from ``system.json``."""
+        from gpubench_plugin.environment.system_facts import FORMAT
+
         path = self.directory.system
-        try:
-            facts: Json = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
-        except BrokenFile:
-            raise
-        except UsageProblem as error:
-            raise ResultsError(str(error)) from error
-        return facts
+        if not path.exists():
+            raise ResultsError(f"{path}: no such file")
+        return FORMAT.load(path)
 
     @cached_property
     def measurements(self) -> dict[str, Measurement]:
@@ -186,11 +190,7 @@ class StoredRun:
     def regressed(self) -> tuple[str, ...]:
         """Benchmarks whose verdicts exclude the run from the samples."""
         path = self.directory.verdicts
-        if not path.exists():
-            return ()
-        with intact(path):
-            document = json_files.load(path, limit=json_files.LIMIT_OF_FACTS_BYTES)
-            return regressed_benchmarks(document)
+        return verdicts.read(path).regressed if path.exists() else ()
 
     def rounds(self) -> dict[str, FixedRounds]:
         """Number of rounds per benchmark, to measure a comparable run.
@@ -220,11 +220,11 @@ class StoredRun:
         In an unfinished run, benchmarks without a journal line get the flag
         :data:`~gpubench_plugin.core.quality_flags.UNFINISHED`.
         """
-        summary = self.directory.summary
-        if not summary.exists():
+        path = self.directory.summary
+        if not path.exists():
             return self.run_from_journal(label)
         with intact(self.directory):
-            return run_of_summary(summary, json_files.load(summary), label or self.directory.run_id)
+            return run_of_summary(path, summary.FORMAT.load(path), label or self.directory.run_id)
 
     def run_from_journal(self, label: str = "") -> Run:
         """The run for comparisons, from the journal alone."""
@@ -232,10 +232,11 @@ class StoredRun:
             label = label or self.directory.run_id
             return _stored_run(label, dict(self._results()), self.facts, self.directory.path)
 
-    def overview(self) -> RunOverview:
-        """Overview of the run in any state; never raises.
+    def overview(self, registered: RunOverview | None = None) -> RunOverview:
+        """Overview of the run in any state, with its tags if it is `registered`; never raises.
 
-        Files are not fully validated: lists have thousands of runs, and each reports its own error.
+        Of the summary only the version and what is used are validated, as lists have thousands of
+        runs.
         """
         directory = self.directory
         known: dict[str, Any] = {
@@ -245,30 +246,31 @@ class StoredRun:
         }
         try:
             with intact(directory):
-                tags, regressed = tags_of(directory), bool(self.regressed)
-                summary = self._glance()
+                tags, regressed = current_tags(directory, registered), bool(self.regressed)
+                glance = self._glance()
                 return RunOverview(
                     **known,
                     tags=tags,
                     regressed=regressed,
-                    state=summary["status"],
-                    started=str(summary["started"]),
-                    command=tuple(map(str, summary["command"])),
-                    outcomes=dict(Counter(str(b["outcome"]) for b in summary["benchmarks"])),
-                    **_git(summary["environment"]),
+                    state=glance["status"],
+                    started=str(glance["started"]),
+                    command=tuple(map(str, glance["command"])),
+                    outcomes=dict(Counter(str(b["outcome"]) for b in glance["benchmarks"])),
+                    **_git(glance["environment"]),
                 )
         except GpubenchError as error:
-            state: State = "running" if is_being_written(directory) else "broken"
-            return RunOverview(**known, state=state, error=str(error))
+            if is_being_written(directory):  # it has only just begun
+                return RunOverview(**known, state="running")
+            return RunOverview(**known, state="broken", error=str(error))
 
     def _glance(self) -> Mapping[str, Any]:
         """Fields of the summary, as far as an overview needs them; without one, of the journal."""
+        unmeasured = {name: {"outcome": "not_measured"} for name in self.params}
         if self.directory.summary.exists():
-            document: Mapping[str, Any] = json_files.load(self.directory.summary)
+            document = summary.FORMAT.load(self.directory.summary)
             if document["status"] not in {"complete", "failed", "interrupted"}:
                 raise ValueError(f"status {document['status']!r}")
             return document
-        unmeasured = {name: {"outcome": "not_measured"} for name in self.params}
         status = {"status": "running"} if is_being_written(self.directory) else {}
         benchmarks = {**unmeasured, **self._last_events()}.values()
         return {**vars(self.facts), **status, "benchmarks": benchmarks}
@@ -369,9 +371,9 @@ def run_of(
 
 def run_of_summary(path: Path, document: object, label: str) -> Run:
     """Convert `document`, read from the summary at `path`, to a run; raises BrokenFile."""
-    summary = parse(document, str(path))
-    results = {benchmark.id: result_of_summary(benchmark) for benchmark in summary.benchmarks}
-    return _stored_run(label, results, summary, path.parent)
+    parsed = summary.parse(document, str(path))
+    results = {benchmark.id: result_of_summary(benchmark) for benchmark in parsed.benchmarks}
+    return _stored_run(label, results, parsed, path.parent)
 
 
 def result_of_summary(benchmark: SummaryBenchmark) -> Result:

@@ -19,7 +19,7 @@ from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
 from gpubench_plugin.core.format import counted, listed
 from gpubench_plugin.core.records import LAST, Json
 from gpubench_plugin.system import json_files, stored
-from gpubench_plugin.system.files import locked
+from gpubench_plugin.system.files import is_temporary, locked
 
 LONGEST: Final = 80
 """Characters in an experiment or tag, so that a run id fits into the 255 bytes of a file name."""
@@ -94,7 +94,7 @@ class RunDirectory:
     table = _Entry("summary.csv")
     benchmark = _Entry("benchmark.json")  # in pytest-benchmark's format
     verdicts = _Entry("verdicts.json")
-    tags = _Entry("tags.json")  # the registry has a copy in the run's document
+    tags = _Entry("tags.json")  # a copy of those in the run's document, if the registry has one
     log = _Entry("run.log")
     ranks, traces, checkpoints = _Entry("ranks"), _Entry("traces"), _Entry("checkpoints")
 
@@ -151,24 +151,11 @@ class RunDirectory:
         return str(self.path)
 
 
-_REMOVED: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.removed")
-
-
-def removal_name(run: Path) -> Path:
-    """New name for a run directory to be removed, ignored by readers."""
-    return run.with_name(f".{run.name}.gpubench-{secrets.token_hex(4)}.removed")
-
-
-def is_removal_name(folder: Path) -> bool:
-    """Whether the folder has a :func:`removal_name`."""
-    return _REMOVED.fullmatch(folder.name) is not None
-
-
 def runs_in(results_dir: Path) -> list[RunDirectory]:
     """All runs below `results_dir`, of every experiment, in the order of their start."""
     journals = Path(os.path.realpath(results_dir)).glob("*/*/metrics.jsonl")
     folders = (journal.parent for journal in journals)
-    candidates = (RunDirectory(path=folder) for folder in folders if not is_removal_name(folder))
+    candidates = (RunDirectory(path=folder) for folder in folders if not is_temporary(folder.name))
     return sorted(candidates, key=_start)
 
 
@@ -266,7 +253,7 @@ class TagFile:
 
 
 def tags_of(directory: RunDirectory) -> tuple[str, ...]:
-    """Sorted tags of the run in `directory`.
+    """Sorted tags in the folder of a run; where the registry has its document, those count.
 
     Raises:
         ResultsError: the file cannot be read, is broken, or of another version.
@@ -281,15 +268,27 @@ def tags_of(directory: RunDirectory) -> tuple[str, ...]:
 def change_tags(
     directory: RunDirectory, *, add: Collection[str] = (), remove: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Add or remove tags of the run in `directory`; return the resulting tags.
+    """Add or remove tags in the folder of a run that no registry has; return the resulting tags.
 
     Raises:
         UsageProblem: a tag is invalid.
         ResultsError: as :func:`tags_of`, or the file could not be written.
     """
+    with locked(directory.path):
+        tags = changed_tags(tags_of(directory), add, remove)
+        write_tags(directory, tags)
+    return tags
+
+
+def changed_tags(
+    tags: Collection[str], add: Collection[str], remove: Collection[str]
+) -> tuple[str, ...]:
+    """The `tags` after the change, sorted; raises UsageProblem for an invalid one."""
     for tag in add:
         path_component("tag", tag)
-    with locked(directory.path):
-        tags = tuple(sorted({*tags_of(directory), *add} - {*remove}))
-        json_files.write_json(directory.tags, stored.dump(TagFile(tags=tags)))
-    return tags
+    return tuple(sorted({*tags, *add} - {*remove}))
+
+
+def write_tags(directory: RunDirectory, tags: tuple[str, ...]) -> None:
+    """Write the tags into the folder of the run; raises ResultsError."""
+    json_files.write_json(directory.tags, stored.dump(TagFile(tags=tags)))

@@ -43,15 +43,16 @@ def latest_runs(
     """Up to `limit` matching runs, newest first, and notes for the user."""
     directories = runs_in(results_dir)
     notes: list[str] = []
-    remote: list[RunOverview] = []
+    registered: dict[str, RunOverview] = {}
     if registry is not None:
         try:
-            local_ids = {directory.run_id for directory in directories}
-            remote = [run for run in registry.runs() if run.run_id not in local_ids]
+            registered = {run.run_id: run for run in registry.runs()}
         except RegistryError as error:
             notes.append(f"runs of other machines are unavailable: {error}")
+    local_ids = {directory.run_id for directory in directories}
+    remote = [run for run_id, run in registered.items() if run_id not in local_ids]
     local = (
-        StoredRun(directory).overview()
+        StoredRun(directory).overview(registered.get(directory.run_id))
         for directory in reversed(directories)
         if filter.experiment in {None, directory.experiment}
     )

@@ -59,6 +59,14 @@ class VerdictDocument:
         rows = (row for row in self.benchmarks if row.id == node_id)
         return tuple(Verdict(**{name: getattr(row, name) for name in names}) for row in rows)
 
+    @property
+    def regressed(self) -> tuple[str, ...]:
+        """Benchmarks whose verdicts exclude their run from the samples."""
+        rows = self.benchmarks
+        return tuple(
+            row.id for row in rows if is_regression(row.kind, row.method, base=self.base_label)
+        )
+
 
 def document(comparisons: Sequence[Comparison]) -> Json:
     """Verdicts as JSON types."""
@@ -88,15 +96,11 @@ def to_text(comparisons: Sequence[Comparison]) -> str:
     return json_files.text(document(comparisons), indent=2) + "\n"
 
 
-def regressed_benchmarks(document: Json) -> tuple[str, ...]:
-    """Benchmarks whose verdicts exclude their run from the samples; does not validate."""
-    return tuple(
-        row["id"]
-        for row in document["benchmarks"]
-        if is_regression(row["verdict"], row["method"], base=document["base_label"])
-    )
-
-
 def read(path: Path) -> VerdictDocument:
     """Read the verdicts at `path`; raises UsageProblem, BrokenFile or ResultsError."""
-    return stored.restore(VerdictDocument, FORMAT.load(path), str(path))
+    return parse(json_files.load(path, limit=FORMAT.limit), str(path))
+
+
+def parse(document: object, label: str) -> VerdictDocument:
+    """Validate parsed JSON as verdicts, called `label` in messages; raises BrokenFile."""
+    return stored.restore(VerdictDocument, FORMAT.check(document, label), label)

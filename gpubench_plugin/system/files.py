@@ -69,7 +69,7 @@ def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
     for leftover in abandoned(path.parent):
         with suppress(OSError):  # another process removed it
             leftover.unlink()
-    temporary = path.with_name(f".{path.name}.gpubench-{secrets.token_hex(4)}.tmp")
+    temporary = temporary_name(path)
     try:
         with os.fdopen(os.open(temporary, _NEW_FILE, _ORDINARY_MODE), "wb") as file:
             fill(file)
@@ -102,8 +102,13 @@ def abandoned(folder: Path) -> list[Path]:
         return []
 
 
+def temporary_name(path: Path) -> Path:
+    """New name beside `path` for what is not whole yet, or no more."""
+    return path.with_name(f".{path.name}.gpubench-{secrets.token_hex(4)}.tmp")
+
+
 def is_temporary(name: str) -> bool:
-    """Whether `name` is a temporary file of :func:`write`."""
+    """Whether `name` is a :func:`temporary_name`."""
     return _TEMPORARY.fullmatch(name) is not None
 
 

@@ -210,8 +210,9 @@ def test_a_database_that_is_down_is_said(shell: Shell) -> None:
     """What needs only the runs that are here works; the password is not shown."""
     write_run(shell.results, 0, BOTH)
     url = "--registry=postgresql+psycopg://me:secret@127.0.0.1:9/none"
-    for command in (("history", "mlp"), ("runs", "show", run_id(0)), ("runs", "tag", "last", "x")):
-        assert shell(*command, url) == 0
+    show, tag = ("runs", "show", run_id(0)), ("runs", "tag", "last", "x")
+    for command, code in ((("history", "mlp"), 0), (show, 0), (tag, 4)):
+        assert shell(*command, url) == code
         assert "127.0.0.1:9" in shell.err
         assert "secret" not in shell.err
 

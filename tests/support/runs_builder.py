@@ -26,6 +26,7 @@ MLP = "benchmarks/training/test_mlp.py::test_mlp_train[amp-ws1]"
 RESNET = "benchmarks/training/test_resnet18.py::test_resnet18_train[fp32-ws1]"
 
 ENVIRONMENT: dict[str, Any] = {
+    "schema_version": 1,
     "hostname": "here",
     "platform": {"system": "Linux", "machine": "x86_64", "release": "6.1"},
     "python": {"implementation": "CPython", "version": "3.12.1"},

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from gpubench_plugin.cli.commands.base import ExitCode
 from gpubench_plugin.config.settings import OPTIONS, OptionValue, results_dir_from
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.reports.text import Glyphs, glyphs_for, printable
@@ -129,6 +130,13 @@ def echo_text(text: str) -> None:
 def warn(lines: Iterable[str]) -> None:
     """Print `lines` to stderr, prefixed with the program name."""
     sys.stderr.write("".join(f"gpubench: {printable(line)}\n" for line in lines))
+
+
+def exit_code(*problems: str) -> ExitCode:
+    """4 if there are `problems` that are not empty, which are printed to stderr, else 0."""
+    lines = dict.fromkeys(filter(None, problems))
+    warn(lines)
+    return ExitCode.INFRASTRUCTURE if lines else ExitCode.OK
 
 
 def discard_output() -> None:

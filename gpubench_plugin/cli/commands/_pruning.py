@@ -5,18 +5,17 @@ from __future__ import annotations
 import math
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.cli.commands._places import Locations, show, warn
-from gpubench_plugin.cli.commands.base import ExitCode
+from gpubench_plugin.cli.commands._places import Locations, exit_code, show
 from gpubench_plugin.core.errors import GpubenchError, RegistryError, UsageProblem
 from gpubench_plugin.core.format import byte_size, counted
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.results import prune as pruning
-from gpubench_plugin.results.reader import is_being_written
-from gpubench_plugin.results.run_directory import runs_in, tags_of
+from gpubench_plugin.results.reader import current_tags, is_being_written
+from gpubench_plugin.results.run_directory import runs_in
 
 if TYPE_CHECKING:
     import argparse
@@ -30,9 +29,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.registry.registry import Registry
     from gpubench_plugin.results.run_directory import RunDirectory
 
-# Age from which a run's folder without a journal is a leftover: the journal follows within seconds,
-# with thousands of benchmarks within a minute.
-_UNBEGUN_DAYS: Final = 1.0
 _MAX_DAYS: Final = 7e5  # about 1,900 years: ``datetime`` holds no date before year 1
 
 
@@ -44,10 +40,8 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
         RegistryError, ResultsError: with ``--runs``, the pinned runs are unknown.
     """
     _validate(options)
-    now = datetime.now(UTC)
-    select = partial(
-        pruning.select_old, keep_last=options.keep_last, days=options.older_than, now=now
-    )
+    now, keep_last, days = datetime.now(UTC), options.keep_last, options.older_than
+    select = partial(pruning.select_old, keep_last=keep_last, days=days, now=now)
     local_runs = runs_in(paths.results_dir)
     with paths.resolver() as resolver:
         baselines = resolver.baselines()
@@ -58,7 +52,7 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
             options=options,
             registry=registry,
             protected=protected,
-            tags={run.run_id: run.tags for run in registered},
+            registered={run.run_id: run for run in registered},
         )
         for directory in reversed(select(local_runs[::-1], pruning.last_written)):
             report.prune_run(directory)
@@ -67,13 +61,10 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
             for run in select(registered, _started_at):
                 if run.run_id not in local_ids:
                     report.prune_registered(run)
-        days = max(_UNBEGUN_DAYS, options.older_than or 0)
-        cutoff = now - timedelta(days=days) if options.runs else None
-        for leftover in list(pruning.leftovers(paths.results_dir, unbegun_before=cutoff)):
+        for leftover in list(pruning.leftovers(paths.results_dir, unbegun=options.runs)):
             report.remove_leftover(leftover)
     show(options, report.document(), report.lines())
-    warn(report.errors)
-    return ExitCode.INFRASTRUCTURE if report.errors else ExitCode.OK
+    return exit_code(*report.errors)
 
 
 def _protected_runs(baselines: Baselines, resolver: Resolver) -> dict[str, str]:
@@ -106,14 +97,14 @@ def _validate(options: argparse.Namespace) -> None:
 class _Pruning:
     """One pruning pass; `protected` maps run ids to the baselines that depend on them.
 
-    `tags` are those that the registry has, by run id.
+    `registered` are the runs that the registry has, by id.
     `removed` and `kept` are the entries of the report.
     """
 
     options: argparse.Namespace
     registry: Registry | None
     protected: Mapping[str, str]
-    tags: Mapping[str, Collection[str]]
+    registered: Mapping[str, RunOverview]
     removed: list[Json] = field(default_factory=list)
     kept: list[Json] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
@@ -192,8 +183,8 @@ class _Pruning:
             return "the run is still being written"
         if not self.options.runs:
             return ""
-        tags = {*tags_of(directory), *self.tags.get(directory.run_id, ())}
-        if reason := self._protection(directory.run_id, sorted(tags)):
+        tags = current_tags(directory, self.registered.get(directory.run_id))
+        if reason := self._protection(directory.run_id, tags):
             return reason
         if unknown_files := pruning.unknown_files(directory):
             return f"contains files not written by gpubench: {', '.join(unknown_files)}"

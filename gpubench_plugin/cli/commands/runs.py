@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -15,6 +15,7 @@ from gpubench_plugin.cli.commands._places import (
     Locations,
     add_last,
     add_locations,
+    exit_code,
     glyphs,
     output_width,
     show,
@@ -22,7 +23,7 @@ from gpubench_plugin.cli.commands._places import (
     whole_number,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError
+from gpubench_plugin.core.errors import GpubenchError, RegistryError
 from gpubench_plugin.environment.fingerprints import informative_facts, machine_facts
 from gpubench_plugin.reports.markup import plain
 from gpubench_plugin.reports.run_list import (
@@ -115,24 +116,39 @@ def _list(options: argparse.Namespace, paths: Locations) -> int:
 
 
 def _show(options: argparse.Namespace, paths: Locations) -> int:
+    errors: list[str] = []
+    stored: StoredRun | None = None
+
+    def part(read: Callable[[StoredRun], _Part]) -> _Part | None:
+        """A part of the run; None if it is not here, or the file that has it is damaged."""
+        if stored is None:
+            return None
+        try:
+            with intact(stored.directory):
+                return read(stored)
+        except GpubenchError as error:
+            errors.append(str(error))
+            return None
+
     with paths.resolver() as resolver:
-        baselines = resolver.baselines()
         source = resolver.find(options.run)
-        stored = None
+        names: Sequence[str] = ()
+        registered = None
+        try:
+            names = resolver.baselines().pinned().get(source.run_id, ())
+            if resolver.registry is not None:
+                registered = resolver.registry.overview(source.run_id)
+        except RegistryError as error:
+            warn([str(error)])
         if isinstance(source, RunDirectory):
             stored = StoredRun(source)
-            run, environment = stored.overview(), _readable(stored, _facts) or {}
+            run, environment = stored.overview(registered), part(_facts) or {}
         else:  # only the registry knows it
             run, stored_run = source, resolver.single(source.run_id).run
             environment = {**stored_run.machine, **stored_run.environment}
-        try:
-            names = baselines.pinned().get(run.run_id, ())
-        except RegistryError as error:
-            names = ()
-            warn([str(error)])
-    verdicts = "" if stored is None else _verdicts(stored.directory)
-    current = _readable(stored, _current) or ""
-    curves = _readable(stored, _curves) or ()
+    verdicts = part(_verdicts) or ""
+    current = part(_current) or ""
+    curves = part(_curves) or ()
     document = {
         **run_as_json(run),
         "verdicts": verdicts,
@@ -144,31 +160,25 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
     lines = (
         *run_in_full(run, names, verdicts, environment, output_width(), current=current),
         *curve_lines(curves, output_width(), glyphs()),
-        *(_readable(stored, _results) or ()),
+        *(part(_results) or ()),
     )
     show(options, document, lines)
-    return ExitCode.OK
+    return exit_code(run.error, *errors)
 
 
 def _tag(options: argparse.Namespace, paths: Locations) -> int:
     named = frozenset(options.tags)
     add, remove = (frozenset(), named) if options.remove else (named, frozenset())
-    notes = []
     with paths.resolver() as resolver:
         place = resolver.find(options.run)
-        if isinstance(place, RunDirectory):
-            tags = change_tags(place, add=add, remove=remove)
-            try:
-                if resolver.registry is not None:
-                    resolver.registry.ingest(place)
-            except (RegistryError, ResultsError) as error:
-                notes.append(f"the tags are in the run's folder, but not in the registry: {error}")
-        else:  # found in the registry
-            assert resolver.registry is not None
-            tags = resolver.registry.tag(place.run_id, add=add, remove=remove)
+        directory = place if isinstance(place, RunDirectory) else None
+        if resolver.registry is not None:
+            tags = resolver.registry.tag(place.run_id, directory, add=add, remove=remove)
+        else:
+            assert directory is not None  # else it was found in the registry
+            tags = change_tags(directory, add=add, remove=remove)
     text = printable(f"{place.run_id}: tags {', '.join(tags) or 'none'}")
-    show(options, {"run_id": place.run_id, "tags": list(tags), "notes": notes}, [text])
-    warn(notes)
+    show(options, {"run_id": place.run_id, "tags": list(tags)}, [text])
     return ExitCode.OK
 
 
@@ -189,7 +199,7 @@ def _artifacts(options: argparse.Namespace, paths: Locations) -> int:
     show(options, document, lines(cells, None, glyphs()))  # uncut: hashes and names are for copying
     if unhashed := sum(file.sha256 is None for file in files):
         warn([f"files larger than 1 GiB, not hashed: {unhashed}; --hash-all hashes them"])
-    return ExitCode.OK
+    return exit_code(StoredRun(directory).overview().error)
 
 
 def _add_pruning(add: Callable[..., object]) -> None:
@@ -201,17 +211,6 @@ def _add_pruning(add: Callable[..., object]) -> None:
     help_text = "with --runs: also delete runs of which only the registry is left"
     add("--registered", action="store_true", help=help_text)
     add("--dry-run", action="store_true", help="only show what would be deleted")
-
-
-def _readable(run: StoredRun | None, read: Callable[[StoredRun], _Part]) -> _Part | None:
-    """A part of the `run` that is shown, or None if the file that has it is damaged."""
-    if run is None:
-        return None
-    try:
-        with intact(run.directory):
-            return read(run)
-    except GpubenchError:
-        return None
 
 
 def _facts(run: StoredRun) -> dict[str, Any]:
@@ -237,13 +236,9 @@ def _results(run: StoredRun) -> list[str]:
     return ["", *map(plain, closing_lines(measurements, output_width(), glyphs()))]
 
 
-def _verdicts(directory: RunDirectory) -> str:
+def _verdicts(run: StoredRun) -> str:
     """Verdict counts by kind as text; empty if the run was not judged."""
-    if not directory.verdicts.is_file():
-        return ""
-    try:
-        document = verdict_document.read(directory.verdicts)
-    except GpubenchError as error:
-        return f"unreadable: {error}"
-    counts = Counter(benchmark.kind for benchmark in document.benchmarks)
+    path = run.directory.verdicts
+    judged = verdict_document.read(path).benchmarks if path.is_file() else ()
+    counts = Counter(benchmark.kind for benchmark in judged)
     return ", ".join(f"{n} {kind.replace('_', ' ')}" for kind, n in counts.items())

@@ -137,9 +137,9 @@ def _read_journal(path: Path) -> None:
 
 
 def _read_system(path: Path) -> None:
-    from gpubench_plugin.environment import system_facts
+    from gpubench_plugin.environment.system_facts import FORMAT
 
-    stored.Format(kind="system facts file", newest=system_facts.SCHEMA_VERSION).load(path)
+    FORMAT.load(path)
 
 
 def _read_pytest_benchmark(path: Path) -> None:

@@ -14,17 +14,19 @@ from gpubench_plugin.cli.commands._places import (
     Locations,
     add_locations,
     echo,
+    exit_code,
     glyphs,
     output_width,
     show,
 )
-from gpubench_plugin.cli.commands.base import Command, ExitCode
+from gpubench_plugin.cli.commands.base import Command
 from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.records import LAST
 from gpubench_plugin.reports.live import current_line, ended_line, live_json, live_lines, run_line
 from gpubench_plugin.results.journal import JournalTail
 from gpubench_plugin.results.live import LiveBenchmark, LiveRun
-from gpubench_plugin.results.reader import intact, is_being_written
-from gpubench_plugin.results.run_directory import RunDirectory, find_run, runs_in
+from gpubench_plugin.results.reader import StoredRun, intact, is_being_written
+from gpubench_plugin.results.run_directory import RunDirectory, find_run
 
 _POLL_S: Final = 0.5
 """As quick as eyes follow numbers; a look costs a tenth of a millisecond."""
@@ -41,7 +43,8 @@ class Watch(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """The run, and whether to follow it."""
-        parser.add_argument("run", nargs="?", metavar="RUN", help=f"{RUN['help']} (default: last)")
+        help_text = f"{RUN['help']} (default: {LAST})"
+        parser.add_argument("run", nargs="?", metavar="RUN", default=LAST, help=help_text)
         parser.add_argument("--once", action="store_true", help="print the current state and exit")
         add_locations(parser)
 
@@ -49,24 +52,16 @@ class Watch(Command):
         """Follow the run, or print its state."""
         if options.format == "json" and not options.once:
             raise UsageProblem("--format=json: for the state at one time; add --once")
-        directory = _run(options.run, Locations.of(options))
+        places = Locations.of(options)
+        directory = find_run(places.results_dir, options.run, cwd=places.cwd)
         tail, run = JournalTail(directory.journal), LiveRun(run_id=directory.run_id)
         if not options.once:
             _Watcher(directory, tail, run).follow()
-            return ExitCode.OK
-        state = _state(directory, tail, run)
-        width = output_width() if sys.stdout.isatty() else _LOG_WIDTH
-        show(options, live_json(run, state), live_lines(run, state, width, glyphs()))
-        return ExitCode.OK
-
-
-def _run(name: str | None, paths: Locations) -> RunDirectory:
-    """The run called `name`, else the newest."""
-    if name is not None:
-        return find_run(paths.results_dir, name, cwd=paths.cwd)
-    if not (runs := runs_in(paths.results_dir)):
-        raise UsageProblem(f"no run in {paths.results_dir}; start one with pytest, or name one")
-    return runs[-1]
+        else:
+            state = _state(directory, tail, run)
+            width = output_width() if sys.stdout.isatty() else _LOG_WIDTH
+            show(options, live_json(run, state), live_lines(run, state, width, glyphs()))
+        return exit_code(StoredRun(directory).overview().error)
 
 
 def _state(directory: RunDirectory, tail: JournalTail, run: LiveRun) -> str:

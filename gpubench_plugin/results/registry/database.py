@@ -23,7 +23,7 @@ from sqlalchemy import (
     make_url,
     text,
 )
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from gpubench_plugin.core.errors import RegistryError, UsageProblem
 from gpubench_plugin.results.registry.locations import Location
@@ -38,6 +38,7 @@ _HINTS: Final = {
     "database is locked": "another process is writing it",
     "statement timeout": "it did not respond in time",
     "lock timeout": "another process is writing it",
+    "malformed value": "its index is damaged: 'gpubench db rebuild' makes a new one",
     "file is not a database": _DAMAGED,
     "malformed": _DAMAGED,
     "could not decode": _DAMAGED,
@@ -50,15 +51,13 @@ _HINTS: Final = {
 
 @contextmanager
 def readable_errors(location: Location) -> Iterator[None]:
-    """Convert database errors, and those of malformed values, to :class:`RegistryError`."""
+    """Convert database errors, and those of an index with malformed values, to RegistryError."""
     try:
         yield
-    except DBAPIError as error:
-        raise _unusable(location, str(error.orig)) from None
     except (SQLAlchemyError, sqlite3.Error, OSError) as error:  # also those that bypass SQLAlchemy
-        raise _unusable(location, str(error)) from None
+        raise _unusable(location, str(getattr(error, "orig", error))) from None
     except MALFORMED as error:
-        raise _unusable(location, f"malformed: {type(error).__name__}: {error}") from error
+        raise _unusable(location, f"malformed value: {type(error).__name__}: {error}") from error
 
 
 def _unusable(location: Location, text: str) -> RegistryError:
@@ -186,10 +185,17 @@ def _postgresql(location: Location, timeout_s: float) -> Engine:
         url = make_url(location.url)
     except ArgumentError:
         raise UsageProblem(f"--registry: {location.shown_name!r} is not a valid URL") from None
+    settings = {
+        "connect_timeout": str(max(2, min(_CONNECT_S, round(timeout_s)))),  # libpq: at least 2 s
+        "tcp_user_timeout": str(max(1, round(timeout_s * 1000))),
+        "application_name": f"gpubench {os.getpid()}",
+        **url.query,
+    }
+    # Prepared statements do not survive a pooler that switches servers between transactions.
+    options: Any = {"connect_args": {"prepare_threshold": None}, "use_native_hstore": False}
     try:
         with readable_errors(location):
-            arguments = _keepalive_args(timeout_s, url)
-            engine = _engine(url, connect_args=arguments, use_native_hstore=False)
+            engine = _engine(url.set(query=settings), **options)
     except ImportError as error:
         raise RegistryError(
             f"the registry {location.shown_name} needs a driver: pip install "
@@ -207,16 +213,3 @@ def _postgresql(location: Location, timeout_s: float) -> Engine:
         )
 
     return engine
-
-
-def _keepalive_args(timeout_s: float, url: URL) -> dict[str, Any]:
-    """Keepalive settings of libpq; those in the URL take precedence."""
-    connect_args: dict[str, Any] = {
-        "connect_timeout": max(2, min(_CONNECT_S, round(timeout_s))),  # libpq: at least 2 s
-        "tcp_user_timeout": max(1, round(timeout_s * 1000)),
-        "application_name": f"gpubench {os.getpid()}",
-    }
-    # Prepared statements do not survive a pooler that switches servers between transactions.
-    return {k: v for k, v in connect_args.items() if k not in url.query} | {
-        "prepare_threshold": None
-    }

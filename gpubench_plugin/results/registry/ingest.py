@@ -1,7 +1,9 @@
 """From run directories to documents, and from documents to the index.
 
 A document holds what is kept of a run: its summary (of a killed run what its journal has), verdicts
-and tags. It is replaced as a whole, and the rows of the index with it.
+and tags. It is replaced as a whole, and the rows of the index with it. Summary and verdicts are
+those of the run's directory. The tags are the document's own: ``tags.json`` is read only for a run
+without a document.
 """
 
 from __future__ import annotations
@@ -15,11 +17,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from pydantic_core import from_json
 from sqlalchemy import Connection, delete, insert, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
+from gpubench_plugin.core.errors import BrokenFile, GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.core.records import Json, Result, Run
 from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.results import summary, verdicts
@@ -28,7 +29,14 @@ from gpubench_plugin.results.registry import documents
 from gpubench_plugin.results.registry.database import Database, lock
 from gpubench_plugin.results.registry.documents import RUN, digest
 from gpubench_plugin.results.registry.tables import FACTS, RESULTS, RUNS
-from gpubench_plugin.results.run_directory import RunDirectory, path_component, runs_in, tags_of
+from gpubench_plugin.results.run_directory import (
+    RunDirectory,
+    change_tags,
+    changed_tags,
+    runs_in,
+    tags_of,
+    write_tags,
+)
 from gpubench_plugin.system import json_files, stored
 
 _LONGEST: Final = 200
@@ -71,13 +79,17 @@ def ingest_all(
         else:
             _try_to_ingest(database, directory, report)
     _index_documents(database, deadline, report)
+    if check_all:
+        with database.reading() as connection:
+            unreadable = select(RUNS.c.error).where(RUNS.c.error != "").order_by(RUNS.c.run_id)
+            report.errors += connection.execute(unreadable).scalars()
     return report
 
 
 def _try_to_ingest(database: Database, directory: RunDirectory, report: Report) -> None:
     try:
         was_stored = ingest(database, directory)
-    except ResultsError as error:
+    except (ResultsError, UsageProblem) as error:  # also a file that was removed just now
         report.errors.append(str(error))
         return
     report.stored += was_stored
@@ -109,67 +121,89 @@ def ingest(database: Database, directory: RunDirectory) -> bool:
     with database.writing() as connection:
         lock(connection, directory.run_id)
         # Read under the lock, so that the last of several writers stores what all of them did.
-        old = documents.read(connection, RUN, directory.run_id)
-        changed_us, text = _changed_us(directory), _document_of(directory, old)
+        old, known = _readable(connection, directory.run_id)
+        changed_us = _changed_us(directory)
+        with intact(directory):
+            directory.run_id.encode()  # a folder's name need not be Unicode, a row's must
+            new = _document_of(directory, known)
+            text = json.dumps(vars(new), allow_nan=False)
         if old == text:
             documents.touch(connection, RUN, directory.run_id, changed_us)
             return False
-        new = contents(directory.run_id, text)
-        stored_start = json.loads(old)["summary"]["started"] if old else new.run.started
-        if new.run.started != stored_start:
+        started, stored_start = (d and d.summary.get("started") for d in (new, known))
+        if stored_start not in (None, started):
             raise ResultsError(
                 f"a different run with id {directory.run_id} is stored, started {stored_start}; "
-                f"this one started {new.run.started}"
+                f"this one started {started}"
             )
+        if old is None:
+            documents.remove(connection, RUN, directory.run_id)  # one that cannot be read
         documents.swap(connection, RUN, directory.run_id, old, text, changed_us=changed_us)
-        _index(connection, directory.run_id, text, new)
+        _index(connection, directory.run_id, text)
         return True
 
 
 def tag(
-    connection: Connection, run_id: str, *, add: Collection[str], remove: Collection[str]
+    connection: Connection,
+    run_id: str,
+    directory: RunDirectory | None,
+    *,
+    add: Collection[str],
+    remove: Collection[str],
 ) -> tuple[str, ...]:
-    """Change the tags of a stored run whose directory is elsewhere or gone; return the result."""
-    for name in add:
-        path_component("tag", name)
+    """Change the tags in a run's document, else in its `directory`; return the result."""
     lock(connection, run_id)
-    old = documents.read(connection, RUN, run_id)
-    if old is None:
-        raise ResultsError(f"{run_id} was removed from the registry just now")
-    document = json.loads(old)
-    tags = tuple(sorted({*document["tags"], *add} - {*remove}))
-    text = json.dumps({**document, "tags": tags})
-    documents.swap(connection, RUN, run_id, old, text)
-    _index(connection, run_id, text, contents(run_id, text))
+    old, known = _readable(connection, run_id)
+    if old is None or known is None:
+        if directory is None:
+            raise ResultsError(f"the registry has no document of {run_id} that can be read")
+        return change_tags(directory, add=add, remove=remove)
+    tags = changed_tags(known.tags, add, remove)
+    documents.swap(connection, RUN, run_id, old, json.dumps({**json.loads(old), "tags": tags}))
+    index(connection, run_id)
+    if directory is not None:
+        write_tags(directory, tags)  # for a new registry, should this one be lost
     return tags
 
 
-def _document_of(directory: RunDirectory, old: str | None) -> str:
-    """The document of the run in `directory`, with the tags of the `old` one if it has no file.
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """A document of a run, whose summary and verdicts are not validated."""
 
-    Raises:
-        ResultsError: it cannot be read.
-    """
+    experiment: str
+    summary: Json
+    verdicts: Json | None
+    tags: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, run_id: str, text: str) -> Document:
+        """Parse the text of a document; raises BrokenFile."""
+        label = f"the registry's document of {run_id}"
+        return stored.restore(Document, json_files.parse(text.encode(), label), label)
+
+
+def _readable(connection: Connection, run_id: str) -> tuple[str | None, Document | None]:
+    """The document of a run, as text and parsed; None if there is none that can be read."""
     try:
-        if directory.summary.exists():
-            fields = json_files.load(directory.summary)
-        else:
-            fields = json_files.jsonable(summary.document_of(StoredRun(directory).record()))
-        has_verdicts = directory.verdicts.exists()
-        judged = verdicts.FORMAT.load(directory.verdicts) if has_verdicts else None
-    except UsageProblem as error:
-        raise ResultsError(str(error)) from error
-    has_tags = old is None or directory.tags.exists()
-    tags = tags_of(directory) if has_tags else json.loads(old or "{}")["tags"]
-    document = {
-        "experiment": directory.experiment,
-        "summary": fields,
-        "verdicts": judged,
-        "tags": tags,
-    }
-    with intact(directory):
-        directory.run_id.encode()  # a folder's name need not be Unicode, a row's must
-        return json.dumps(document, allow_nan=False)
+        text = documents.read(connection, RUN, run_id)
+        return text, None if text is None else Document.parse(run_id, text)
+    except BrokenFile:
+        return None, None
+
+
+def _document_of(directory: RunDirectory, known: Document | None) -> Document:
+    """The document of the run in `directory`, with the tags of the `known` one, if any."""
+    if directory.summary.exists():
+        fields = summary.FORMAT.load(directory.summary)
+    else:
+        fields = json_files.jsonable(summary.document_of(StoredRun(directory).record()))
+    is_judged = directory.verdicts.exists()
+    return Document(
+        experiment=directory.experiment,
+        summary=fields,
+        verdicts=verdicts.FORMAT.load(directory.verdicts) if is_judged else None,
+        tags=tags_of(directory) if known is None else known.tags,
+    )
 
 
 def _changed_us(directory: RunDirectory) -> int:
@@ -182,28 +216,22 @@ def _changed_us(directory: RunDirectory) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunContents:
-    """What a document says; the run has no path."""
+class RunContents(Document):
+    """A document with its validated run, which has no path."""
 
     run: Run
-    experiment: str
-    tags: tuple[str, ...] = ()
-    regressed: bool = False
+    regressed: bool
 
 
 def contents(run_id: str, text: str) -> RunContents:
     """Parse the document of a run; raises ResultsError."""
     label = Path(f"the registry's document of {run_id}")
+    document = Document.parse(run_id, text)
     with intact(label):
-        document = from_json(text)
-        run = run_of_summary(label, document["summary"], run_id)
-        judged = document["verdicts"]
-        return RunContents(
-            run=replace(run, path=None),
-            experiment=document["experiment"],
-            tags=tuple(document["tags"]),
-            regressed=judged is not None and bool(verdicts.regressed_benchmarks(judged)),
-        )
+        judged = document.verdicts and verdicts.parse(document.verdicts, str(label))
+        run = replace(run_of_summary(label, document.summary, run_id), path=None)
+        regressed = bool(judged and judged.regressed)
+        return RunContents(**vars(document), run=run, regressed=regressed)
 
 
 def index(connection: Connection, run_id: str) -> None:
@@ -213,18 +241,10 @@ def index(connection: Connection, run_id: str) -> None:
     try:
         text = documents.read(connection, RUN, run_id)
         if text is not None:  # else it was removed just now
-            _index(connection, run_id, text, contents(run_id, text))
+            _index(connection, run_id, text)
     except GpubenchError as error:
         values = {"run_id": run_id, "digest": text_digest, "error": str(error)}
-        connection.execute(insert(RUNS).values({**_UNREADABLE, **values}))
-
-
-_UNREADABLE: Final = {
-    **dict.fromkeys(("experiment", "started", "machine", "environment"), ""),
-    **dict.fromkeys(("started_us", "benchmarks", "measured"), 0),
-    "regressed": False,
-    "tags": [],
-}
+        connection.execute(insert(RUNS).values(values))
 
 
 def unindex(connection: Connection, run_id: str) -> None:
@@ -234,7 +254,8 @@ def unindex(connection: Connection, run_id: str) -> None:
     connection.execute(delete(RUNS).where(RUNS.c.run_id == run_id))
 
 
-def _index(connection: Connection, run_id: str, text: str, parsed: RunContents) -> None:
+def _index(connection: Connection, run_id: str, text: str) -> None:
+    parsed = contents(run_id, text)
     unindex(connection, run_id)
     facts: dict[str, str] = {}
     run_values = _run_values(parsed, facts)
@@ -267,12 +288,12 @@ def _shared(value: object, facts: dict[str, str]) -> str:
 def _run_values(parsed: RunContents, facts: dict[str, str]) -> Json:
     run = parsed.run
     return {
-        "experiment": _column(parsed.experiment),
-        "started": _column(run.started),
+        "experiment": column(parsed.experiment),
+        "started": column(run.started),
         "started_us": to_microseconds(run.started),
         "status": run.status,
-        "commit": None if run.commit is None else _column(run.commit),
-        "branch": None if run.branch is None else _column(run.branch),
+        "commit": column(run.commit),
+        "branch": column(run.branch),
         "dirty": run.dirty,
         "machine": _shared(run.machine, facts),
         "environment": _shared(run.environment, facts),
@@ -294,7 +315,7 @@ def _result_values(result: Result, parsed: RunContents, facts: dict[str, str]) -
     return {
         "benchmark": _shared(result.id, facts),
         "fingerprint": fingerprint_of(run.machine, result.settings, result.timer),
-        "branch": _column(run.branch or ""),
+        "branch": column(run.branch or ""),
         "started_us": to_microseconds(run.started),
         "sample": result.outcome == "measured" and is_comparable,
         "record": _shared({"result": beside, "units": units}, facts),
@@ -303,14 +324,9 @@ def _result_values(result: Result, parsed: RunContents, facts: dict[str, str]) -
     }
 
 
-def _column(text: str) -> str:
-    """`text` as a column holds it: PostgreSQL has no null characters."""
-    return text.replace("\0", "\\x00")[:_LONGEST]
-
-
-def branch_column(branch: str | None) -> str | None:
-    """A branch as the index has it."""
-    return None if branch is None else _column(branch)
+def column(text: str | None) -> str | None:
+    """`text` as the index has it: PostgreSQL has no null characters."""
+    return None if text is None else text.replace("\0", "\\x00")[:_LONGEST]
 
 
 def benchmark_digest(node_id: str) -> str:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from pydantic_core import from_json
 from sqlalchemy import Connection, Integer, Row, Select, bindparam, delete, func, select
@@ -39,8 +40,8 @@ _RUN_COLUMNS: Final = (
 """What :func:`_to_runs` needs beside the columns of ``results``."""
 
 
-class Registry:
-    """An open registry, a context manager; a process may open several."""
+class Registry(AbstractContextManager["Registry"]):
+    """An open registry; a process may open several."""
 
     def __init__(self, database: Database, results_dir: Path):
         self.database = database
@@ -106,9 +107,13 @@ class Registry:
             start = func.substr(RUNS.c.run_id, 1, len(prefix))  # SQLite's LIKE ignores case
             query = query.where(start == prefix)
         if branch is not None:
-            query = query.where(RUNS.c.branch == ingest.branch_column(branch))
+            query = query.where(RUNS.c.branch == ingest.column(branch))
         with self.database.reading() as connection:
             return [_overview(row) for row in connection.execute(query)]
+
+    def overview(self, run_id: str) -> RunOverview | None:
+        """The run with that exact id, or None."""
+        return next((run for run in self.runs(prefix=run_id) if run.run_id == run_id), None)
 
     def earlier(
         self,
@@ -137,7 +142,7 @@ class Registry:
                 )
                 values = {
                     "benchmark": ingest.benchmark_digest(name),
-                    "branch": ingest.branch_column(branch),
+                    "branch": ingest.column(branch),
                     "since": since_us,
                     "fingerprint": fingerprints.get(name),
                     "limit": limit,
@@ -157,7 +162,7 @@ class Registry:
         query = results_query(metric=metric, branch=branch is not None)
         parameters = {
             "benchmark": ingest.benchmark_digest(benchmark),
-            "branch": ingest.branch_column(branch),
+            "branch": ingest.column(branch),
             "limit": limit,
         }
         with self.database.reading() as connection:
@@ -178,16 +183,21 @@ class Registry:
             return replace(contents.run, path=path if path.is_dir() else None)
 
     def tag(
-        self, run_id: str, *, add: Collection[str] = (), remove: Collection[str] = ()
+        self,
+        run_id: str,
+        directory: RunDirectory | None = None,
+        *,
+        add: Collection[str] = (),
+        remove: Collection[str] = (),
     ) -> tuple[str, ...]:
-        """Change the tags of a run without a directory here; return the result.
+        """Change the tags of a run, and their copy in its `directory`; return the result.
 
         Raises:
             UsageProblem: a tag is invalid.
-            ResultsError: there is no such run.
+            ResultsError: the run has neither a document that can be read nor a directory.
         """
         with self.database.writing() as connection:
-            return ingest.tag(connection, run_id, add=add, remove=remove)
+            return ingest.tag(connection, run_id, directory, add=add, remove=remove)
 
     def forget(self, run_id: str) -> None:
         """Delete the run's document and its rows of the index, but not its directory."""
@@ -214,9 +224,6 @@ class Registry:
     def close(self) -> None:
         """Close the database; idempotent."""
         self.database.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

@@ -29,10 +29,9 @@ from sqlalchemy import (
 )
 
 from gpubench_plugin.core.errors import RegistryError
+from gpubench_plugin.results.registry.database import lock
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
-
     from gpubench_plugin.results.registry.database import Database
 
 SCHEMA: Final = 3
@@ -60,19 +59,19 @@ RUNS: Final = Table(
     Column("run_id", String(200), nullable=False, unique=True),
     Column("digest", String(24), nullable=False),  # of the document
     Column("error", Text, nullable=False),  # why the document cannot be read
-    Column("experiment", Text, nullable=False),
-    Column("started", Text, nullable=False),
-    Column("started_us", BigInteger, nullable=False),  # since 1970, in UTC
+    Column("experiment", Text, nullable=False, default=""),
+    Column("started", Text, nullable=False, default=""),
+    Column("started_us", BigInteger, nullable=False, default=0),  # since 1970, in UTC
     Column("status", Text),
     Column("commit", Text),
     Column("branch", Text),
     Column("dirty", Boolean),
-    Column("machine", String(24), nullable=False),  # a digest of facts, as the next one
-    Column("environment", String(24), nullable=False),
-    Column("benchmarks", Integer, nullable=False),
-    Column("measured", Integer, nullable=False),
-    Column("regressed", Boolean, nullable=False),
-    Column("tags", JSON, nullable=False),
+    Column("machine", String(24), nullable=False, default=""),  # digest of facts, as the next one
+    Column("environment", String(24), nullable=False, default=""),
+    Column("benchmarks", Integer, nullable=False, default=0),
+    Column("measured", Integer, nullable=False, default=0),
+    Column("regressed", Boolean, nullable=False, default=False),
+    Column("tags", JSON, nullable=False, default=[]),
     Index(f"ix_runs_{SCHEMA}_started", "started_us"),
 )
 
@@ -102,8 +101,8 @@ RESULTS: Final = Table(
 )
 
 _OURS: Final = re.compile(rf"{DOCUMENTS.name}|(?:results|facts|runs)_(?P<schema>\d+)")
-_CREATION: Final = 0x67707562656E6368
-"""PostgreSQL advisory lock of whoever creates or removes tables ("gpubench" in ASCII)."""
+_CREATION: Final = "gpubench tables"
+"""Lock of whoever creates or removes tables."""
 
 
 def create_missing(database: Database) -> None:
@@ -131,22 +130,17 @@ def create_missing(database: Database) -> None:
         )
     database.enable_concurrent_reads()
     with database.writing() as connection:
-        _lock(connection)
+        lock(connection, _CREATION)
         METADATA.create_all(connection)
 
 
 def drop_older(database: Database) -> list[str]:
     """Remove the index of each older schema; return the names of its tables."""
     with database.writing(without_timeout=True) as connection:
-        _lock(connection)
+        lock(connection, _CREATION)
         names = inspect(connection).get_table_names()
         matches = [match for match in map(_OURS.fullmatch, sorted(names)) if match is not None]
         older = [m[0] for m in matches if m["schema"] and int(m["schema"]) < SCHEMA]
         for name in older:  # sorted: results, which refer to runs, before them
             connection.execute(text(f"DROP TABLE {name}"))
         return older
-
-
-def _lock(connection: Connection) -> None:
-    if connection.dialect.name == "postgresql":
-        connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _CREATION})

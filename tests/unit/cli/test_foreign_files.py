@@ -99,10 +99,10 @@ def test_other_runs_are_read_beside_a_damaged_journal(results: Path, run: Run, d
     path.write_text(JOURNALS[damage](path.read_text()))
     code, out, _ = run("runs", "list")
     assert (code, SOUND in out, LATER in out) == (0, True, True)
-    assert run("runs", "show", DAMAGED)[0] == 0
     assert run("compare", SOUND, LATER)[0] == 0
-    code, _, err = run("compare", SOUND, DAMAGED)
-    assert (code, "metrics.jsonl" in err) == (4, True)
+    for words in (("runs", "show"), ("compare", SOUND)):
+        code, _, err = run(*words, DAMAGED)
+        assert (code, "metrics.jsonl" in err) == (4, True)
     assert run("runs", "prune", "--runs", "--keep-last=1", "--dry-run")[0] == 0
     for action in ("ingest", "rebuild"):
         code, out, _ = run("db", action, registry="")
@@ -178,14 +178,14 @@ def test_a_damaged_baseline_is_said(results: Path, run: Run, kind: str) -> None:
     ],
 )
 def test_a_damaged_index_is_said_and_rebuilt(results: Path, run: Run, sql: str) -> None:
-    """Reading commands succeed or print one line; afterwards the index is intact."""
+    """Reading commands succeed or print one line that risks no document; then it is intact."""
     run("db", "ingest", registry="")
     with closing(sqlite3.connect(results / "registry.sqlite", isolation_level=None)) as connection:
         connection.execute(sql)
     for arguments in (["runs", "list"], ["history", "mlp"], ["db", "ingest"]):
         code, _, err = run(*arguments, registry="")
         assert code in {0, 2, 4}, arguments
-        assert code == 0 or len(err.splitlines()) == 1
+        assert code == 0 or (len(err.splitlines()), "move it away" in err) == (1, False)
     assert run("db", "rebuild", registry="")[0] == 0
     assert run("history", "mlp", registry="")[0] == 0
 

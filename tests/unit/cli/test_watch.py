@@ -149,7 +149,7 @@ def test_interrupt_ends_it_and_bad_input_is_one_line(
     for arguments, text in {
         ("20990101",): f"no run in {tmp_path}/results starts with '20990101'",
         ("--format=json",): "--format=json: for the state at one time; add --once",
-        ("--results-dir=none",): f"no run in {tmp_path}/none; start one with pytest, or name one",
+        ("--results-dir=none",): f"last: {tmp_path}/none has 0 runs",
     }.items():
         assert main(("watch", *arguments)) == 2
         error = capsys.readouterr().err

@@ -9,7 +9,7 @@ import pytest
 
 from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.core.records import Metric
-from gpubench_plugin.results.reader import ResumableRun, StoredRun
+from gpubench_plugin.results.reader import ResumableRun
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.run_directory import RunDirectory
 
@@ -29,7 +29,7 @@ def begun(results: Path) -> Recorder:
     return Recorder.start(
         directory,
         command=["-k", "mlp"],
-        environment={"cpu": {"model": "abacus"}},
+        environment={"schema_version": 1, "cpu": {}},
         configurations="".join(f"'{i}':\n{section}" for i in IDS),
         params={i: {"precision": "amp"} for i in IDS},
         code={},
@@ -65,22 +65,8 @@ def test_run_is_what_its_files_tell(tmp_path: Path, measured: Callable[..., Meas
     assert run.measured(IDS[1:], launches=3) == {IDS[1]}
     assert run.measured(IDS, launches=4) == frozenset()
     assert run.facts.command == ("-k", "mlp")
-    assert run.environment == {"cpu": {"model": "abacus"}}
+    assert run.environment == {"schema_version": 1, "cpu": {}}
     assert run.facts.resumed == ()
-
-
-def test_a_killed_run_is_read_as_far_as_it_came(
-    tmp_path: Path, measured: Callable[..., Measurement]
-) -> None:
-    """Its status is interrupted; what was measured is there, samples included."""
-    recorder = begun(tmp_path)
-    recorder.record(measured(id=IDS[0]))
-    recorder.close()
-    record = StoredRun(recorder.directory).record()
-    assert (record.run_id, record.experiment) == ("20260131T120000Z_run_0a1b2c", "resnet")
-    assert (record.status, record.benchmarks[0]) == ("interrupted", measured(id=IDS[0]))
-    assert [one.outcome for one in record.benchmarks[1:]] == ["not_measured"] * 3
-    assert record.started <= record.finished
 
 
 def test_metric_that_is_not_finite_is_what_it_was(
@@ -125,6 +111,7 @@ def test_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
         ("config_resolved.yaml", "", "must be a mapping"),
         ("config_resolved.yaml", "a: 1", "malformed"),
         ("system.json", "{", "is truncated"),
+        ("system.json", '{"schema_version": 7}', "schema_version 7; .* 1 only"),
         ("system.json", None, r"system\.json: no such file"),
     ],
 )

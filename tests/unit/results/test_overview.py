@@ -74,27 +74,29 @@ def test_without_locks_a_run_lives_as_long_as_its_journal_grows(
 
 
 @pytest.mark.parametrize(
-    ("name", "text"),
+    ("name", "text", "reason"),
     [
-        ("summary.json", ""),
-        ("summary.json", "[]"),
-        ("summary.json", '{"status": "complete"}'),
-        ("summary.json", '{"status": "fine"}'),
-        ("summary.json", "\x00\xff"),
-        ("tags.json", "{"),
-        ("verdicts.json", '{"benchmarks": 3}'),
+        ("summary.json", "", "is empty"),
+        ("summary.json", "[]", "no schema_version"),
+        ("summary.json", '{"schema_version": 2}', "schema_version 2"),
+        ("summary.json", '{"schema_version": 3, "status": "complete"}', "KeyError"),
+        ("summary.json", '{"schema_version": 3, "status": "fine"}', "'fine'"),
+        ("summary.json", "\x00\xff", "not JSON"),
+        ("tags.json", '{"schema_version": 3, "tags": [1]}', "tags.0"),
+        ("verdicts.json", '{"schema_version": 1, "benchmarks": 3}', "benchmarks"),
+        ("verdicts.json", '{"schema_version": 9}', "schema_version 9"),
+        ("metrics.jsonl", '{"schema_version": 9}\n', "line 1: schema_version 9"),
     ],
 )
 def test_a_run_with_a_broken_file_is_broken_and_says_why(
-    tmp_path: Path, name: str, text: str
+    tmp_path: Path, name: str, text: str, reason: str
 ) -> None:
     """It is listed all the same."""
     run = write_run(tmp_path, 0)
     (run.path / name).write_text(text)
     overview = StoredRun(run).overview()
-    assert overview.state == "broken"
-    assert overview.error
-    assert overview.run_id == run.run_id
+    assert (overview.run_id, overview.state) == (run.run_id, "broken")
+    assert reason in overview.error
 
 
 @pytest.mark.parametrize("journal", [b"", b"no journal\nat all\n", b'{"a": 1}\n'])

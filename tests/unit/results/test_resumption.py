@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 CONFIGURATION = {"distributed": {"world_size": 1}, "training": {"batch_size": 8}}
 CONFIGURATIONS = {f"test_it.py::test_{letter}": CONFIGURATION for letter in "abcdefg"}
 ENVIRONMENT = {
+    "schema_version": 1,
     "hostname": "node-1",
     "cpu": {"model": "abacus"},
     "devices": {"cpu": "abacus", "cuda:0": "H200"},

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.core.errors import ResultsError, UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.results.run_directory import (
     RunDirectory,
     change_tags,
@@ -120,14 +120,10 @@ def test_run_id_has_the_start_in_utc_a_tag_and_random_digits() -> None:
     "tag", ["../evil", "a/b", "..", ".hidden", "-x", "two words", "a\x00b", "ü", "x" * 81]
 )
 def test_unsafe_tag_is_refused(tag: str) -> None:
-    """A tag that is no plain name of a folder is refused by name."""
+    """A tag that is no plain name of a folder is refused by name, and the nearest proposed."""
     with pytest.raises(UsageProblem) as refused:
         new_run_id(tag, NOON)
     assert str(refused.value).startswith(f"--tag: {tag!r} is not a valid folder name")
-
-
-def test_refusal_proposes_the_nearest_safe_name() -> None:
-    """The message proposes a name that would be accepted."""
     with pytest.raises(UsageProblem, match="did you mean 'my-first-try'"):
         path_component("--experiment", "my first/try")
 
@@ -150,15 +146,3 @@ def test_those_who_tag_at_once_lose_nothing(tmp_path: Path) -> None:
     with ThreadPoolExecutor(max_workers=8) as pool:
         list(pool.map(lambda word: change_tags(run, add=[word]), words))
     assert set(tags_of(run)) == {*words}
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("", "is empty"), ('{"schema_version": 3, "tags": [1]}', "violates the schema at tags.0")],
-)
-def test_a_broken_file_is_said(tmp_path: Path, text: str, message: str) -> None:
-    """It is not taken for no tags: a tag protects its run."""
-    run = write_run(tmp_path, 0)
-    (run.path / "tags.json").write_text(text)
-    with pytest.raises(ResultsError, match=message):
-        tags_of(run)

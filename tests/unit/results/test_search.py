@@ -49,15 +49,10 @@ def test_run_by_id_beginning_folder_or_file(results: Path, text: str, expected: 
     assert find_run(results, text, cwd=results.parent).run_id == expected
 
 
-def test_absolute_folder_elsewhere(results: Path, tmp_path: Path) -> None:
-    """A folder may be anywhere, not only below the results."""
-    run = find_run(tmp_path / "other", str(results / "resnet" / OLD), cwd=tmp_path)
-    assert (run.path, run.experiment) == (results / "resnet" / OLD, "resnet")
-
-
 def test_names_as_seen_from_within(results: Path) -> None:
-    """Beside the run its folder's name is enough, in it a file's; an odd path is named."""
+    """Beside the run its folder's name is enough, in it a file's, elsewhere the whole path."""
     run = results / "mlp" / NOON
+    assert find_run(results / "other", str(run), cwd=results).path == run
     assert find_run(results / "other", NOON, cwd=run.parent).path == run
     assert find_run(results / "other", "metrics.jsonl", cwd=run).path == run
     with pytest.raises(UsageProblem, match="mlp is not a run directory"):

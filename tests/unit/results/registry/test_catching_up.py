@@ -11,7 +11,6 @@ from gpubench_plugin.cli.main import main
 from gpubench_plugin.results.registry import connection as access
 from gpubench_plugin.results.registry.connection import connect, store_run
 from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.run_directory import change_tags
 
 if TYPE_CHECKING:
     import pytest
@@ -55,13 +54,13 @@ def test_run_that_was_not_stored_is_stored_by_the_next_opener(
 def test_run_that_changed_while_the_database_was_down_is_stored_again(
     backend: Any, make_run: Any
 ) -> None:
-    """As one that was resumed, judged or tagged; a copy that is older changes nothing."""
+    """As one that was resumed or judged; a copy that is older changes nothing."""
     run = make_run(1)
     with backend.open() as registry:
         registry.ingest_all()
         copy = backend.results_dir.with_name("older")
         shutil.copytree(run.path, copy)
-        change_tags(run, add=["late"])
+        make_run.judge(run, "mlp")
         assert registry.ingest_all().stored == 1
         for path in (copy / "metrics.jsonl", copy):
             os.utime(path, (0, 0))
@@ -69,7 +68,7 @@ def test_run_that_changed_while_the_database_was_down_is_stored_again(
         copy.rename(run.path)
         os.utime(run.path, (0, 0))
         assert registry.ingest_all().stored == 0
-        assert [row.tags for row in registry.runs()] == [("late",)]
+        assert [row.regressed for row in registry.runs()] == [True]
 
 
 def test_missing_runs_are_not_stored_at_any_price(

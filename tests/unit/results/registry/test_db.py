@@ -68,6 +68,32 @@ def test_rebuild_derives_the_index_from_documents_and_directories(
         assert len(registry.points(make_run.id("mlp"), "step_time_s")) == 3
 
 
+def test_document_that_cannot_be_read_blocks_nothing(backend: Any, make_run: Any, db: Any) -> None:
+    """It is made again from the run's folder; without one it is named, and listed as broken."""
+    here, gone = make_run(1), make_run(2)
+    db("ingest")
+    with backend.open() as registry:
+        text = registry.document("run", gone.run_id)
+        newer = text.replace('"summary": {"schema_version": ', '"summary": {"schema_version": 9')
+        for run, other in ((here, '{"x": 1}'), (gone, newer)):
+            stored = registry.document("run", run.run_id)
+            assert registry.swap_document("run", run.run_id, stored, other)
+        gone.journal.unlink()
+        assert registry.tag(here.run_id, here, add=["good"]) == ("good",)
+        assert registry.tag(gone.run_id, add=["newer"]) == ("newer",)
+    make_run(3)
+    for action, stored in (("ingest", 2), ("rebuild", 0)):
+        code, output = db(action)
+        assert (code, output.startswith(f"{stored} stored")) == (4, True)
+        (line,) = (line for line in output.splitlines() if line.startswith("not stored: "))
+        assert gone.run_id in line
+        assert "schema_version 93" in line
+    with backend.open() as registry:
+        assert registry.ingest_all().errors == []  # it is tried again only if it changes
+        states = [(row.state, row.tags) for row in registry.runs(prefix="2026")]
+        assert states == [("complete", ()), ("complete", ("good",)), ("broken", ())]
+
+
 def test_clean_removes_the_index_of_older_versions_alone(backend: Any, db: Any) -> None:
     """Neither that of a newer one, nor a table of somebody else."""
     db("ingest")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.core.errors import RegistryError, UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.results.registry.locations import absolute_url, location
 
 RESULTS = Path("/somewhere/results")
@@ -28,12 +28,6 @@ def test_relative_file_is_seen_from_here(tmp_path: Path) -> None:
     assert location("sqlite:////abs.db", RESULTS).file == Path("/abs.db")
     for url in ("", "none", "postgresql+psycopg://me:pw@host/db"):
         assert absolute_url(url, cwd=tmp_path) == url
-
-
-def test_none_is_no_registry() -> None:
-    """A location for a disabled registry is refused."""
-    with pytest.raises(RegistryError, match="--registry=none"):
-        location("none", RESULTS)
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg"])

@@ -82,23 +82,6 @@ def test_two_schemas_share_documents_and_nothing_else(
     assert len(other_version(backend, elsewhere)) == 2
 
 
-def test_document_of_another_version_is_listed_as_broken(backend: Any, make_run: Any) -> None:
-    """It costs the other runs nothing, and is tried again only if it changes."""
-    run = make_run(1)
-    with backend.open() as registry:
-        registry.ingest(make_run(2))
-        registry.ingest(run)
-        text = registry.document("run", run.run_id)
-        newer = text.replace('"summary": {"schema_version": ', '"summary": {"schema_version": 9')
-        assert registry.swap_document("run", run.run_id, text, newer)
-        run.journal.unlink()
-        assert registry.ingest_all().errors == []
-        states = {row.run_id[6:8]: (row.state, row.error) for row in registry.runs()}
-        assert states["02"] == ("complete", "")
-        assert states["01"][0] == "broken"
-        assert "schema_version 9" in states["01"][1]
-
-
 @pytest.mark.parametrize(
     ("table", "words"),
     [

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -16,6 +17,8 @@ from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.results.registry import ingest
+from gpubench_plugin.results.registry.registry import Registry
+from gpubench_plugin.results.run_directory import tags_of
 
 RUNS = tuple(f"2026010{day}T000000Z_run_00000{day}" for day in range(1, 6))
 
@@ -145,30 +148,46 @@ def test_who_is_always_too_late_is_told(owner: Baselines, monkeypatch: pytest.Mo
         accept("test")(owner)
 
 
-def test_tags_given_at_once_are_all_stored(
-    backend: Any, make_run: Any, monkeypatch: pytest.MonkeyPatch
+def test_tags_of_two_machines_are_all_kept(
+    backend: Any, make_run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who has tagged the folder first and stores last, stores the other's as well."""
+    """One has the run's folder, the other one the registry alone; what was removed stays so."""
     run = make_run(1)
-    where = [f"--registry={backend.url}", f"--results-dir={backend.results_dir}"]
-    store = ingest.ingest
+    url = backend.url or f"sqlite:///{backend.results_dir / 'registry.sqlite'}"
+
+    def command(*words: str, folder: Path = backend.results_dir) -> None:
+        assert main([*words, f"--registry={url}", f"--results-dir={folder}"]) == 0
+
+    def tag(*words: str, **where: Any) -> None:
+        command("runs", "tag", run.run_id, *words, **where)
+
+    change = Registry.tag
     others: list[list[str]] = []
 
-    def late(*about: Any) -> bool:
-        """Store the run after others have tagged and stored it."""
+    def late(*about: Any, **changes: Any) -> Any:
+        """The other machine was faster."""
         if others:
-            main(["runs", "tag", run.run_id, *others.pop(), *where])
-        return store(*about)
+            tag(*others.pop(), folder=tmp_path)
+        return change(*about, **changes)
 
+    monkeypatch.setattr(Registry, "tag", late)
     with backend.open() as registry:
         registry.ingest(run)
-        monkeypatch.setattr(ingest, "ingest", late)
         others.append(["second"])
-        assert main(["runs", "tag", run.run_id, "first", *where]) == 0
-        assert [row.tags for row in registry.runs()] == [("first", "second")]
+        tag("first")
+        tag("third", folder=tmp_path)
+        make_run.judge(run, "mlp")
+        for action in ("ingest", "rebuild"):
+            command("db", action)
+            assert [row.tags for row in registry.runs()] == [("first", "second", "third")]
         others.append(["first", "--remove"])
-        assert main(["runs", "tag", run.run_id, "third", *where]) == 0
-        assert [row.tags for row in registry.runs()] == [("second", "third")]
+        tag("second", "--remove")
+        assert [row.tags for row in registry.runs()] == [("third",)]
+        assert tags_of(run) == ("third",)
+        tag("third", "--remove", folder=tmp_path)
+        assert [row.tags for row in registry.runs()] == [()]
+        command("runs", "prune", "--runs", "--keep-last=0")
+        assert not run.path.exists()
 
 
 def test_run_that_changed_while_others_wrote_is_stored_as_it_is(

@@ -15,8 +15,10 @@ from pathlib import Path
 
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.main import main as main_command
+from gpubench_plugin.core.records import Comparison
+from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.registry.registry import Registry
-from gpubench_plugin.results.run_directory import change_tags, runs_in, tags_of
+from gpubench_plugin.results.run_directory import runs_in
 
 
 def main() -> None:
@@ -87,7 +89,8 @@ def _store_changes(url: str, results_dir: Path, number: int, tell: int) -> None:
         os.write(tell, b"\n")  # it is on its way
         while True:
             run = chance.choice(runs_in(results_dir))
-            change_tags(run, add=[f"{number}-{chance.random()}"], remove=tags_of(run))
+            changed = Comparison(base="main", head=f"{number}-{chance.random()}", verdicts=())
+            run.verdicts.write_text(verdicts.to_text([changed]))
             registry.ingest(run)
             os.write(tell, f"{run.run_id}\n".encode())
 
