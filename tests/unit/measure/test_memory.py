@@ -83,10 +83,7 @@ def test_an_accelerator_has_its_own_counters(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(torch, "get_device_module", lambda _: module)
     with PeakMemory(device) as memory:
         assert asked == [("reset", device)]
-    assert memory.facts == {
-        "peak_memory_bytes": 3.0 * MIB,
-        "peak_reserved_bytes": 4.0 * MIB,
-    }
+    assert memory.facts == {"peak_memory_bytes": 3.0 * MIB, "peak_reserved_bytes": 4.0 * MIB}
     assert asked[1:] == [("allocated", device), ("reserved", device)]
 
 
