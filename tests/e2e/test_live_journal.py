@@ -51,10 +51,7 @@ def test_healthy(gpubench, trainer):
 """
 
 
-@pytest.mark.parametrize(
-    "killed",
-    shown("plain", exhaustively=("rank", "controller", "torchrun")),
-)
+@pytest.mark.parametrize("killed", shown("plain", exhaustively=("rank", "controller", "torchrun")))
 def test_killed_training_leaves_what_it_logged(project: Project, killed: str) -> None:
     """Every step but the one that ran is on disk while the next one runs, at its own time.
 

@@ -45,9 +45,7 @@ def suite(tmp_path: Path) -> Project:
     return project
 
 
-def test_a_residual_network_trains_with_torch_alone(
-    without: Callable[..., dict[str, str]],
-) -> None:
+def test_a_residual_network_trains_with_torch_alone(without: Callable[..., dict[str, str]]) -> None:
     """Nothing that a step of training imports needs transformers or diffusers."""
     script = """\
 from tests.support.presets import preset_of, trainer_of

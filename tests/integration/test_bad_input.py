@@ -102,7 +102,7 @@ MARKS = {
 COMPONENTS = {
     "--data.source=images": ["data.path=null", "data.source=images", "allowed: cifar-10-binary"],
     "--data.source=images --data.path=confis": [
-        "data.path=confis: no such file or folder (did you mean 'configs'?); allowed: cifar-10",
+        *("data.path=confis: no such", "(did you mean 'configs'?)", "allowed: cifar-10")
     ],
     "--data.path=no": ["data.path=no", "data.source=synthetic"],
     "--training.epochs=2": ["training.epochs=2", "no epochs"],

@@ -13,6 +13,7 @@ from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.system import stored
+from tests.support.messages import mentions
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def test_a_session_takes_the_rounds_of_its_baseline_unless_it_is_told_others(
 
     assert (frozen.code, told.code) == (0, 0), frozen.out + told.out
     assert "using the baseline's rounds for 2 of 3 benchmarks" in frozen.out
-    assert "not using the baseline's rounds because --measure.max_rounds=20 is given" in told.out
+    assert mentions(told.out, "not using the baseline's rounds", "--measure.max_rounds=20")
     (second,) = {*told.directories} - before - {first}
     taken, others = (StoredRun(RunDirectory(path=one)).rounds() for one in (first, second))
     assert taken[KNOWN] == rounds[KNOWN]
@@ -115,6 +116,6 @@ def test_rounds_of_another_machine_are_not_taken(tmp_path: Path) -> None:
     Baselines(tmp_path / "results").set("main", [pinned.name], branch=None)
 
     refused = project.run("--baseline=main", quick=False).out
-    assert "not using the baseline's rounds: none of its runs has a local directory" in refused
+    assert mentions(refused, "not using the baseline's rounds: ", "local directory")
     allowed = project.run("--baseline=main", "--allow-incomparable", quick=False).out
     assert "using the baseline's rounds for 1 of 1 benchmarks" in allowed

@@ -17,6 +17,7 @@ from gpubench_plugin.cli.main import main
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
+from tests.support.messages import mentions
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:
@@ -91,9 +92,9 @@ def test_pins_of_one_sitting_are_said_to_know_nothing_of_days(shell: Shell) -> N
         write_run(shell.results, number, BOTH)
     runs = [run_id(number) for number in (*range(10), 48)]
     assert shell("baseline", "set", "main", *runs[:10]) == 0
-    assert "the runs started within 9.0 hours and do not show the noise between days" in shell.out
+    assert mentions(shell.out, "within 9.0 hours", "do not show", "between days")
     assert shell("baseline", "set", "main", *runs[1:]) == 0
-    assert "know nothing" not in shell.out
+    assert "between days" not in shell.out
     assert "a gate cannot judge from" not in shell.out
 
 
@@ -121,13 +122,10 @@ def test_setting_a_baseline_anew_says_what_it_replaces(shell: Shell) -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"status": None}, "it is interrupted, not complete"),
-        ({"dirty": True}, "its code had uncommitted changes"),
-        ({"regressed": [MLP]}, "it has 1 regressed verdict"),
-        (
-            {"benchmarks": [measurement(flags=("throttled",))]},
-            "most of its measured benchmarks are throttled or unsteady (1 of 1)",
-        ),
+        ({"status": None}, "interrupted, not complete"),
+        ({"dirty": True}, "uncommitted changes"),
+        ({"regressed": [MLP]}, "1 regressed verdict"),
+        ({"benchmarks": [measurement(flags=("throttled",))]}, "throttled or unsteady (1 of 1)"),
     ],
 )
 def test_an_unfit_run_is_pinned_by_force_and_with_a_reason_only(
@@ -136,7 +134,7 @@ def test_an_unfit_run_is_pinned_by_force_and_with_a_reason_only(
     """A regressed run never becomes a baseline by itself; what was overruled is kept."""
     run = write_run(shell.results, 0, **fields)
     assert shell("baseline", "set", "main", run.run_id) == 2
-    assert f"{run.run_id}: {message}" in shell.err
+    assert mentions(shell.err, f"{run.run_id}: ", message)
     assert shell("baseline", "set", "main", run.run_id, "--force") == 2
     assert "requires --reason" in shell.err
     assert shell("baseline", "list") == 0

@@ -17,6 +17,7 @@ from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.commands.base import ExitCode
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.results.registry.registry import Registry
+from tests.support.messages import mentions
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:
@@ -213,9 +214,7 @@ def test_new_removed_and_failed_benchmarks_are_said(compare: Compare, tmp_path: 
     write_run(tmp_path / "results", 1, [measurement(), measurement("fresh"), failed])
     output = compare(A, B, "--format=json")
     assert output.code == ExitCode.REGRESSION
-    assert output.json["notes"][-1] == (
-        "1 benchmark failed that the base measured: counts as a regression (exit code 1)"
-    )
+    assert mentions(output.json["notes"][-1], "1 benchmark failed", "regression (exit code 1)")
     kinds = {i: kind for (i, _), kind in output.verdicts.items()}
     assert (kinds["gone"], kinds["fresh"], kinds["broken"]) == ("removed", "new", "errored")
     output = compare(B, B, "--format=json")
@@ -223,7 +222,7 @@ def test_new_removed_and_failed_benchmarks_are_said(compare: Compare, tmp_path: 
     write_run(tmp_path / "results", 2, [measurement(limits={"mfu": ">=0.5"})])
     output = compare(C, C)
     assert output.code == ExitCode.REGRESSION
-    assert "1 limit could not be checked: counts as a regression (exit code 1)" in output.out
+    assert mentions(output.out, "1 limit could not be checked", "regression (exit code 1)")
 
 
 def test_interrupted_run_is_compared_as_far_as_it_came(compare: Compare, tmp_path: Path) -> None:
@@ -296,10 +295,7 @@ def test_run_of_another_machine_is_found_in_the_registry(
         ([A, B, "--base", C], "--base and --head require --paired"),
         (["--paired", "--base", A], "needs --base and --head"),
         (["--paired", A, "--base", A, "--head", B], "belongs to neither side"),
-        (
-            ["--paired", "--base", A, B, "--head", C],
-            "2 base launches but 1 head launch: pairs need the same number of each",
-        ),
+        (["--paired", "--base", A, B, "--head", C], "2 base launches but 1 head launch"),
         ([A, "2026"], "3 runs start with '2026'"),
     ],
 )

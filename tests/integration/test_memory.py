@@ -42,9 +42,7 @@ def peaks(run: Run) -> dict[str, float]:
 
 @pytest.mark.own_process
 @pytest.mark.parametrize(
-    "names",
-    [("test_copy",), ("test_mlp", "test_resnet")],
-    ids=["one", "others"],
+    "names", [("test_copy",), ("test_mlp", "test_resnet")], ids=["one", "others"]
 )
 @pytest.mark.exhaustive
 def test_a_benchmark_takes_as_much_alone_as_after_others(

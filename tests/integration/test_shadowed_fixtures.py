@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.support.messages import mentions
+
 if TYPE_CHECKING:
     from tests.support.projects import Project
 
@@ -84,10 +86,8 @@ def test_names_of_a_project_stay_its_own(project: Project) -> None:
         if b["outcome"] != "measured"
     }
     assert reasons.keys() == {"shadowed", "parameter", "ranks", "precision"}
-    assert (
-        "the project's fixture 'model' (conftest.py:4) has a value of type int, but gpubench's "
-        "fixture 'trainer' reads a torch.nn.Module by that name; rename the project's"
-    ) in reasons["shadowed"]
+    said = ("'model' (conftest.py:4)", "type int", "'trainer' reads a torch.nn.Module", "rename")
+    assert mentions(reasons["shadowed"], *said)
     assert "the parameter 'workload' has a value of type str" in reasons["parameter"]
     assert "fixture 'world_size' (test_it.py:22) has 4" in reasons["ranks"]
     assert "fixture 'precision' (test_it.py:30) has 'bf16'" in reasons["precision"]

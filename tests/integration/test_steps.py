@@ -59,7 +59,7 @@ TRAINING = """
 
 REFUSED = {
     "test_wrapped": "samples=1e+06, but a step of the Trainer has samples=",
-    "test_idle": "is the amount of one step of the Trainer, but the measured call took no step",
+    "test_idle": "one step of the Trainer, but the measured call took no step",
     "test_impossible": "the FLOPs of a call or the clock are wrong",
 }
 

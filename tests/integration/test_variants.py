@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.messages import mentions
+
 if TYPE_CHECKING:
     from tests.support.projects import Project
 
@@ -108,8 +110,8 @@ TESTS = """
 """
 
 REFUSED = {
-    "test_disagree[ws1]": "variant 'compiled' disagrees with 'eager' at result[0]: Scalars are",
-    "test_in_place[ws1]": "variant 'compiled' disagrees with 'eager' at result[0]: Scalars are",
+    "test_disagree[ws1]": "'compiled' disagrees with 'eager' at result[0]: Scalars",
+    "test_in_place[ws1]": "'compiled' disagrees with 'eager' at result[0]: Scalars",
     "test_raises[ws1]": "ValueError: no such kernel (in variant 'compiled')",
     "test_raises_later[ws1]": "ValueError: no such kernel (in variant 'compiled')",
     "test_lazy[ws1]": "variant 'compiled': a call of the step returned a coroutine",
@@ -133,10 +135,7 @@ def test_speed_ups_are_recorded_gated_and_told(project: Project) -> None:
     project.write("test_it.py", TESTS)
 
     run = project.run(
-        "--gate",
-        "--baseline=none",
-        "--training.steps=1",
-        "--training.loss_drop=null",
+        "--gate", "--baseline=none", "--training.steps=1", "--training.loss_drop=null"
     )
 
     records = {b["name"]: b for b in run.summary["benchmarks"]}
@@ -164,7 +163,7 @@ def test_speed_ups_are_recorded_gated_and_told(project: Project) -> None:
     assert records["test_three[ws1]"]["metrics"]["speed_up_compiled"]["better"] == "higher"
     verdicts = json.loads((run.directory / "verdicts.json").read_text())["benchmarks"]
     (near,) = (v["reason"] for v in verdicts if v["metric"] == "speed_up_fused")
-    assert near.endswith("base; its confidence interval, 0.9800 .. 1.020, includes the bound")
+    assert mentions(near, "confidence interval, 0.9800 .. 1.020, includes the bound")
     assert sum("confidence interval" in v["reason"] for v in verdicts) == 1
     assert {v["metric"]: v["verdict"] for v in verdicts if "speed_up" in v["metric"]} == {
         "speed_up": "unchanged",

@@ -78,11 +78,7 @@ class Survival:
 
 
 def survive(
-    scenario: Scenario,
-    folder: Path,
-    *,
-    apart: int = 1,
-    statements_apart: int = 1,
+    scenario: Scenario, folder: Path, *, apart: int = 1, statements_apart: int = 1
 ) -> Survival:
     """Kill `scenario` at all of its points, and check what each state that was left comes to.
 

@@ -332,13 +332,4 @@ class Rebuild(Ingest):
         ended("rebuilt")
 
 
-SCENARIOS = (
-    Session,
-    Resume,
-    Prune,
-    Accept,
-    BaselineSet,
-    Tag,
-    Ingest,
-    Rebuild,
-)
+SCENARIOS = (Session, Resume, Prune, Accept, BaselineSet, Tag, Ingest, Rebuild)

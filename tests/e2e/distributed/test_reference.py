@@ -11,9 +11,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.exhaustive
-def test_two_ranks_train_as_their_reference_and_resume(
-    torchrun: Callable[..., list[Any]],
-) -> None:
+def test_two_ranks_train_as_their_reference_and_resume(torchrun: Callable[..., list[Any]]) -> None:
     """Every parallelism is within the band, gradients that stay apart are not, checkpoints resume.
 
     Both ranks say the same of the comparison. Only rank zero writes, both go on bit by bit.

@@ -46,10 +46,9 @@ def test_the_last_run_that_ended_is_taken_whatever_its_branch_and_changes(tmp_pa
 
     assert last.kind == "last"
     assert origins(last) == {MLP: 1, RESNET: 1}
-    assert last.notes == (
-        f"compared with {run_id(1)} (3 hours ago, commit abcdef012, uncommitted changes)",
-        "this run's code has uncommitted changes",
-    )
+    about, changes = last.notes
+    assert f"{run_id(1)} (3 hours ago, commit abcdef012, uncommitted changes)" in about
+    assert "this run's code has uncommitted" in changes
 
 
 def test_a_run_of_which_a_benchmark_failed_counts_for_the_others(tmp_path: Path) -> None:
@@ -136,9 +135,7 @@ def test_a_broken_run_is_left_out_and_named(tmp_path: Path) -> None:
     assert any(note.startswith("skipped: ") and run_id(1) in note for note in last.notes)
 
 
-def test_the_last_result_of_a_benchmark_is_found_while_others_are_measured(
-    tmp_path: Path,
-) -> None:
+def test_the_last_result_of_a_benchmark_is_found_while_others_are_measured(tmp_path: Path) -> None:
     """The latest comparable one; each run is read once, and no more than some."""
     write_run(tmp_path, 0, BOTH)
     write_run(tmp_path, 1, {MLP: 0.011})

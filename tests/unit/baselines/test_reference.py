@@ -15,6 +15,7 @@ from gpubench_plugin.core.errors import RegistryError, UsageProblem
 from gpubench_plugin.results.reader import StoredRun
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
+from tests.support.messages import mentions
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:
@@ -229,7 +230,7 @@ def test_an_unknown_name_is_missing_and_the_note_names_the_nearest(tmp_path: Pat
     Baselines(tmp_path).set("main", [run_id(0)], branch="main")
     found = look_up(tmp_path, "mian")
     assert (found.kind, found.runs) == ("missing", ())
-    assert found.notes == ("no baseline named 'mian' (did you mean 'main'?); existing: main",)
+    assert mentions(*found.notes, "'mian' (did you mean 'main'?)", "existing: main")
 
 
 def test_a_pinned_run_tells_of_benchmarks_that_nobody_asked_for(tmp_path: Path) -> None:

@@ -82,17 +82,9 @@ def test_variants_without_results_are_unchecked() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "reason"),
     [
-        (
-            ONES,
-            ONES + 0.5,
-            "Mismatched elements: 4 / 4 (100.0%); Greatest absolute difference: 0.5",
-        ),
-        (
-            ONES,
-            torch.ones(5),
-            "'compiled' disagrees with 'eager': The values for attribute 'shape'",
-        ),
-        ({"a": [1, 2]}, {"a": [1, 3]}, "at result['a'][1]: Scalars are not equal; Expected 2 but"),
+        (ONES, ONES + 0.5, "4 / 4 (100.0%); Greatest absolute difference: 0.5"),
+        (ONES, torch.ones(5), "'compiled' disagrees with 'eager': The values for"),
+        ({"a": [1, 2]}, {"a": [1, 3]}, "at result['a'][1]: Scalars are not equal; Expected 2"),
         ([1], [1, 2], "at result[1]: is not in the other"),
         ({"a": 1}, {}, "at result['a']: is missing"),
         ("yes", "no", "the values differ"),
@@ -156,9 +148,7 @@ def test_a_check_of_ones_own_decides() -> None:
     seen = []
     assert compared(1, 2, check=seen.append) == "check"
     assert seen == [{"eager": 1, "compiled": 2}]
-    with pytest.raises(
-        CorrectnessError, match="'eager', 'compiled' disagree: check returned False"
-    ):
+    with pytest.raises(CorrectnessError, match=r"'eager', 'compiled' disagree: check .* False"):
         compared(1, 2, check=lambda results: results["eager"] == results["compiled"])
 
     def asserting(results: dict[str, int]) -> None:

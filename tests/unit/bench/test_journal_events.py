@@ -37,7 +37,7 @@ def test_every_kind_of_number_is_logged_as_a_float() -> None:
         (1, {"a": torch.ones(3)}, r"a=tensor\(.*; allowed"),
         (1, {"a": torch.tensor(1j)}, r"a=tensor\(0\.\+1\.j\); allowed"),
         (1, {"a": 10**400}, r"a=10000.*…; allowed"),
-        (1, {"a\x1b[2J": 1}, r"'a\\x1b\[2J' is no name of a metric; allowed: up to 100 ASCII"),
+        (1, {"a\x1b[2J": 1}, r"'a\\x1b\[2J' is no name .*; allowed: up to 100 ASCII"),
         (1, {"": 1}, r"'' is no name of a metric"),
     ],
 )

@@ -7,6 +7,7 @@ import pytest
 from gpubench_plugin.compare import history
 from gpubench_plugin.compare.prediction import variance_of_median
 from tests.support.made import series
+from tests.support.messages import mentions
 
 DRAWN = np.exp(0.01 * np.random.default_rng(3).standard_normal(30))
 
@@ -66,10 +67,8 @@ def test_fewer_than_ten_earlier_runs_say_nothing():
     """The reason has their number and the way to know, also for values that never vary."""
     verdict = judged(9, 2.0)
     assert (verdict.kind, verdict.launches) == ("inconclusive", 9)
-    assert verdict.reason == (
-        "9 earlier runs: at least 10 are needed; `gpubench ab` gives a definite answer; "
-        f"medians {np.median(DRAWN[:9]) * 1000:.1f} ms and 2.000 s: 101% slower"
-    )
+    medians = f"medians {np.median(DRAWN[:9]) * 1000:.1f} ms and 2.000 s: 101% slower"
+    assert mentions(verdict.reason, "9 earlier runs: at least 10 ", "`gpubench ab`", medians)
     assert (verdict.base, verdict.head) == (np.median(DRAWN[:9]), 2.0)
     assert verdict.effect == pytest.approx(2.0 / verdict.base - 1)
     assert verdict.interval is None
@@ -99,7 +98,7 @@ def test_values_without_any_variance_are_compared_exactly():
     bad = [math.nan, 0.0]
     assert history.judge_history([series([*bad, *DRAWN[:10]], [1.2])])[0].launches == 10
     few = history.judge_history([series([*bad, *DRAWN[:9]], [1.2])])[0]
-    assert few.reason.startswith("9 earlier runs (2 more without a positive value): at least 10")
+    assert mentions(few.reason, "9 earlier runs (2 more without a positive value)", "10")
 
 
 @pytest.mark.parametrize("bad", [1.1, 10.0])
@@ -131,7 +130,7 @@ def test_one_pinned_run_of_several_launches_gives_a_bound_that_is_named_so():
     (verdict,) = history.judge_history([pin])
     assert (verdict.kind, verdict.runs_needed) == ("inconclusive", 9)
     assert verdict.interval[0] < 0.2 < verdict.interval[1]
-    assert ": a bound from launches within runs, not a history, limit 2%; " in verdict.reason
+    assert mentions(verdict.reason, "a bound from launches", "not a history, limit 2%; ")
     assert "1 earlier run: at least 10 are needed" in verdict.reason
     (both,) = history.judge_history([replace(pin, head_launches=((1.2, 1.21, 1.19),))])
     assert both.interval[0] > verdict.interval[0]
@@ -147,12 +146,12 @@ def test_the_level_is_that_of_the_pinned_runs_alone():
     verdict = pinned([*DRAWN[:2], *later], 2, 1.3)
     assert (verdict.kind, verdict.launches) == ("regressed", 20)
     assert verdict.base == pytest.approx(math.sqrt(DRAWN[0] * DRAWN[1]))
-    assert "2 pinned and 18 later runs, limit 2%; a history detects effects from " in verdict.reason
-    assert ", with ten pinned runs also smaller ones" in verdict.reason
+    said = ("2 pinned and 18 later runs, limit 2%; ", "effects from ", "ten pinned runs", "smaller")
+    assert mentions(verdict.reason, *said)
     assert pinned([*DRAWN[:2], *later], 2, 1.0).kind != "regressed"
     few = pinned(DRAWN[:10], 5, 2.0)
     assert few.kind == "inconclusive"
-    assert "5 pinned and 5 later runs: 10 pinned runs are needed, or 9 later ones" in few.reason
+    assert mentions(few.reason, "5 pinned and 5 later runs: 10 pinned", "or 9 later")
     verdict = pinned([0.0, *DRAWN[:15]], 1, 1.0)
     assert (verdict.kind, verdict.base) == ("errored", 0.0)
     verdict = pinned([1.0, *1.3 * DRAWN[1:20]], 0, 1.3)

@@ -4,6 +4,7 @@ import pytest
 
 from gpubench_plugin.compare.comparison import compare_paired
 from tests.support.made import result, run, timed
+from tests.support.messages import mentions
 
 
 def taken(order, head=1.0, **more):
@@ -63,8 +64,6 @@ def test_what_needs_no_pairs_is_judged_in_any_order():
     found = compare_paired(bases, heads)
     assert {one.kind for one in found.verdicts} == {"regressed"}
     (note,) = found.notes
-    assert note.startswith(
-        "it cannot be verified that launches alternated, since some have no start time"
-    )
+    assert mentions(note, "cannot be verified", "alternated", "no start time")
     (note,) = taken("ABABABABAB", minutes=61).notes
     assert "b1 started during a1" in note

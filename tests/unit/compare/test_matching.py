@@ -7,6 +7,7 @@ from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.quality_flags import UNFINISHED
 from gpubench_plugin.core.records import FactDifference
 from tests.support.made import result, run, timed
+from tests.support.messages import mentions
 
 
 def unpaired(bases, heads, **options):
@@ -42,9 +43,7 @@ def test_pairs_keep_their_order():
     heads = [run(f"b{n}", timed(2.0 + n)) for n in range(3)]
     matched = match(bases, heads, paired=True)
     assert (matched.series[0].base, matched.series[0].head) == ((1.0, 3.0), (2.0, 4.0))
-    assert matched.notes == (
-        "test_a: 1 of 3 pairs are excluded because one side did not measure it",
-    )
+    assert mentions(*matched.notes, "test_a: 1 of 3 pairs are excluded", "one side")
 
 
 def test_a_benchmark_that_is_new_or_removed_has_its_own_verdict():
@@ -149,9 +148,8 @@ def test_a_machine_that_differs_is_incomparable_with_the_keys():
     base, head = (run(v, timed(1.0), machine={"cpu.model": v}) for v in "AB")
     matched = unpaired([base], [head], allow_incomparable=True)
     assert len(matched.series) == 1
-    assert matched.notes == (
-        "compared although incomparable (test_a): cpu.model A in base, B in head",
-    )
+    said = ("although incomparable (test_a)", "cpu.model A in base, B in head")
+    assert mentions(*matched.notes, *said)
     base, head = (run(v, timed(1.0), machine={"torch.version": v}) for v in "12")
     assert len(unpaired([base], [head], exempt=["torch."]).series) == 1
     base = run("a", result("test_a", settings={"model.depth": 1}), timed(1.0, "test_b"))
@@ -172,9 +170,9 @@ def test_incomparable_earlier_runs_are_no_samples():
     earlier = [run("a", *both, machine={"cpu.model": "AAB"[n]}) for n in range(3)]
     why = "cpu.model A in base, B in head"
     matched = unpaired(earlier, [run("b", *both, machine={"cpu.model": "B"})])
-    assert matched.notes == (f"2 earlier runs are incomparable and excluded (2 benchmarks): {why}",)
+    assert mentions(*matched.notes, "2 earlier runs ", "excluded (2 benchmarks)", why)
     matched = unpaired(earlier[1:], [run("b", timed(1.0), machine={"cpu.model": "B"})])
-    assert matched.notes == (f"1 earlier run is incomparable and excluded (test_a): {why}",)
+    assert mentions(*matched.notes, "1 earlier run ", "excluded (test_a)", why)
     earlier = [run("a", timed(float(n + 1))) for n in range(30)]
     (series,) = unpaired(earlier, [run("b", timed(1.0))]).series
     assert series.base == tuple(float(n + 1) for n in range(WINDOW))
@@ -205,23 +203,16 @@ def test_a_limit_on_a_metric_that_is_not_there_is_not_measured():
     for bases in ([], [run("a", result(samples_per_s=1.0))]):
         verdict = next(one for one in unpaired(bases, [head]).verdicts if one.metric)
         assert (verdict.kind, verdict.metric) == ("not_measured", "sample_per_s")
-        assert verdict.reason == (
-            "limit 3% on sample_per_s, which this benchmark does not measure "
-            "(did you mean 'samples_per_s'?)"
-        )
+        said = ("3% on sample_per_s", "not measure (did you mean 'samples_per_s'?)")
+        assert mentions(verdict.reason, *said)
     head = run("b", result(step_time_s=1.0, limits={"step_time_p99_s": "<=2"}))
     (verdict,) = (one for one in unpaired([], [head]).verdicts if one.metric)
-    assert verdict.reason == (
-        "limit <=2 on step_time_p99_s, which this benchmark does not measure: requires 100 "
-        "durations; raise measure.min_rounds or measure.min_time_s"
-    )
+    said = ("<=2 on step_time_p99_s", "100 durations; ", "measure.min_rounds or measure.min_time_s")
+    assert mentions(verdict.reason, *said)
     numbers = {"variant_eager_rounds": 9.0, "variant_fused_rounds": 9.0, "step_time_s": 1.0}
     head = run("b", result(**numbers, limits={"speed_up": ">=2", "speed_up_fused": ">=2"}))
     reasons = {one.metric: one.reason for one in unpaired([], [head]).verdicts if one.metric}
-    assert reasons["speed_up"].endswith(
-        "does not measure: no conclusion, since slow calls disturbed the turns of the variants; "
-        "repeat"
-    )
+    assert mentions(reasons["speed_up"], "no conclusion", "slow calls", "; repeat")
     assert "no conclusion" not in reasons["speed_up_fused"]  # of two variants it has no name
 
 
@@ -268,9 +259,7 @@ def test_pairs_in_which_a_launch_lacks_the_metric_are_left_out():
     matched = match(bases, heads, paired=True)
     assert [len(one.base) for one in matched.series] == [2, 1]
     assert [len(one.head) for one in matched.series] == [2, 1]
-    assert matched.notes == (
-        "test_a: peak_memory_bytes is judged in 1 of 2 pairs; the other pairs do not have it",
-    )
+    assert mentions(*matched.notes, "test_a: peak_memory_bytes is judged in 1 of 2 pairs; ")
     whole, lacks = {"step_time_min_s": 1.0, "peak_memory_bytes": 4.0}, {"step_time_min_s": 1.0}
     bases = [run("a", result(**whole)) for _ in range(5)]
     heads = [run("b", result(**whole)) for _ in range(4)] + [run("b", result(**lacks))]
@@ -300,9 +289,8 @@ def test_a_text_that_is_no_limit_costs_its_metric_alone(paired):
     matched = match([base], [head], paired=paired)
     (verdict,) = matched.verdicts
     assert (verdict.id, verdict.metric, verdict.kind) == ("test_a", "step_time_min_s", "errored")
-    assert verdict.reason.startswith(
-        "gate.limits.step_time_min_s: 'banana' is not a limit; allowed: a percentage between 0 and"
-    )
+    said = ("gate.limits.step_time_min_s: 'banana'", "allowed: a percentage between 0 and")
+    assert mentions(verdict.reason, *said)
     assert [(one.id, one.metric) for one in matched.series] == [
         ("test_a", "peak_memory_bytes"),
         ("test_b", "step_time_min_s"),

@@ -10,6 +10,7 @@ from gpubench_plugin.compare.comparison import compare_threshold
 from gpubench_plugin.compare.scaling import Families, families, kind_of
 from gpubench_plugin.core.records import Measurement, Metric, Run, Work
 from tests.support.made import result
+from tests.support.messages import mentions
 
 
 def measured(
@@ -125,7 +126,4 @@ def test_a_limit_on_the_efficiency_is_judged_without_a_baseline() -> None:
         (verdicts[name],) = (v for v in found.verdicts if v.metric == "scaling_efficiency")
     assert verdicts["slow"].kind == "regressed"
     assert verdicts["in_doubt"].kind == "not_measured"
-    assert (
-        "the same benchmark on fewer ranks in the same run, without doubtful flags on either"
-        in (verdicts["in_doubt"].reason)
-    )
+    assert mentions(verdicts["in_doubt"].reason, "fewer ranks in the same run", "doubtful flags")

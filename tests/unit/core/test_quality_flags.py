@@ -21,10 +21,7 @@ def test_doubts_are_told_apart_from_notes() -> None:
         "drifting",
     )
     assert doubtful_flags(("outliers", "descheduled")) == ()
-    assert other_flags(("outliers", "contended", "sampled", "outliers")) == (
-        "outliers",
-        "sampled",
-    )
+    assert other_flags(("outliers", "contended", "sampled", "outliers")) == ("outliers", "sampled")
 
 
 def test_docs_list_every_flag_in_its_table() -> None:

@@ -18,6 +18,7 @@ from gpubench_plugin.core.errors import GangError
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.launchers.deadlines import Timeouts
 from gpubench_plugin.launchers.gang.gang import Gang
+from tests.support.messages import mentions
 from tests.support.processes import wait_until
 
 if TYPE_CHECKING:
@@ -222,19 +223,19 @@ def test_rank_that_ends_between_two_orders_is_lost(start: Start, before: str) ->
     [
         (
             "if rank == 1: sys.exit('no licence')\ntime.sleep(600)",
-            "rank 1 exited with code 1 while the gang of 2 was starting",
+            "rank 1 exited with code 1",
             "no licence",
             False,
         ),
         (
             "wire = reach()\nif rank == 0: os.kill(os.getpid(), signal.SIGSEGV)\ntime.sleep(600)",
-            "rank 0 was killed by SIGSEGV while the gang of 2 was starting",
+            "rank 0 was killed by SIGSEGV",
             "",
             True,
         ),
         (
             "wire = reach()\nif rank == 1: wire.close()\ntime.sleep(600)",
-            "rank 1 disconnected from the controller while the gang of 2 was starting",
+            "rank 1 disconnected from the controller",
             "",
             True,
         ),
@@ -249,7 +250,7 @@ def test_rank_that_ends_too_early_is_named(
     with pytest.raises(GangError) as caught:
         start(source)
 
-    assert str(caught.value) == said
+    assert str(caught.value) == f"{said} while the gang of 2 was starting"
     assert (caught.value.output, caught.value.was_killed) == (output, killed)
     assert os.listdir("/proc/self/fd") == before  # noqa: PTH208 # names are wanted
 
@@ -259,15 +260,15 @@ def test_rank_that_ends_too_early_is_named(
     [
         (
             "wire = reach(); time.sleep(600)",
-            "ranks 0-1 did not join the gang of 2 within 4 s (gpubench_timeout_s)",
+            "ranks 0-1 did not join, within 4 s (gpubench_timeout_s)",
         ),
         (
             "if rank == 1: time.sleep(600)\nwire = reach(); time.sleep(600)",
-            "rank 1 did not join the gang of 2 within 4 s (gpubench_timeout_s)",
+            "rank 1 did not join, within 4 s (gpubench_timeout_s)",
         ),
         (
             "wire = reach()\nif rank == 0: time.sleep(600)\njoin(wire); time.sleep(600)",
-            "rank 0 did not join the gang of 2 within 1 s of another (distributed.divergence_s)",
+            "rank 0 did not join, within 1 s of another (distributed.divergence_s)",
         ),
     ],
 )
@@ -275,7 +276,9 @@ def test_ranks_are_not_waited_for_without_end(start: Start, source: str, said: s
     """Whether they do not come or do not tell what they have collected: that is a hang."""
     with pytest.raises(GangError) as caught:
         start(source, timeouts=replace(LONG, timeout_s=4.0, divergence_s=1.0))
-    assert (str(caught.value), caught.value.hang) == (said, True)
+    who, limit = said.split(", ")
+    assert mentions(caught.value, who, "the gang of 2", limit)
+    assert caught.value.hang
 
 
 def test_who_does_not_know_the_token_is_not_let_in(start: Start) -> None:

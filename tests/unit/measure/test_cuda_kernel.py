@@ -219,8 +219,7 @@ def forked(device: FakeCuda, *, own_us: int, side_us: int) -> Step:
 
 
 def test_other_streams_that_queue_behind_the_spin_are_timed_without_launches(
-    device: FakeCuda,
-    clock: CudaKernelClock,
+    device: FakeCuda, clock: CudaKernelClock
 ) -> None:
     """If they fall behind, kernels take what they do, and are flagged."""
     task = Task(step=forked(device, own_us=30, side_us=40))

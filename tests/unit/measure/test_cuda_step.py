@@ -105,10 +105,7 @@ def test_the_first_call_includes_the_device(device: FakeCuda, clock: CudaStepClo
 
 def launches(enqueue_us: float, device_us: float, number: int) -> Callable[[FakeCuda], Step]:
     return lambda device: launching(
-        device,
-        enqueue_ns=round(enqueue_us * US),
-        device_ns=round(device_us * US),
-        launches=number,
+        device, enqueue_ns=round(enqueue_us * US), device_ns=round(device_us * US), launches=number
     )
 
 

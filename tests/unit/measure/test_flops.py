@@ -216,9 +216,7 @@ def grouped(left: tuple[int, ...], right: tuple[int, ...], groups: int | None) -
     def step() -> None:
         offsets = None if groups is None else torch.empty(groups, dtype=torch.int32)
         torch._grouped_mm(
-            tensor(*left, dtype=torch.bfloat16),
-            tensor(*right, dtype=torch.bfloat16),
-            offs=offsets,
+            tensor(*left, dtype=torch.bfloat16), tensor(*right, dtype=torch.bfloat16), offs=offsets
         )
 
     return count_flops(step).total

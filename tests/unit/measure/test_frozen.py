@@ -22,6 +22,7 @@ from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.ranks.rank_report import condense
 from tests.support.fake_cuda import FakeHost
+from tests.support.messages import mentions
 from tests.unit.measure.test_agreement import Board, Threads
 
 MS = 1_000_000
@@ -144,14 +145,11 @@ GOOD: dict[str, Any] = {"schema_version": 1, "benchmarks": {"a": ENTRY}}
         ('{"schema_version": 1, "benchm', "is truncated"),
         ('{"schema_version": 1}', "violates the schema at benchmarks: missing key"),
         (json.dumps({**GOOD, "schema_version": 2}), "schema_version 2; this"),
-        (
-            json.dumps({"schema_version": 1, "benchmark": {}}),
-            "violates the schema at benchmark: unknown key (did you mean 'benchmarks'?)",
-        ),
+        ('{"schema_version": 1, "benchmark": {}}', "at benchmark: unknown key (did you mean 'b"),
         (json.dumps({**GOOD, "benchmarks": {"a": 3}}), "at benchmarks.a: Input should be an obj"),
         (
             json.dumps({**GOOD, "benchmarks": {"a": {**ENTRY, "rounds": 0}}}),
-            "benchmarks.a.rounds: Input should be greater than or equal to 1, not 0",
+            "benchmarks.a.rounds: .. equal to 1, not 0",
         ),
     ],
 )
@@ -164,5 +162,5 @@ def test_a_bad_file_is_refused_with_its_name_and_the_key(
     with pytest.raises(UsageProblem) as caught:
         rounds_file.read(path, "measure.rounds_file")
     assert str(caught.value).startswith(f"measure.rounds_file: {path}")
-    assert said in str(caught.value)
+    assert mentions(caught.value, *said.split(" .. "))
     assert len(str(caught.value)) < 400

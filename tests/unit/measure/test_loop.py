@@ -175,10 +175,7 @@ def test_a_clocks_flags_are_recorded() -> None:
     ],
 )
 def test_costly_and_few_steps_are_not_called_for_the_clock(
-    seconds: tuple[float, float],
-    keys: dict[str, Any],
-    calls: tuple[int, int],
-    is_calibrated: bool,
+    seconds: tuple[float, float], keys: dict[str, Any], calls: tuple[int, int], is_calibrated: bool
 ) -> None:
     """Of a step over a second, and of fewer than ten calls, none is for the clock: it is noted.
 

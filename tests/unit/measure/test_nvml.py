@@ -14,21 +14,11 @@ from gpubench_plugin.environment import nvml
 from gpubench_plugin.measure.probes import nvml as probes_nvml
 from gpubench_plugin.measure.probes.nvml import DeviceState
 from tests.support import fake_counters
-from tests.support.fake_counters import (
-    IDLE,
-    POWER_NS,
-    THERMAL_NS,
-    UUID,
-    FakeGpu,
-    FakeNvml,
-)
+from tests.support.fake_counters import IDLE, POWER_NS, THERMAL_NS, UUID, FakeGpu, FakeNvml
 
 CUDA = torch.device("cuda", 0)
 USER_CLOCKS, POWER_CAP, HARDWARE, SOFTWARE_HEAT = 0x2, 0x4, 0x8, 0x20
-REASONS = (
-    "nvmlDeviceGetCurrentClocksEventReasons",
-    "nvmlDeviceGetCurrentClocksThrottleReasons",
-)
+REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 
 
 Watch = Callable[..., tuple[DeviceState, FakeNvml]]

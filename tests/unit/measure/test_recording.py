@@ -30,10 +30,7 @@ def recording(width: int = 1, **keys: Any) -> TimedBlocks:
 
 def block(*durations_s: float, **evidence: float) -> Block:
     return Block(
-        durations_s=array("d", durations_s),
-        length_s=1.5,
-        calls=len(durations_s),
-        evidence=evidence,
+        durations_s=array("d", durations_s), length_s=1.5, calls=len(durations_s), evidence=evidence
     )
 
 

@@ -94,11 +94,7 @@ STEPS, TIME = {"by": "steps", "steps": 50}, {"by": "time"}
     ],
 )
 def test_the_next_block_is_as_long_as_the_rule_wants(
-    rounds: int,
-    recording: dict[str, Any],
-    elapsed_s: float,
-    keys: dict[str, Any],
-    durations: int,
+    rounds: int, recording: dict[str, Any], elapsed_s: float, keys: dict[str, Any], durations: int
 ) -> None:
     """Zero to stop: at the goal, or at the limits of rounds and time."""
     rule = make_rule(MeasureSection(**keys))

@@ -14,6 +14,7 @@ from gpubench_plugin.core.errors import MeasurementError
 from gpubench_plugin.core.records import Samples, Work
 from gpubench_plugin.ranks.rank_report import RankReport
 from gpubench_plugin.ranks.reduction import RankAggregate
+from tests.support.messages import mentions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -88,10 +89,7 @@ def test_the_order_does_not_matter() -> None:
     ("change", "message"),
     [
         ({"durations_s": (1.0,) * 6}, "number of durations: rank 0 has 4, rank 2 has 6"),
-        (
-            {"block_s": (1.0,), "block_calls": (4,)},
-            "number of blocks: rank 0 has 2, rank 2 has 1",
-        ),
+        ({"block_s": (1.0,), "block_calls": (4,)}, "number of blocks: rank 0 has 2, rank 2 has 1"),
         ({"block_calls": (2, 3)}, r"calls per block: rank 0 has \(2, 2\), rank 2 has \(2, 3\)"),
         ({"warmup_s": ()}, "number of warm-up durations: rank 0 has 2, rank 2 has 0"),
         ({"warmup_calls": 7}, "calls of the warm-up: rank 0 has 2, rank 2 has 7"),
@@ -112,7 +110,7 @@ def test_condensed_ranks_that_ran_different_calls_are_refused() -> None:
     """What is compared was counted before anything was left out."""
     long = [replace(FAST, durations_s=(1.0,) * count) for count in (100_000, 100_002)]
     told = aggregate(report(rank, samples) for rank, samples in enumerate(long))
-    assert told.error.endswith("the number of durations: rank 0 has 100000, rank 1 has 100002")
+    assert mentions(told.error, "durations", "rank 0 has 100000, rank 1 has 100002")
 
 
 def test_work_is_summed_where_every_rank_knows_it() -> None:

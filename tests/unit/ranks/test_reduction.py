@@ -23,6 +23,7 @@ from gpubench_plugin.core.records import Observation, Samples, Work
 from gpubench_plugin.ranks.control_plane import ControlPlane
 from gpubench_plugin.ranks.reduction import Reduction
 from gpubench_plugin.ranks.world import World
+from tests.support.messages import mentions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,10 +115,9 @@ def test_what_is_wrong_at_rank_zero_fails_every_rank() -> None:
             failure = error
         reduction.raise_conclusion(failure)
 
-    message = "the ranks differ in calls per block: rank 0 has (2,), rank 1 has (3,)"
     for error in on_ranks(3, part):
         assert isinstance(error, MeasurementError)
-        assert str(error) == message
+        assert mentions(error, "calls per block: rank 0 has (2,), rank 1 has (3,)")
 
 
 def test_every_rank_raises_its_own_failure_and_the_others_are_told() -> None:
@@ -131,7 +131,7 @@ def test_every_rank_raises_its_own_failure_and_the_others_are_told() -> None:
     assert failed == [failures[1], failures[2]]
     for told in (first, last):
         assert isinstance(told, CorrectnessError)
-        assert str(told) == ("the check failed on another rank: rank 1: of 4 GiB; rank 2: a nan")
+        assert mentions(told, "another rank: rank 1: of 4 GiB; rank 2: a nan")
 
 
 def test_ranks_are_misconfigured_if_the_others_are() -> None:

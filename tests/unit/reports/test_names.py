@@ -60,11 +60,7 @@ def test_no_two_benchmarks_have_one_name() -> None:
             18,
             ["train[deep…p-nhwc]", "train[deep…2-nhwc]"],
         ),
-        (
-            ["resnet18_train[x-1]", "resnet18_infer[x-1]"],
-            13,
-            ["…train[x-1]", "…infer[x-1]"],
-        ),
+        (["resnet18_train[x-1]", "resnet18_infer[x-1]"], 13, ["…train[x-1]", "…infer[x-1]"]),
         (
             ["gather[all-to-all]", "gather[all-gather]"],
             16,

@@ -8,6 +8,7 @@ import pytest
 
 from gpubench_plugin.reports.markup import plain
 from gpubench_plugin.reports.remarks import operator_lines
+from tests.support.messages import mentions
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +36,7 @@ def test_profiled_benchmarks_have_a_table_that_fits(measured: Callable[..., Meas
     assert len(rest) == 9
     correctness = {"operators": operators, "variants": [{"name": "eager"}, {"name": "compiled"}]}
     title, *_ = map(plain, operator_lines([measured(id="test_b", correctness=correctness)], 80))
-    assert title == "b: 10 of 48 operators by own device time, per call of each variant"
+    assert mentions(title, "b: 10 of 48 operators", "per call of each variant")
     assert all(len(line) <= 80 and "\x1b" not in line for line in (first, *rest))
 
 

@@ -13,6 +13,7 @@ import torch
 from gpubench_plugin.core.errors import Misuse, Unsupported, UsageProblem
 from gpubench_plugin.results import outcomes
 from tests.support.fake_gpus import CudaStartedError, install
+from tests.support.messages import mentions
 
 CPU_ALLOCATOR = "DefaultCPUAllocator: not enough memory"
 
@@ -28,10 +29,7 @@ def caught(step: Callable[[], object]) -> BaseException:
 @pytest.mark.parametrize(
     ("error", "requested"),
     [
-        (
-            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0"),
-            "2.00 GiB",
-        ),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "2.00 GiB"),
         (MemoryError("Unable to allocate 7.50 TiB for an array with shape (1,)"), "7.50 TiB"),
         (caught(lambda: torch.empty(2**50)), "4.00 PiB"),
         (
@@ -112,9 +110,9 @@ def test_device_that_keeps_its_memory_harms_no_later_benchmark(
     with warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("error")
         outcomes.release_frames([MemoryError()])
-    assert [str(warning.message) for warning in recorded] == [
-        f"could not release the device's unused memory: AcceleratorError: {text}"
-    ] * warned
+    assert len(recorded) == warned
+    for warning in recorded:
+        assert mentions(warning.message, "unused memory", f"AcceleratorError: {text}")
 
 
 def test_peak_on_cuda_is_the_allocators(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,9 +61,7 @@ def test_run_without_measurements_has_no_benchmark_json(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_disk_that_fills_up_keeps_the_earlier_benchmarks(
-    small_disk: Path,
-    fill_up: Callable[[Path], None],
-    measured: Callable[..., Measurement],
+    small_disk: Path, fill_up: Callable[[Path], None], measured: Callable[..., Measurement]
 ) -> None:
     """On a full disk recording errs, and what was recorded before is still there."""
     run = recorder(small_disk)

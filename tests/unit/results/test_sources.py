@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 SCHEMA = Path(records.__file__).parents[2] / "docs" / "schemas" / "journal.schema.json"
 QUICK = (
     *("--measure.by=steps", "--measure.steps=20", "--measure.warmup_s=0.001"),
-    *(
-        "--benchmark-max-time=0.01",
-        "--benchmark-min-rounds=3",
-    ),
+    *("--benchmark-max-time=0.01", "--benchmark-min-rounds=3"),
 )
 TESTS = """
 import pytest
@@ -201,10 +198,7 @@ def test_benchmark_that_is_there_twice_fails(tmp_path: Path) -> None:
             b'{"machine_info": {}, "benchmarks": [{"fullname": "a"}]}',
             r"at benchmarks\.0\.stats: missing key",
         ),
-        (
-            b'{"machine_info": {}, "datetime": "noon", "benchmarks": []}',
-            "is malformed: .*noon",
-        ),
+        (b'{"machine_info": {}, "datetime": "noon", "benchmarks": []}', "is malformed: .*noon"),
         (
             json.dumps({"machine_info": {}, "benchmarks": [{**_entry(), "gpubench": {}}]}).encode(),
             "test_a violates the schema at metrics: missing key",

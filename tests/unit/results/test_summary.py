@@ -54,9 +54,7 @@ def test_summary_obeys_the_published_schema(
 
 
 def test_ranks_are_listed_and_the_slowest_is_named(
-    tmp_path: Path,
-    run_record: Callable[..., RunRecord],
-    measured: Callable[..., Measurement],
+    tmp_path: Path, run_record: Callable[..., RunRecord], measured: Callable[..., Measurement]
 ) -> None:
     """A row for each rank; the slowest has the longest median, and of equals the lowest number."""
     others = dict.fromkeys(("min_s", "p5_s", "p95_s", "p99_s", "max_s", "total_s"), 1.0)
@@ -75,9 +73,7 @@ def test_ranks_are_listed_and_the_slowest_is_named(
 
 
 def test_what_json_cannot_hold_costs_only_itself(
-    tmp_path: Path,
-    run_record: Callable[..., RunRecord],
-    measured: Callable[..., Measurement],
+    tmp_path: Path, run_record: Callable[..., RunRecord], measured: Callable[..., Measurement]
 ) -> None:
     """A metric that is no number is flagged, a fact is null; odd characters are escaped."""
     metrics = {**measured().metrics, "mfu": Metric(name="mfu", value=float("nan"), unit="")}

@@ -309,11 +309,7 @@ def model(**changes):
     [
         ({}, {"dtype": torch.bfloat16}, r"0\.bias is float32 .* but bfloat16 \[8\]"),
         ({}, {"width": 9}, r"model\.0\.bias is float32 \[8\] .* but float32 \[9\]"),
-        (
-            {},
-            {"memory_format": torch.channels_last},
-            r"1\.weight .* \[18, 9.* \[18, 1, 6, 2\]",
-        ),
+        ({}, {"memory_format": torch.channels_last}, r"1\.weight .* \[18, 9.* \[18, 1, 6, 2\]"),
         ({}, {"bias": True}, r"model\.1\.bias is missing in the checkpoint"),
         ({"bias": True}, {}, r"model\.1\.bias is float32 .*, but missing here"),
     ],

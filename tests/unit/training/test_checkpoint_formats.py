@@ -73,18 +73,14 @@ def test_background_over_nccl_is_unsupported(name, tmp_path, monkeypatch):
     """Torch would fail by an assertion; the reason says which key to set."""
     monkeypatch.setattr(dist, "is_initialized", lambda: True)
     monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
-    with pytest.raises(
-        Unsupported, match=r"gloo process group, not nccl: set distributed\.backend=gloo"
-    ):
+    with pytest.raises(Unsupported, match=r"gloo .*, not nccl: set distributed\.backend=gloo"):
         CheckpointIO(name, tensors(), tmp_path).verify()
 
 
 def test_safetensors_refuse_what_is_not_contiguous(tmp_path):
     """A layout that the format cannot hold is unsupported, with the tensor and what to do."""
     turned = torch.randn(2, 3, 4, 4).contiguous(memory_format=torch.channels_last)
-    with pytest.raises(
-        Unsupported, match=r"conv has strides \[48, 1, 12, 3\]; set model\.channels_last=false"
-    ):
+    with pytest.raises(Unsupported, match=r"conv .* \[48, 1, 12, 3\]; .*channels_last=false"):
         CheckpointIO("safetensors", tensors(conv=turned), tmp_path).verify()
     CheckpointIO("torch-save", tensors(conv=turned), tmp_path).verify()  # keeps strides
 

@@ -11,12 +11,7 @@ from torch import Tensor, nn
 
 from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.training import compile_study
-from gpubench_plugin.training.compile_study import (
-    StepResults,
-    compare,
-    exact_results,
-    wider_dtype,
-)
+from gpubench_plugin.training.compile_study import StepResults, compare, exact_results, wider_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -238,7 +238,7 @@ def test_precision_too_far_from_fp32_fails():
     convergence = Setting("diabetes").convergence(
         reference_of("diabetes", "training.learning_rate=0.002")
     )
-    message = r"training\.parity_band=0\.01: .* in this precision, 0\.\d+ in fp32: .* error of"
+    message = r"training\.parity_band=0\.01: .* in this precision, 0\.\d+ in fp32: "
     with pytest.raises(CorrectnessError, match=message):
         convergence.prepare(lambda event: None)
 
@@ -259,9 +259,7 @@ def test_timed_training_that_leads_elsewhere_fails():
     convergence.prepare(lambda event: None)
     convergence.begin()
     convergence.restart()  # and no step
-    with pytest.raises(
-        CorrectnessError, match=r"in the timed training, .* in the untimed training"
-    ):
+    with pytest.raises(CorrectnessError, match=r"the timed training, .* the untimed"):
         convergence.finish()
 
 

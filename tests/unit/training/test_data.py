@@ -59,9 +59,7 @@ def test_batches_follow_the_seed(name, source):
 def test_batches_are_converted(name, source):
     """The conversion of a precision reaches the fixed batch, the iterator's, and those held out."""
     made = source(
-        name,
-        batch_size=8,
-        convert=lambda batch: batch._replace(inputs=batch.inputs.bfloat16()),
+        name, batch_size=8, convert=lambda batch: batch._replace(inputs=batch.inputs.bfloat16())
     )
     batches = [next(made), made.fixed_batch(), *made.held_out()]
     assert {torch.bfloat16} == {batch.inputs.dtype for batch in batches}
@@ -120,8 +118,7 @@ def test_every_row_is_trained_on_or_held_out(name, training, held_out, source, s
 
 def test_more_ranks_than_samples_are_refused(source):
     """A rank without samples is refused, with the number there are."""
-    message = r"data\.source=diabetes: 354 samples are too few for 355 ranks; allowed: at most 354"
-    with pytest.raises(UsageProblem, match=message):
+    with pytest.raises(UsageProblem, match=r"source=diabetes: .* 355 ranks; allowed: at most 354"):
         source("diabetes", batch_size=1, world_size=355)
 
 

@@ -89,8 +89,7 @@ def test_operation_without_a_deterministic_form_is_unsupported(make_trainer, slo
     with (
         deterministic(CPU),
         pytest.raises(
-            Unsupported,
-            match=r"training\.deterministic: max_unpooling2d_forward_out has no deterministic impl",
+            Unsupported, match=r"training\.deterministic: max_unpooling2d_forward_out has no"
         ),
         nondeterminism_errors(),
     ):
@@ -100,10 +99,7 @@ def test_operation_without_a_deterministic_form_is_unsupported(make_trainer, slo
 def test_other_errors_stay_what_they_are(make_trainer, slope):
     """What went wrong for another reason is not called unsupported."""
     slope.distort = lambda loss, _: loss + torch.zeros(2) @ torch.zeros(3)
-    with (
-        pytest.raises(RuntimeError, match="inconsistent tensor size"),
-        nondeterminism_errors(),
-    ):
+    with pytest.raises(RuntimeError, match="inconsistent tensor size"), nondeterminism_errors():
         make_trainer().prepare(silent)
 
 

@@ -15,8 +15,7 @@ INF = float("inf")
 SKIPPED = [False, True, True, False, True, False]
 
 every_kind = pytest.mark.parametrize(
-    ("optimizer", "fused"),
-    [("sgd", False), ("sgd", True), ("adamw", False), ("adamw", True)],
+    ("optimizer", "fused"), [("sgd", False), ("sgd", True), ("adamw", False), ("adamw", True)]
 )
 
 

@@ -67,17 +67,12 @@ def test_sharded_parameters_are_fused_where_torch_can(name):
     cuda = torch.device("cuda")
     assert kind(TrainingSection(), cuda, sharded=True).fused == kind.can_fuse_sharded
     if not kind.can_fuse_sharded:
-        with pytest.raises(
-            UsageProblem, match=f"{name} has no fused implementation for sharded parameters"
-        ):
+        with pytest.raises(UsageProblem, match=f"{name} has no fused .* sharded parameters"):
             kind(TrainingSection(optimizer=name, fused=True), cuda, sharded=True)
 
 
 def test_adamw_on_fp16_parameters_is_unsupported():
     """AdamW would divide by zero in fp16, so it is refused with what to choose instead."""
     builder = catalog.load("optimizers", "adamw")(TrainingSection(), torch.device("cpu"))
-    with pytest.raises(
-        Unsupported,
-        match="adamw with fp16 parameters divides by squared gradients that underflow in fp16",
-    ):
+    with pytest.raises(Unsupported, match=r"adamw with fp16 .* underflow in fp16"):
         builder.build([torch.nn.Parameter(torch.ones(3, dtype=torch.float16))])

@@ -40,9 +40,7 @@ def _step(compiled: Callable[[nn.Module], nn.Module]) -> CompiledStep:
     )
 
 
-def _backend(
-    change: Callable[[fx.GraphModule], None],
-) -> Callable[[nn.Module], nn.Module]:
+def _backend(change: Callable[[fx.GraphModule], None]) -> Callable[[nn.Module], nn.Module]:
     """Compiles by a back end that may change the graph, or fail."""
 
     def backend(graph: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., object]:

@@ -35,7 +35,7 @@ def growing(loss, factor):
 
 # A CPU computes fp16 a hundred times slower than fp32: where that takes minutes, amp is for a GPU.
 SLOW_IN_FP16 = {
-    *("bert", "diffusion", "gpt2", "llama", "mixtral", "qwen-moe", "unet-cond", "unet2d"),
+    *("bert", "diffusion", "gpt2", "llama", "mixtral", "qwen-moe", "unet-cond", "unet2d")
 }
 
 

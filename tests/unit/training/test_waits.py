@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 DEVICE = torch.device("cuda", 1)
 
 every_workload = pytest.mark.parametrize(
-    "name",
-    shown("mlp", "mixtral", "resnet50", "llama", exhaustively=sorted(shipped("workloads"))),
+    "name", shown("mlp", "mixtral", "resnet50", "llama", exhaustively=sorted(shipped("workloads")))
 )
 every_precision = pytest.mark.parametrize("precision", shown("amp", exhaustively=("fp32", "bf16")))
 

@@ -26,8 +26,7 @@ def test_layers_are_as_configured(name, shapes, make_workload):
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters"),
-    [("mlp", 150_823_912), ("cnn", 36_131_240), ("regression", 142_639_105)],
+    ("name", "parameters"), [("mlp", 150_823_912), ("cnn", 36_131_240), ("regression", 142_639_105)]
 )
 def test_full_preset_has_the_parameters(name, parameters, make_workload):
     """Of the perceptron, for one, 1024-8192-8192-8192-1000."""

@@ -52,10 +52,7 @@ def converged(name=None, group=None):
         seed=0,
     )
     convergence = TimeToTarget(
-        course=course,
-        workload=workload,
-        data=data,
-        training=configuration.training,
+        course=course, workload=workload, data=data, training=configuration.training
     )
     check = convergence.prepare(lambda event: None)
     convergence.begin()

@@ -41,11 +41,7 @@ def layer(world, precision, keys, part="forward-backward"):
     section = MoeSection(**SIZE | keys)
     groups = ParallelGroups.of(section, rank=world.rank, world_size=world.size)
     made = Construction(
-        section,
-        seed=0,
-        groups=groups,
-        precision=common.precise(precision),
-        device=common.CPU,
+        section, seed=0, groups=groups, precision=common.precise(precision), device=common.CPU
     )
     return MoESubject(part, made), groups
 

@@ -25,8 +25,7 @@ class Torch:
         self.cuda: Any = self._module() if kind == "cuda" else nothing
         self.xpu: Any = self._module() if kind == "xpu" else nothing
         self.mps = SimpleNamespace(
-            current_allocated_memory=lambda: self.allocated[0],
-            synchronize=self._synchronize,
+            current_allocated_memory=lambda: self.allocated[0], synchronize=self._synchronize
         )
         self.backends = SimpleNamespace(mps=SimpleNamespace(is_available=lambda: kind == "mps"))
 

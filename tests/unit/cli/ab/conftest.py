@@ -49,11 +49,7 @@ def repo(tmp_path: Path) -> Repo:
 
 
 def write_run(
-    folder: Path,
-    times: Mapping[str, float | str],
-    *,
-    rounds: int = 10,
-    flags: tuple[str, ...] = (),
+    folder: Path, times: Mapping[str, float | str], *, rounds: int = 10, flags: tuple[str, ...] = ()
 ) -> Path:
     """A run's folder: by node id a step time in seconds, or why it failed; all have the `flags`."""
     run = runs_builder.write_run(

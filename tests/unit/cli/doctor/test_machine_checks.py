@@ -38,12 +38,7 @@ def test_governor(write: Write, machine: Machines, name: str | None, outcome: st
 @pytest.mark.parametrize(
     ("file", "text", "outcome", "advice"),
     [
-        (
-            "intel_pstate/no_turbo",
-            "0",
-            "warning",
-            f"echo 1 | sudo tee /{CPU}/{INTEL}",
-        ),
+        ("intel_pstate/no_turbo", "0", "warning", f"echo 1 | sudo tee /{CPU}/{INTEL}"),
         (INTEL, "1", "ok", ""),
         ("cpufreq/boost", "1", "warning", f"echo 0 | sudo tee /{CPU}/cpufreq/boost"),
         ("cpufreq/boost", "0", "ok", ""),

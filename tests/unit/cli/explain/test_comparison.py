@@ -16,6 +16,7 @@ from gpubench_plugin.cli.explain.judged import CURES
 from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.core.quality_flags import DEPENDENT
+from tests.support.messages import mentions
 from tests.unit.cli.ab.conftest import write_run
 from tests.unit.cli.ab.stage import Fake, Stage, Times, clear, stage_in
 
@@ -97,10 +98,8 @@ def test_a_disturbed_pair_that_was_measured_again_is_not_judged(stage: Stage) ->
     state.write()
     about = explain_comparison(stage.folder, "slow")
     assert len(about.points) == 10
-    assert about.unused == tuple(
-        f"9{side} (pair 1): its pair was remeasured, since it was disturbed (head: throttled)"
-        for side in ("head", "base")
-    )
+    for side, line in zip(("head", "base"), about.unused, strict=True):
+        assert mentions(line, f"9{side} (pair 1): ", "remeasured", "disturbed (head: throttled)")
 
 
 def test_a_comparison_that_has_not_ended_says_what_it_has_and_how_to_go_on(stage: Stage) -> None:
@@ -155,9 +154,8 @@ def test_looks_and_replaced_pairs_are_those_of_the_comparison(stage: Stage) -> N
     assert [look.pairs for look in about.looks] == [5, 10]
     assert [look.pairs for look in decided.looks] == [5]
     assert {v.kind for v in decided.looks[0].verdicts} == {"unchanged"}
-    assert about.unused[0] == (
-        "003-head (pair 1): its pair was remeasured, since it was disturbed (base: contended)"
-    )
+    said = ("003-head (pair 1): ", "remeasured", "disturbed (base: contended)")
+    assert mentions(about.unused[0], *said)
 
 
 def test_the_limit_is_the_command_lines_where_it_gave_one(stage: Stage) -> None:
@@ -171,9 +169,7 @@ def test_the_limit_is_the_command_lines_where_it_gave_one(stage: Stage) -> None:
 def test_bad_input_is_one_message(stage: Stage) -> None:
     """No such benchmark, nothing measured yet, and files that are gone or broken."""
     begun(stage)
-    with pytest.raises(
-        UsageProblem, match=": no pair is complete yet; continue with gpubench ab --resume="
-    ):
+    with pytest.raises(UsageProblem, match=r"no pair is complete .* gpubench ab --resume="):
         explain_comparison(stage.folder, "slow")
     state = begun(stage)
     stage.runner(stage.fake(clear), state).run()

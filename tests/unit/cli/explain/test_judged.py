@@ -33,9 +33,7 @@ def test_a_limit_on_one_step_time_is_the_other_ones_and_may_be_the_rates() -> No
     """Each is judged by it, though it was stated of one alone; memory has one of its own."""
     stated = {"step_time_s": "10%"}
     for metric in ("step_time_s", "step_time_min_s", "samples_per_s"):
-        assert (
-            limit_origin(metric, "10%", base=stated, head=stated)
-            == "the base states 10%; the head states 10%"
-        )
+        origin = limit_origin(metric, "10%", base=stated, head=stated)
+        assert origin == "the base states 10%; the head states 10%"
     for metric, limit in (("samples_per_s", "5%"), ("peak_memory_bytes", "10%")):
         assert limit_origin(metric, limit, base=stated, head=stated) == "the default"

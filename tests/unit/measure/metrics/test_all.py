@@ -32,7 +32,5 @@ def test_more_than_the_peak_gives_no_metrics() -> None:
 def test_two_sources_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugged-in source cannot silently replace a metric."""
     monkeypatch.setattr(_all, "_sources", lambda: {"rounds": rounds, "zz-rounds": rounds})
-    with pytest.raises(
-        UsageProblem, match="metrics: zz-rounds computes 'rounds': the name is taken"
-    ):
+    with pytest.raises(UsageProblem, match="zz-rounds computes 'rounds': the name is taken"):
         _all.compute_all(observe())

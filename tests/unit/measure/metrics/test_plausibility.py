@@ -7,6 +7,7 @@ import pytest
 from gpubench_plugin.core.errors import MeasurementError
 from gpubench_plugin.core.records import Metric, Work
 from gpubench_plugin.measure.metrics._all import check_values, compute_all
+from tests.support.messages import mentions
 from tests.unit.measure.metrics.conftest import observe, sampled
 
 NAN, INFINITE = float("nan"), float("inf")
@@ -28,22 +29,16 @@ def test_a_time_that_cannot_be_is_refused(durations_s: tuple[float, ...], said: 
 @pytest.mark.parametrize(
     ("metric", "message"),
     [
-        (
-            Metric(name="loss_last", value=float("nan"), unit="1"),
-            "loss_last is nan, not a finite number",
-        ),
-        (Metric(name="x_s", value=float("inf"), unit="s"), "x_s is inf, not a finite number"),
-        (
-            Metric(name="samples_per_s", value=0.0, unit="samples/s"),
-            "samples_per_s is 0.0 samples/s: the work of a call is not positive",
-        ),
+        (Metric(name="loss_last", value=NAN, unit="1"), "loss_last is nan"),
+        (Metric(name="x_s", value=INFINITE, unit="s"), "x_s is inf"),
+        (Metric(name="rate", value=0.0, unit="samples/s"), "rate is 0.0 samples/s: the work"),
     ],
 )
 def test_a_metric_that_cannot_be_is_refused(metric: Metric, message: str) -> None:
     """A value that is not finite and a rate of nothing are named with their unit."""
     with pytest.raises(MeasurementError) as caught:
         check_values({metric.name: metric}, observe())
-    assert str(caught.value) == message
+    assert str(caught.value).startswith(message)
 
 
 def test_more_than_the_peak_is_refused() -> None:
@@ -52,7 +47,7 @@ def test_more_than_the_peak_is_refused() -> None:
     with pytest.raises(MeasurementError) as caught:
         check_values({"mfu": Metric(name="mfu", value=1.52, unit="fraction")}, seen)
     said = ("MFU is 152%", "474.2 TFLOP/s", "bf16", "A100-SXM4-80GB is 312 TFLOP/s (https://www.nv")
-    assert all(words in str(caught.value) for words in said)
+    assert mentions(caught.value, *said)
 
 
 @pytest.mark.parametrize("value", [0.999, 1.0])
@@ -64,16 +59,8 @@ def test_the_peak_itself_passes(value: float) -> None:
 @pytest.mark.parametrize(
     ("device", "work", "said"),
     [
-        (
-            "cpu",
-            Work(flops=1e15),
-            "per device exceeds the maximum of a CPU, 40.00 TFLOP/s (2 proc",
-        ),
-        (
-            "cpu",
-            Work(bytes=1e13),
-            "per device exceeds the maximum of a CPU, 4.000 TB/s (2 proc",
-        ),
+        ("cpu", Work(flops=1e15), "exceeds the maximum of a CPU, 40.00 TFLOP/s (2 proc"),
+        ("cpu", Work(bytes=1e13), "exceeds the maximum of a CPU, 4.000 TB/s (2 proc"),
         ("cuda", Work(flops=1.6e15), "80GB, 2.496 PFLOP/s (8 times the highest dense peak, http"),
         ("cuda", Work(bytes=1.3e12), "80GB, 2.039 TB/s (https://www.nvidia.com"),
     ],
@@ -95,17 +82,22 @@ def test_what_a_cache_can_hold_may_be_faster_than_memory() -> None:
         check_values({}, observe(samples=quick, work=Work(bytes=8e7)))
 
 
-@pytest.mark.parametrize("rate", [5e11, 7e11])
-def test_a_link_moves_no_more_than_it_can(rate: float) -> None:
-    """The bus bandwidth of a collective, in both directions of the fastest link."""
-    metrics = {"busbw_bytes_per_s": Metric(name="busbw_bytes_per_s", value=rate, unit="bytes/s")}
-    if rate < 6e11:
-        check_values(metrics, observe(work=Work()))
-        return
-    with pytest.raises(
-        MeasurementError, match=r"between devices per device exceeds .*, 600\.0 GB/s \("
-    ):
-        check_values(metrics, observe(work=Work()))
+@pytest.mark.parametrize(
+    ("possible", "rate", "device", "said"),
+    [
+        (5e11, 7e11, "NVIDIA A100-SXM4-80GB", r"between devices .* exceeds .*, 600\.0 GB/s \("),
+        (7e11, 2e13, "a new one", r"between devices .* exceeds .*, 18\.00 TB/s"),
+    ],
+)
+def test_a_link_moves_no_more_than_it_can(
+    possible: float, rate: float, device: str, said: str
+) -> None:
+    """The bus bandwidth of a collective, in both directions of the fastest link there is."""
+    seen = observe(work=Work(), device_name=device)
+    metric = Metric(name="busbw_bytes_per_s", value=possible, unit="bytes/s")
+    check_values({metric.name: metric}, seen)
+    with pytest.raises(MeasurementError, match=said):
+        check_values({metric.name: replace(metric, value=rate)}, seen)
 
 
 @pytest.mark.parametrize(
@@ -139,15 +131,6 @@ def test_a_device_that_nobody_knows_does_not_do_everything(work: Work, message: 
     check_values({}, replace(unknown, work=Work(flops=6e16, bytes=4e13)))
     with pytest.raises(MeasurementError, match=message):
         check_values({}, replace(unknown, samples=quick))
-
-
-def test_links_of_a_device_that_nobody_knows_have_a_ceiling() -> None:
-    """A collective whose message was stated wrongly is seen there, too."""
-    rate = Metric(name="busbw_bytes_per_s", value=2e13, unit="bytes/s")
-    with pytest.raises(
-        MeasurementError, match=r"between devices per device exceeds .*, 18\.00 TB/s"
-    ):
-        check_values({rate.name: rate}, observe(device_name="a new one", work=Work()))
 
 
 def test_a_cpu_whose_processors_nobody_counted_has_no_ceiling() -> None:

@@ -109,8 +109,7 @@ def test_the_interval_of_a_rate_covers_the_true_one(persistence: float, least: f
 
 
 @pytest.mark.parametrize(
-    ("block_s", "flags"),
-    [(8.9, ("fast_calls",)), (9.2, ()), (10.9, ()), (11.1, ("stalls",))],
+    ("block_s", "flags"), [(8.9, ("fast_calls",)), (9.2, ()), (10.9, ()), (11.1, ("stalls",))]
 )
 def test_work_that_the_median_contradicts_is_told_from_work_that_only_varies(
     block_s: float, flags: tuple[str, ...]

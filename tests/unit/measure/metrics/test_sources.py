@@ -59,11 +59,7 @@ def computed(source: str, seen: Observation) -> list[Metric]:
         ("data-wait", {}, []),
         ("loss", {}, []),
         ("rank-skew", {}, []),
-        (
-            "first-step",
-            {},
-            [Metric(name="first_step_s", value=3.0, unit="s", better="lower")],
-        ),
+        ("first-step", {}, [Metric(name="first_step_s", value=3.0, unit="s", better="lower")]),
         (
             "warmup",
             {},

@@ -323,10 +323,7 @@ def test_an_alarm_of_a_history_fails_only_if_the_median_of_three_launches_is_out
     assert reason.startswith("confirmed by 2 more launches (11.10 ms and 11.00 ms): ")
     assert "10% slower" in reason
     assert len(session.kept) == 1
-    assert session.shown == [
-        "relaunching 1 benchmark: 1 of 2",
-        "relaunching 1 benchmark: 2 of 2",
-    ]
+    assert session.shown == ["relaunching 1 benchmark: 1 of 2", "relaunching 1 benchmark: 2 of 2"]
 
 
 def test_an_alarm_that_two_launches_do_not_repeat_passes(tmp_path: Path) -> None:

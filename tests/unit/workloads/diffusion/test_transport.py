@@ -142,8 +142,6 @@ def test_message_that_is_not_taken_is_named(wired: Any) -> None:
     wired("Connection closed by peer [127.0.0.1]\nmore")
     end = on("cpu", staged=False)
     end.send(torch.zeros(HEADER.shape), HEADER)
-    said = (
-        r"^rank 0 waited for its message to be received: sample 0 .* for rank 1: Connection .*\]$"
-    )
+    said = r"^rank 0 waited for .*: sample 0 .* for rank 1: Connection .*\]$"
     with pytest.raises(LostMessage, match=said):
         end.flush()

@@ -17,6 +17,7 @@ from gpubench_plugin.workloads.moe import measured as room
 from gpubench_plugin.workloads.moe.groups import Axis, ParallelGroups
 from gpubench_plugin.workloads.moe.layer import PHASES, ROUTER
 from tests.support.hot_path import Reads
+from tests.support.messages import mentions
 from tests.unit.workloads.moe.made import construction, measured
 
 SUITE = Path(__file__).parents[4] / "benchmarks" / "distributed" / "test_moe.py"
@@ -109,9 +110,7 @@ def test_a_wrong_layer_is_not_timed(spoil, first):
     """An error of a thousandth in a weight or a gradient fails the check, which names what."""
     layer = measured()
     spoil(layer._layer)
-    with pytest.raises(
-        CorrectnessError, match=f"the layer's {first} differs from a single process"
-    ):
+    with pytest.raises(CorrectnessError, match=f"{first} differs from a single process"):
         layer.prepare(None)
 
 
@@ -148,9 +147,7 @@ def test_weights_are_compared_between_cpu_and_device(monkeypatch):
     monkeypatch.setattr(made, "device", "cuda:0")
     assert layer.prepare(None).correctness == {"initialised_alike_on": ["cpu", "cuda:0"]}
     error = 1e-9
-    with pytest.raises(
-        CorrectnessError, match="seed 0 gives different weights on cuda:0 than on the"
-    ):
+    with pytest.raises(CorrectnessError, match="seed 0 gives different weights on cuda:0"):
         layer.prepare(None)
 
 
@@ -186,9 +183,7 @@ def test_what_cannot_run_here_says_why_and_what_to_do(keys, message):
 def test_local_is_refused_where_ranks_share_the_experts():
     """It sends nothing, so that tokens could not reach another rank's experts."""
     said = refusal_of(lambda: construction(dispatcher="local", groups=SHARED))
-    assert (
-        "2 ranks share the experts; use all-gather or all-to-all, or moe.expert_parallel=1" in said
-    )
+    assert mentions(said, "2 ranks", "all-gather or all-to-all", "moe.expert_parallel=1")
 
 
 def test_grouped_without_the_product_is_unsupported(monkeypatch):

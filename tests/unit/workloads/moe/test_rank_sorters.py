@@ -7,6 +7,7 @@ import pytest
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.workloads.moe import rank_sorters
 from gpubench_plugin.workloads.moe.groups import ParallelGroups
+from tests.support.messages import mentions
 from tests.unit.workloads.moe.made import construction, measured
 
 LOADS = (9.0, 8.0, 1.0, 2.0, 7.0, 3.0)
@@ -61,18 +62,15 @@ def test_an_unknown_sorter_is_refused_with_the_nearest():
     """The message names the key, the value, what was meant and what there is."""
     with pytest.raises(UsageProblem) as refused:
         construction(rank_sorter="by-lod")
-    assert str(refused.value) == (
-        "moe.rank_sorter: unknown 'by-lod' (did you mean 'by-load'?); allowed: by-load, none"
-    )
+    said = ("moe.rank_sorter: ", "'by-lod' (did you mean 'by-load'?)", "allowed: by-load, none")
+    assert mentions(refused.value, *said)
 
 
 @pytest.mark.usefixtures("_forgotten")
 def test_an_order_that_forgets_an_expert_is_refused():
     """A sorter that names an expert twice is told so."""
     rank_sorters.register("broken", lambda _: lambda loads, ranks: (0, 0, 1, 2))
-    with pytest.raises(
-        UsageProblem, match=r"'broken' returned \(0, 0, 1, 2\); allowed: a permutation of 4"
-    ):
+    with pytest.raises(UsageProblem, match=r"'broken' .*\(0, 0, 1, 2\); .* a permutation of 4"):
         construction(rank_sorter="broken").placement()
 
 
