@@ -208,9 +208,9 @@ def fix_rounds(scene: Scene) -> None:
 
 def resume_ab(scene: Scene) -> None:
     """What ``gpubench ab --resume`` reads before it measures."""
-    from gpubench_plugin.cli.ab.state import State
+    from gpubench_plugin.cli.ab.saved_state import SavedState
 
-    State.read(scene.root / "ab")
+    SavedState.read(scene.root / "ab")
 
 
 def read_manifest(scene: Scene) -> None:

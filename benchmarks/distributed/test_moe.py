@@ -55,7 +55,7 @@ several_ranks = [
     setting("data-parallel", "moe.expert_parallel=1"),
     setting("tensor-parallel", "moe.expert_parallel=1", "moe.tensor_parallel=2"),
 ]
-drawn_on = [
+weight_devices = [
     setting("cpu", "moe.device_initialisation=false"),
     setting("device", "moe.device_initialisation=true"),
 ]
@@ -103,7 +103,7 @@ def test_moe_groups(gpubench, moe_layer, groups):
     gpubench(moe_layer("forward-backward"))
 
 
-@pytest.mark.parametrize("drawn", drawn_on)
+@pytest.mark.parametrize("drawn", weight_devices)
 @pytest.mark.precision("fp32")
 @pytest.mark.gpubench(config="moe", ranks="any")
 def test_moe_initialisation(gpubench, moe_layer, drawn):

@@ -14,7 +14,7 @@ from gpubench_plugin.compare.matching import restricted_to
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.format import counted, listed, short_commit
 from gpubench_plugin.core.records import LAST, Result, Run, RunStatus
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import runs_in
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def _ended_here(results_dir: Path, limit: int, notes: list[str]) -> Iterator[Run
     ended = (run for run in reversed(runs_in(results_dir)) if run.summary.exists())
     for directory in islice(ended, limit):
         try:
-            yield StoredRun(directory).run()
+            yield RunReader(directory).run()
         except GpubenchError as error:
             notes.append(f"skipped: {error}")
 

@@ -29,7 +29,7 @@ from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import CONTENDED, SUSPENDED, THROTTLED, UNSTEADY
 from gpubench_plugin.core.records import LAST, Run
 from gpubench_plugin.environment.fingerprints import fingerprint_of
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.connection import Connection, connect
 from gpubench_plugin.results.registry.locations import is_server
 from gpubench_plugin.results.run_directory import RunDirectory, find_run, names_latest, runs_in
@@ -141,7 +141,7 @@ class Resolver(ExitStack):
         """
         place = self.find(text)
         if isinstance(place, RunDirectory):
-            stored = StoredRun(place)
+            stored = RunReader(place)
             run, regressions = stored.run(), len(stored.regressed)
         else:
             run, regressions = self._stored(place), int(place.regressed)
@@ -363,7 +363,7 @@ class _SampleCollector:
                 self._notes.append(f"{run_id} is {role}, but {cause}")
                 continue
             try:
-                run = StoredRun(folders[run_id]).run() if run_id in folders else None
+                run = RunReader(folders[run_id]).run() if run_id in folders else None
             except GpubenchError as error:
                 self._notes.append(f"the {role} run {run_id}: {error}")
                 run = None

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
     from gpubench_plugin.config.case import Case
-    from gpubench_plugin.launchers.report_payload import Notes
+    from gpubench_plugin.launchers.report_payload import LiveRecord
     from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture, PytestBenchmarkTiming
 
 # Most rounds on record: at 20 bytes each, 200 KB of a journal line.
@@ -89,7 +89,7 @@ class AdoptionPlugin:
         result = yield
         state = state_of(item)
         if state is not None and state.case.adopted:
-            self._note(item, state.notes)
+            self._note(item, state.record)
         return result
 
     @pytest.hookimpl(wrapper=True)
@@ -99,7 +99,7 @@ class AdoptionPlugin:
         """Keep failed tests out of the run's results file."""
         report = yield
         if not report.passed and self._fixture is not None:
-            context_of(item.config).carried.pop(item.nodeid, None)
+            context_of(item.config).fixture_metadata.pop(item.nodeid, None)
         if report.when == "teardown":
             self._fixture = None  # frees what the test measured with
         return report
@@ -111,18 +111,18 @@ class AdoptionPlugin:
             self._has_looked_up = True  # asking the driver takes milliseconds
         return self._accelerator
 
-    def _note(self, item: pytest.Item, notes: Notes) -> None:
-        """Add the measurement, or why there is none, to `notes`."""
+    def _note(self, item: pytest.Item, record: LiveRecord) -> None:
+        """Add the measurement, or why there is none, to `record`."""
         fixture = self._fixture
         if fixture is None:
-            notes.error_reason = f"{FOREIGN_FIXTURE} is not pytest-benchmark's fixture here"
+            record.error_reason = f"{FOREIGN_FIXTURE} is not pytest-benchmark's fixture here"
             return
         result = fixture.measurement()
         if isinstance(result, str):
-            notes.error_reason = result
+            record.error_reason = result
         else:
-            notes.measurement = result
-            context_of(item.config).carried[item.nodeid] = fixture.benchmark.stats
+            record.measurement = result
+            context_of(item.config).fixture_metadata[item.nodeid] = fixture.benchmark.stats
 
 
 class _AdoptedFixture:

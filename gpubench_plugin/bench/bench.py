@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.bench.measuring import Measuring
     from gpubench_plugin.bench.own_models import OwnModels
     from gpubench_plugin.core.records import Better, Measurement, Work
-    from gpubench_plugin.launchers.report_payload import Notes
+    from gpubench_plugin.launchers.report_payload import LiveRecord
     from gpubench_plugin.measure.clocks.base import Step
     from gpubench_plugin.measure.protocols import Subject
 
@@ -37,11 +37,11 @@ class Bench:
         self,
         measuring: Measuring,
         *,
-        notes: Notes,
+        record: LiveRecord,
         own_models: Callable[[], OwnModels],
     ) -> None:
         self._measuring = measuring
-        self._notes = notes
+        self._record = record
         self._own_models = own_models
         self._measured_once = False
 
@@ -226,7 +226,7 @@ class Bench:
         try:
             yield
         except BaseException as error:
-            self._notes.raised(error)
+            self._record.raised(error)
             raise
 
     def _claim_measurement(self, amounts: Mapping[str, object]) -> Work:

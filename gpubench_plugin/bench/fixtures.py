@@ -169,7 +169,7 @@ def _gpubench_carrier(
         pytest_benchmark.claim_unused(benchmark)
         raise Misuse(reason)
     pytest_benchmark.reserve(benchmark)  # which the test may get by request.getfixturevalue
-    running_state(request).carrier = benchmark
+    running_state(request).fixture = benchmark
     return benchmark
 
 
@@ -211,7 +211,7 @@ def gpubench(
 
         return OwnModels(request, torch_device, process_group)
 
-    bench = Bench(measuring, notes=state.notes, own_models=own_models)
+    bench = Bench(measuring, record=state.record, own_models=own_models)
     yield bench
     bench.release()
     if pytest_benchmark.claim_unused(_gpubench_carrier):

@@ -80,18 +80,18 @@ class Measuring:
         group: ProcessGroup,
         subjects: Subjects,
     ):
-        assert state.carrier is not None
+        assert state.fixture is not None
         self._item = item
         self._state = state
-        self._carrier = state.carrier
-        self._notes = state.notes
+        self._fixture = state.fixture
+        self._record = state.record
         self._context = context
         self._device = device
         self._group = group
         self.precision = precision
         self.subjects = subjects
         self.custom_metrics: dict[str, CustomMetric] = {}
-        self.metric_log = MetricLog(state.notes.log)
+        self.metric_log = MetricLog(state.record.log)
         self.result: object = None
         self.has_result = False
 
@@ -102,7 +102,7 @@ class Measuring:
         subject = steps.candidate.subject
         if subject is not None:
             self.subjects.include(subject)
-        if pytest_benchmark.measuring_disabled(self._carrier):
+        if pytest_benchmark.measuring_disabled(self._fixture):
             return self._run_once(steps, result_check)
         traffic_before = dict(self._group.control.traffic)
         was_used = self.subjects.stop_tracking() or steps.have_been_used
@@ -121,7 +121,7 @@ class Measuring:
             else:
                 timed = self._time_variants(steps, tracers, stated, result_check)
             self._run_traced(steps.together, tracers)
-        self._notes.enter("inspect")
+        self._record.enter("inspect")
         is_unchecked = timed.agreement == "unchecked"
         flags = (*timed.flags, *tracers.flags, *check.flags, *((UNCHECKED,) * is_unchecked))
         samples = timed.samples[-1].flagged(*flags)
@@ -169,7 +169,7 @@ class Measuring:
         def run(timed: TimedStep) -> object:
             if timed is not steps.candidate:
                 return timed.run()
-            return pytest_benchmark.run_once(self._carrier, timed.step, timed.setup, timed.teardown)
+            return pytest_benchmark.run_once(self._fixture, timed.step, timed.setup, timed.teardown)
 
         if steps.is_single:
             result = run(steps.candidate)
@@ -177,13 +177,13 @@ class Measuring:
         else:
             result, _ = self._compare_results(steps, lambda _, timed: run(timed), check)
         self.result, self.has_result = result, True
-        self._notes.error_reason = "measuring is disabled (--benchmark-disable)"
-        return self._case.unmeasured("not_measured", self._notes.error_reason)
+        self._record.error_reason = "measuring is disabled (--benchmark-disable)"
+        return self._case.unmeasured("not_measured", self._record.error_reason)
 
     def _prepare(self, subject: Subject | None) -> Check:
         """Run the untimed checks, the timed `subject`'s last; a failure on one rank fails all."""
-        self._notes.enter("compile" if self._is_compiled(subject) else "check")
-        return self._passed_by_all(partial(self.subjects.check, subject, self._notes.log))
+        self._record.enter("compile" if self._is_compiled(subject) else "check")
+        return self._passed_by_all(partial(self.subjects.check, subject, self._record.log))
 
     def _passed_by_all(self, check: Callable[[], T]) -> T:
         """Value of the `check` on this rank, once all ranks have passed it."""
@@ -203,7 +203,7 @@ class Measuring:
 
         def on_first_call() -> None:
             self._passed_by_all(lambda: first_call.validate(variant.clock.take_result()))
-            self._notes.enter("warm-up")
+            self._record.enter("warm-up")
             probes.begin(timed.run_briefly)
 
         with self._probed([variant.clock]) as probes:
@@ -240,14 +240,14 @@ class Measuring:
             return variant.clock.take_result()
 
         _, agreement = self._compare_results(steps, run, check)
-        self._notes.enter("warm-up")
+        self._record.enter("warm-up")
         with self._probed([variant.clock for variant in variants]) as probes:
             probes.begin(steps.together.run)
             samples = self._timed_calls(variants, probes, tracers, stated)
         self.result, self.has_result = variants[-1].clock.result, True
         refuse_unfinished(self.result, steps.candidate.step)
         step_s = {name: tuple(turns_s(s)) for name, s in zip(steps.steps, samples, strict=True)}
-        self._notes.log(TurnsEvent(step_s=step_s).line())  # of each turn of this rank
+        self._record.log(TurnsEvent(step_s=step_s).line())  # of each turn of this rank
         pass_calls = [sum(calls) for calls in zip(*(s.block_calls for s in samples), strict=True)]
         flags = probes.flags(pass_calls, samples[-1].calls_per_duration)
         return _Timed(samples=samples, flags=flags, facts=probes.facts, agreement=agreement)
@@ -275,7 +275,7 @@ class Measuring:
         on_timed: Step | None = None,
     ) -> list[Samples]:
         """Samples of `variants`, without tracers; `work` is that of a call, for the journal."""
-        progress_log = ProgressLog(self._notes.log, work, self._group.world.size)
+        progress_log = ProgressLog(self._record.log, work, self._group.world.size)
 
         def begin() -> None:
             progress_log.begin()
@@ -337,7 +337,7 @@ class Measuring:
             device_state=DeviceState(self._device, sharing_ranks=sharing_ranks),
             tensors=self.subjects.tensor_memory,
             guard=self._guard,
-            log=self._notes.log,
+            log=self._record.log,
         )
 
     def _guard(self, device_state: DeviceState) -> None:
@@ -354,7 +354,7 @@ class Measuring:
             reasons, agreement = device_state.slowing_reasons, self._group.agreement
             wait = throttling.wait_while_throttled(reasons, agreement, limit_s=limit_s)
             if wait is not None:
-                self._notes.log(wait.line())
+                self._record.log(wait.line())
 
     def _nondeterminism_errors(self) -> AbstractContextManager[None]:
         """Context that names an operation which has no deterministic form."""
@@ -394,7 +394,7 @@ class Measuring:
             return {}
         from gpubench_plugin.measure.probes.profiler import profile
 
-        self._notes.enter("profile")
+        self._record.enter("profile")
         path = None if run is None else run.traces / f"{file_name(self._case)}.json"
         operators = profile(timed.run, section=section, device=self._device, path=path)
         return {} if operators is None else {"operators": operators}
@@ -421,10 +421,10 @@ class Measuring:
         try:
             flops = count_flops(subject.flops_step)
         except Exception as error:  # a model that needs values, while everything is measured
-            self._notes.log(FlopsEvent(per_call=None, reason=error_text(error)).line())
+            self._record.log(FlopsEvent(per_call=None, reason=error_text(error)).line())
             return None
         event = FlopsEvent(per_call=flops.total, uncounted_ops=flops.uncounted_ops)
-        self._notes.log(event.line())
+        self._record.log(event.line())
         return flops.total or None
 
     def _conclude(self, observations: Mapping[str, Observation], check: Check) -> Measurement:
@@ -445,7 +445,7 @@ class Measuring:
             if is_refused and self._group.world.is_root:  # with the flags of all ranks
                 from gpubench_plugin.bench.throttling import refuse_throttled
 
-                refuse_throttled(measurement, self._notes)
+                refuse_throttled(measurement, self._record)
         except Exception as error:
             failure = error
         self._reduction.raise_conclusion(failure)
@@ -458,14 +458,14 @@ class Measuring:
         if self._group.world.size > 1:
             traffic = self._group.control.traffic
             added = {name: count - traffic_before[name] for name, count in traffic.items()}
-            self._notes.log(TrafficEvent(**added).line())
+            self._record.log(TrafficEvent(**added).line())
             if self._context.ranks_folder is not None:
                 rank = self._group.world.rank
                 append(self._context.ranks_folder, rank, self._case.id, samples=asdict(samples))
         # Paused here, since pytest-benchmark's own pause makes coverage lose the rest of the test:
         # 4 of 8 lines, pytest-benchmark 5.3.1 with coverage 7.
-        Tracers().paused(partial(pytest_benchmark.store_result, self._carrier, measurement))
-        self._context.carried[self._case.id] = self._carrier.stats
+        Tracers().paused(partial(pytest_benchmark.store_result, self._fixture, measurement))
+        self._context.fixture_metadata[self._case.id] = self._fixture.stats
         if self._group.world.is_root:  # only rank zero's is reported
-            self._notes.measurement = measurement
+            self._record.measurement = measurement
         return measurement

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.core.records import Measurement
-    from gpubench_plugin.launchers.report_payload import Notes
+    from gpubench_plugin.launchers.report_payload import LiveRecord
     from gpubench_plugin.measure.probes.nvml import DeviceState
     from gpubench_plugin.ranks.process_group import RankAgreement
 
@@ -42,7 +42,7 @@ def require_nvml(case: Case, device_state: DeviceState) -> None:
         )
 
 
-def refuse_throttled(measurement: Measurement, notes: Notes) -> None:
+def refuse_throttled(measurement: Measurement, record: LiveRecord) -> None:
     """After the timed calls, with ``fail``; the journal keeps the numbers.
 
     Raises:
@@ -50,7 +50,7 @@ def refuse_throttled(measurement: Measurement, notes: Notes) -> None:
     """
     if THROTTLED in measurement.flags:
         values = {name: metric.value for name, metric in measurement.finite().metrics.items()}
-        notes.log(ThrottledEvent(flags=measurement.flags, metrics=values).line())
+        record.log(ThrottledEvent(flags=measurement.flags, metrics=values).line())
         raise Throttled(
             "the GPU was throttled (measure.throttle=fail); the journal has the numbers"
         )

@@ -182,7 +182,7 @@ def comparable(configuration: Configuration[Any]) -> dict[str, Any]:
     if model.revision != 1:
         keys["model.revision"] = model.revision
     if model.name is not None and configuration.init_device_type != "cpu":
-        keys["model.drawn_on"] = configuration.init_device_type
+        keys["model.init_device_type"] = configuration.init_device_type
     if configuration.experiment.device == "cuda":
         keys["measure.cuda_method"] = CUDA_METHOD
     return keys

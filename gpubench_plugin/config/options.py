@@ -148,14 +148,14 @@ def suggest_options(args: list[str], parser: pytest.Parser) -> None:
 
     To be run after :func:`expand_short_names`.
     """
-    options = {arg: option for arg in args if (option := likely_option(arg))}
+    options = {arg: option for arg in args if (option := suggested_option(arg))}
     if options:
         unknown = _unknown(args, parser)
         if meant := [option for arg, option in options.items() if arg in unknown]:
             parser.extra_info["did you mean"] = " ".join(meant)
 
 
-def likely_option(arg: str) -> str:
+def suggested_option(arg: str) -> str:
     """The gpubench option that `arg` probably misspells, with its value; empty if none."""
     name, equals, value = arg.partition("=")
     word, dot, key = name[2:].partition(".")

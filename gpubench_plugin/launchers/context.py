@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.launchers.report_payload import Notes
+from gpubench_plugin.launchers.report_payload import LiveRecord
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
@@ -31,7 +31,7 @@ class RunContext:
         resumed: ids of benchmarks that an earlier session of the run has measured.
         journal: records an event of the benchmark with this node id at once; None on ranks whose
             events are not recorded.
-        carried: pytest-benchmark's metadata by node id, filled while benchmarks run.
+        fixture_metadata: pytest-benchmark's metadata by node id, filled while benchmarks run.
     """
 
     settings: Settings
@@ -40,20 +40,20 @@ class RunContext:
     ranks_folder: Path | None = None
     resumed: Collection[str] = ()
     journal: Callable[[str, Json], None] | None = None
-    carried: dict[str, Metadata] = field(default_factory=dict)
+    fixture_metadata: dict[str, Metadata] = field(default_factory=dict)
 
 
 @dataclass(kw_only=True)
 class BenchmarkState:
-    """One benchmark: its case, its notes so far, and its ``benchmark`` fixture.
+    """One benchmark: its case, its record so far, and its ``benchmark`` fixture.
 
     Args:
         started: when this process began to run it, on the monotonic clock, in seconds.
     """
 
     case: Case
-    notes: Notes = field(default_factory=Notes)
-    carrier: BenchmarkFixture | None = None
+    record: LiveRecord = field(default_factory=LiveRecord)
+    fixture: BenchmarkFixture | None = None
     started: float = field(default_factory=monotonic)
 
     def remaining_s(self, default_timeout_s: float) -> float:

@@ -26,7 +26,7 @@ from gpubench_plugin.launchers.context import BenchmarkState, RunContext, contex
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts, Watchdog
 from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
-from gpubench_plugin.launchers.report_payload import Notes
+from gpubench_plugin.launchers.report_payload import LiveRecord
 from gpubench_plugin.launchers.user_frames import message_with_line, own_frames_hidden
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.outcomes import clear_last_exception, crash_reason, release_frames
@@ -92,10 +92,10 @@ class LauncherPlugin:
         self._is_device_pending = state is not None
         if state is None:
             return
-        state.notes = Notes(benchmark=item.nodeid, journal=self._context.journal)
+        state.record = LiveRecord(benchmark=item.nodeid, journal=self._context.journal)
         if skip := state.case.skip_reason(self._context.ranks.world.size):
             raise skip
-        state.notes.enter("build")
+        state.record.enter("build")
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_fixture_setup(
@@ -116,7 +116,7 @@ class LauncherPlugin:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Attach the benchmark's notes to its report."""
+        """Attach the benchmark's record to its report."""
         state = state_of(item)
         shows_own = (
             state is None or state.case.adopted or self._config.getoption("fulltrace", False)
@@ -130,9 +130,9 @@ class LauncherPlugin:
             error = None if call.excinfo is None else call.excinfo.value
             if error is not None and self._lost_context.forgive_teardown(report, error):
                 error = None
-            report_payload.attach(report, call, state.notes)
+            report_payload.attach(report, call, state.record)
             if report.when == "teardown":
-                state.notes = Notes()  # frees the samples, which are on the report
+                state.record = LiveRecord()  # frees the samples, which are on the report
             if isinstance(error, UsageProblem) and not shows_own:
                 assert call.excinfo is not None
                 report.longrepr = message_with_line(call.excinfo, str(error))
@@ -164,8 +164,8 @@ class LauncherPlugin:
         except (KeyboardInterrupt, pytest.exit.Exception):
             # Without a report, and as its fixtures end with the session, pytest-benchmark's warning
             # of an unused fixture would be an error.
-            if state is not None and state.carrier is not None:
-                pytest_benchmark.mark_ended(state.carrier)
+            if state is not None and state.fixture is not None:
+                pytest_benchmark.mark_ended(state.fixture)
             raise
         errors, self._errors = self._errors, []
         if errors:
@@ -193,8 +193,8 @@ def _shorten_crash(report: pytest.TestReport) -> None:
 def exclude_failed(item: pytest.Item, report: pytest.TestReport) -> None:
     """Keep failed benchmarks out of pytest-benchmark's files."""
     state = state_of(item)
-    if not report.passed and state is not None and state.carrier is not None:
-        pytest_benchmark.mark_failed(state.carrier)
+    if not report.passed and state is not None and state.fixture is not None:
+        pytest_benchmark.mark_failed(state.fixture)
 
 
 def has_debugger(config: pytest.Config) -> bool:

@@ -1,7 +1,7 @@
 """Payload on pytest's test report: a benchmark's measurement and its outcome.
 
 It is a dictionary in an attribute of the report. Between processes both travel as JSON
-(:func:`to_json`). Journal events do not wait for a report (:class:`Notes`), except those about how
+(:func:`to_json`). Journal events (:class:`LiveRecord`) do not wait for reports, except those on how
 the ranks ended.
 """
 
@@ -33,7 +33,7 @@ _CONTEXT_LOST: Final = "context_lost"
 
 
 @dataclass
-class Notes:
+class LiveRecord:
     """Data of a running benchmark: its events go to `journal` at once, the rest to its report.
 
     `journal` is called with the id of the `benchmark`; it is None on ranks whose events are not
@@ -65,13 +65,13 @@ class Notes:
             )
 
 
-def attach(report: pytest.TestReport, call: pytest.CallInfo[Any], notes: Notes) -> None:
-    """Attach the benchmark's `notes` and the kind of a failure to `report`."""
+def attach(report: pytest.TestReport, call: pytest.CallInfo[Any], record: LiveRecord) -> None:
+    """Attach the benchmark's `record` and the kind of a failure to `report`."""
     payload: Json = {}
     if report.when == "call":
-        payload["not_measured"] = notes.error_reason
-        if notes.measurement is not None:
-            payload["measurement"] = notes.measurement
+        payload["not_measured"] = record.error_reason
+        if record.measurement is not None:
+            payload["measurement"] = record.measurement
     if not report.passed:
         payload["outcome"], reason = _outcome_and_reason(call, report)
         payload["reason"] = reason[:MAX_REASON_CHARS]

@@ -19,14 +19,14 @@ from gpubench_plugin.reports.text import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from gpubench_plugin.results.live import LiveBenchmark, LiveRun
+    from gpubench_plugin.results.progress import BenchmarkProgress, RunProgress
 
 _DIGITS: Final = 3
 _LABEL_COLUMNS: Final = 9
 _MOST_NUMBERS: Final = 6
 
 
-def current_line(run: LiveRun, name: str = "", glyphs: Glyphs = UNICODE) -> str:
+def current_line(run: RunProgress, name: str = "", glyphs: Glyphs = UNICODE) -> str:
     """One line about the running benchmark: ``[3/12] name: build``; empty where none is running.
 
     Without a `name` it is ``[3/12] build``.
@@ -38,12 +38,12 @@ def current_line(run: LiveRun, name: str = "", glyphs: Glyphs = UNICODE) -> str:
     return printable(f"{_place(run)} {label}{status_text(live, glyphs)}")
 
 
-def _place(run: LiveRun) -> str:
+def _place(run: RunProgress) -> str:
     """Which benchmark of how many is running: ``[3/12]``."""
     return f"[{min(len(run.outcomes) + 1, run.total)}/{run.total}]"
 
 
-def status_text(live: LiveBenchmark, glyphs: Glyphs = UNICODE) -> str:
+def status_text(live: BenchmarkProgress, glyphs: Glyphs = UNICODE) -> str:
     """Phase, how far it is, and the time left: ``measure, 120 rounds, ±0.8%, 3 s left``."""
     parts = [live.phase or "start", *_position(live, glyphs)]
     if live.launch is not None:
@@ -53,7 +53,7 @@ def status_text(live: LiveBenchmark, glyphs: Glyphs = UNICODE) -> str:
     return ", ".join(parts)
 
 
-def _position(live: LiveBenchmark, glyphs: Glyphs) -> Iterator[str]:
+def _position(live: BenchmarkProgress, glyphs: Glyphs) -> Iterator[str]:
     if live.phase != "measure" and live.step is not None:
         is_limited = live.phase == "train" and live.steps
         yield f"step {live.step}" + (f" of at most {live.steps}" if is_limited else "")
@@ -65,7 +65,7 @@ def _position(live: LiveBenchmark, glyphs: Glyphs) -> Iterator[str]:
             yield f"{glyphs.plus_minus}{percentage(live.half_width)}"
 
 
-def run_line(run: LiveRun, state: str) -> str:
+def run_line(run: RunProgress, state: str) -> str:
     """One line about the whole run."""
     counts = Counter(run.outcomes.values())
     outcomes = ", ".join(f"{number} {outcome}" for outcome, number in counts.items())
@@ -73,14 +73,14 @@ def run_line(run: LiveRun, state: str) -> str:
     return printable(f"{text} ({outcomes})" if outcomes else text)
 
 
-def ended_line(run: LiveRun, benchmark: str, glyphs: Glyphs = UNICODE) -> str:
+def ended_line(run: RunProgress, benchmark: str, glyphs: Glyphs = UNICODE) -> str:
     """One line about a `benchmark` that is done."""
     step_s = run.step_times_s.get(benchmark)
     result = "" if step_s is None else f", {seconds(step_s, glyphs)}"
     return printable(f"{benchmark}: {run.outcomes[benchmark]}{result}")
 
 
-def live_lines(run: LiveRun, state: str, width: int, glyphs: Glyphs) -> list[str]:
+def live_lines(run: RunProgress, state: str, width: int, glyphs: Glyphs) -> list[str]:
     """Lines about the run and its current benchmark, none wider than `width`."""
     lines = [run_line(run, state)]
     if (live := run.current) is not None:
@@ -106,7 +106,7 @@ def _labelled(label: str, text: str) -> str:
     return f"  {label:<{_LABEL_COLUMNS}}{printable(text)}"
 
 
-def _speed(live: LiveBenchmark, glyphs: Glyphs) -> Iterator[str]:
+def _speed(live: BenchmarkProgress, glyphs: Glyphs) -> Iterator[str]:
     if live.step_s:
         yield f"{seconds(live.step_s, glyphs)} per step"
     for value, unit in ((live.samples_per_s, "samples/s"), (live.tokens_per_s, "tokens/s")):
@@ -114,7 +114,7 @@ def _speed(live: LiveBenchmark, glyphs: Glyphs) -> Iterator[str]:
             yield decimal_rate(value, unit, _DIGITS)
 
 
-def live_json(run: LiveRun, state: str) -> dict[str, Any]:
+def live_json(run: RunProgress, state: str) -> dict[str, Any]:
     """The state of the run as JSON; durations are in seconds."""
     live = run.current
     names = (

@@ -95,7 +95,7 @@ def store_result(benchmark: BenchmarkFixture, measurement: Measurement) -> None:
     assert samples is not None  # it was measured
     stats, iterations = _stats(measurement, samples)
     benchmark.cprofile = False  # it would profile the no-op
-    _pedantic(benchmark, _carry)
+    _pedantic(benchmark, _no_op)
     metadata: Metadata = benchmark.stats
     metadata.stats, metadata.iterations = stats, iterations
     sections: Mapping[str, Mapping[str, Any]] = measurement.configuration
@@ -336,7 +336,7 @@ def benchmark_json(
     return json_document
 
 
-def _carry() -> None:
+def _no_op() -> None:
     """No-op whose samples are replaced."""
 
 

@@ -50,7 +50,7 @@ def intact(path: object) -> Iterator[None]:
         raise BrokenFile(f"{path} is malformed: {error!r:.200}") from error
 
 
-State = Literal["complete", "failed", "interrupted", "running", "broken"]
+RunState = Literal["complete", "failed", "interrupted", "running", "broken"]
 """``running``: a process is writing it; ``broken``: its files cannot be read."""
 
 
@@ -64,7 +64,7 @@ class RunOverview:
     run_id: str
     experiment: str
     path: Path | None
-    state: State
+    state: RunState
     error: str = ""
     started: str = ""
     command: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ _UNFINISHED: Final = (
 )
 
 
-class StoredRun:
+class RunReader:
     """A stored run, read lazily from its directory.
 
     An unfinished run was killed or is still being written: it is ``interrupted``, `finished` the
@@ -298,7 +298,7 @@ class StoredRun:
             yield name, Result(id=name, outcome="not_measured", reason=reason, flags=flags)
 
 
-class ResumableRun(StoredRun):
+class RunToResume(RunReader):
     """A run to resume, read completely, with its journal open and locked.
 
     Nothing changes until something is appended to the journal.

@@ -22,7 +22,7 @@ from gpubench_plugin.system import json_files, stored
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from gpubench_plugin.results.reader import ResumableRun
+    from gpubench_plugin.results.reader import RunToResume
     from gpubench_plugin.results.run_directory import RunDirectory
 
 
@@ -91,7 +91,7 @@ class Recorder:
         )
 
     @classmethod
-    def resume(cls, run: ResumableRun, *, command: Sequence[str], carried_over: int) -> Recorder:
+    def resume(cls, run: RunToResume, *, command: Sequence[str], carried_over: int) -> Recorder:
         """Resume recording `run`, of which `carried_over` benchmarks count as measured.
 
         Removes the summary, which marks a finished run. Raises ResultsError.

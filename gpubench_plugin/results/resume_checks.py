@@ -19,7 +19,7 @@ from gpubench_plugin.environment.fingerprints import (
     resume_facts,
     tolerates_unknown,
 )
-from gpubench_plugin.results.reader import ResumableRun, intact
+from gpubench_plugin.results.reader import RunToResume, intact
 from gpubench_plugin.results.run_directory import RunDirectory, tag_of
 
 
@@ -30,7 +30,7 @@ def open_to_resume(
     configurations: Mapping[str, Json],
     options: Mapping[str, str],
     rootdir: Path,
-) -> ResumableRun:
+) -> RunToResume:
     """Open the run in `directory` to resume it; refuses without changing anything.
 
     Args:
@@ -46,7 +46,7 @@ def open_to_resume(
         ResultsError: the run cannot be read or written.
     """
     _refuse_other_options(directory, options)
-    run = ResumableRun(directory)
+    run = RunToResume(directory)
     try:
         with intact(directory):
             _refuse_other_benchmarks(run, configurations)
@@ -71,7 +71,7 @@ def _refuse_other_options(directory: RunDirectory, options: Mapping[str, str]) -
             )
 
 
-def _refuse_other_benchmarks(run: ResumableRun, selected: Iterable[str]) -> None:
+def _refuse_other_benchmarks(run: RunToResume, selected: Iterable[str]) -> None:
     new_ids = [i for i in selected if i not in run.configurations]
     if new_ids:
         command = shlex.join(["pytest", *run.facts.command])
@@ -82,7 +82,7 @@ def _refuse_other_benchmarks(run: ResumableRun, selected: Iterable[str]) -> None
 
 
 def _refuse_other_conditions(
-    run: ResumableRun,
+    run: RunToResume,
     configurations: Mapping[str, Json],
     environment: Mapping[str, Any],
     rootdir: Path,
@@ -100,7 +100,7 @@ def _refuse_other_conditions(
 
 
 def _configuration_differences(
-    run: ResumableRun, configurations: Mapping[str, Json]
+    run: RunToResume, configurations: Mapping[str, Json]
 ) -> Iterator[str]:
     """Each configuration difference once, with the affected benchmarks."""
     ids_by_difference: dict[str, list[str]] = {}
@@ -111,7 +111,7 @@ def _configuration_differences(
     return (f"{text} ({listed(ids)})" for text, ids in ids_by_difference.items())
 
 
-def _environment_differences(run: ResumableRun, environment: Mapping[str, Any]) -> Iterator[str]:
+def _environment_differences(run: RunToResume, environment: Mapping[str, Any]) -> Iterator[str]:
     current = resume_facts(environment)
     recorded = {
         key: fact

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.core.errors import RegistryError
-from gpubench_plugin.results.reader import RunOverview, StoredRun
+from gpubench_plugin.results.reader import RunOverview, RunReader
 from gpubench_plugin.results.run_directory import runs_in, tag_of
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def latest_runs(
     local_ids = {directory.run_id for directory in directories}
     remote = [run for run_id, run in registered.items() if run_id not in local_ids]
     local = (
-        StoredRun(directory).overview(registered.get(directory.run_id))
+        RunReader(directory).overview(registered.get(directory.run_id))
         for directory in reversed(directories)
         if filter.experiment in {None, directory.experiment}
     )

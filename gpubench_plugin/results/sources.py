@@ -9,7 +9,7 @@ from pathlib import Path
 from gpubench_plugin.core.errors import BrokenFile
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.results import pytest_benchmark_files
-from gpubench_plugin.results.reader import StoredRun, intact, run_of_summary
+from gpubench_plugin.results.reader import RunReader, intact, run_of_summary
 from gpubench_plugin.results.run_directory import RunDirectory, find_run, opening
 from gpubench_plugin.system import json_files
 
@@ -33,13 +33,13 @@ def load_run(text: str, *, results_dir: Path, cwd: Path) -> Run:
                 return _run_in_file(path, text)
         if text.endswith((".json", ".jsonl")) and not is_folder:
             json_files.load(path)  # raises the reason
-    return StoredRun(find_run(results_dir, text, cwd=cwd)).run(text)
+    return RunReader(find_run(results_dir, text, cwd=cwd)).run(text)
 
 
 def _run_in_file(path: Path, text: str) -> Run:
     directory = RunDirectory(path=Path(os.path.realpath(path)).parent)
     if path.name == directory.journal.name:
-        return StoredRun(directory).run_from_journal(text)
+        return RunReader(directory).run_from_journal(text)
     document = json_files.load(path)
     if pytest_benchmark_files.is_pytest_benchmark_file(document):
         return pytest_benchmark_files.parse_run(document, text, path)

@@ -32,7 +32,7 @@ _MAX_LINES: Final = 200
 """Last lines of output, for the message of an error."""
 
 
-class RunView(RunRecord):
+class PrintableRun(RunRecord):
     """Record of a run with the table of its benchmarks: for scripts, and for notebooks as HTML."""
 
     def table(self, width: int | None = None) -> str:
@@ -60,7 +60,7 @@ def run(
     cwd: str | os.PathLike[str] | None = None,
     quiet: bool = False,
     **flags: Flag,
-) -> RunView:
+) -> PrintableRun:
     """Run a `selection` of benchmarks with pytest in a subprocess and return the run's record.
 
     A failed benchmark does not raise: see the record's `status` and each benchmark's outcome.
@@ -109,7 +109,7 @@ def run(
 
 def load_run(
     path: str | os.PathLike[str], *, results_dir: str | os.PathLike[str] | None = None
-) -> RunView:
+) -> PrintableRun:
     """Load the record of a run, given its folder, a file in it, its id or an id prefix.
 
     Ids are searched for in `results_dir`, by default that of the project which the current
@@ -120,13 +120,13 @@ def load_run(
         ResultsError: a file of it is unreadable or malformed.
     """
     from gpubench_plugin.config.settings import results_dir_from
-    from gpubench_plugin.results.reader import StoredRun
+    from gpubench_plugin.results.reader import RunReader
     from gpubench_plugin.results.run_directory import find_run
 
     cwd = Path.cwd()
     folder = results_dir_from(cwd, results_dir)
-    record = StoredRun(find_run(folder, os.fspath(path), cwd=cwd)).record()
-    return RunView(**{field.name: getattr(record, field.name) for field in fields(record)})
+    record = RunReader(find_run(folder, os.fspath(path), cwd=cwd)).record()
+    return PrintableRun(**{field.name: getattr(record, field.name) for field in fields(record)})
 
 
 def _flags(flags: Mapping[str, Flag]) -> list[str]:

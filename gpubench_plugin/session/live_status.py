@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.reports.live import current_line
 from gpubench_plugin.reports.status import status_line
 from gpubench_plugin.reports.text import glyphs_for
-from gpubench_plugin.results.live import LiveRun
+from gpubench_plugin.results.progress import RunProgress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -41,7 +41,7 @@ class LiveStatus:
     def __init__(self, config: pytest.Config, names: Mapping[str, str]):
         self._config = config
         self._names = names
-        self._run = LiveRun(run_id="", ids=tuple(names))
+        self._run = RunProgress(run_id="", ids=tuple(names))
         self._glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
         is_shared = _shares_terminal(config)
         self._writes_lines = bool(os.environ.get("CI")) or (is_shared and sys.stdout.isatty())

@@ -345,7 +345,7 @@ class SessionRecorder:
             terminalreporter.write(f"{printable(self._index_warning)}\n", yellow=True)
 
     def _benchmark_json(self) -> Json | None:
-        results_by_id = context_of(self._config).carried
+        results_by_id = context_of(self._config).fixture_metadata
         results = [results_by_id[i] for i in self.measurements if i in results_by_id]
         if not results:
             return None

@@ -87,7 +87,7 @@ def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
         )
         carried_over = run.measured(cases, launches=settings.launches)
         unselected = run.measured(run.measurements.keys() - cases.keys(), launches=1)
-        results = context_of(config).carried
+        results = context_of(config).fixture_metadata
         for node_id in [i for i in run.measurements if i in carried_over | unselected]:
             result = pytest_benchmark.store_foreign_result(config, run.measurements[node_id])
             if result is not None:

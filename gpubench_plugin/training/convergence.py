@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.evaluation import Evaluation, Evaluator
-    from gpubench_plugin.training.history import TrainingHistory
     from gpubench_plugin.training.trainer import Trainer
+    from gpubench_plugin.training.training_log import TrainingLog
     from gpubench_plugin.workloads.base import Workload
 
 
@@ -287,12 +287,12 @@ class TimeToTarget:
         max_steps = self.training.max_steps
         log(PhaseEvent(phase="train", steps=max_steps).line())
         step, best, training_s = 0, None, 0.0
-        with self.course.trainer.recording(log, epochs=True) as history:
+        with self.course.trainer.recording(log, epochs=True) as training_log:
             while step < max_steps:
                 steps_until_evaluation = min(self._evaluate_every, max_steps - step)
-                training_s += self._train_and_record(steps_until_evaluation, history)
+                training_s += self._train_and_record(steps_until_evaluation, training_log)
                 step += steps_until_evaluation
-                with history.clock.paused():
+                with training_log.clock.paused():
                     evaluation = self.course.evaluator.evaluate()
                     is_best = best is None or self._target.is_better(evaluation, best.evaluation)
                     milestone = Milestone(
@@ -304,18 +304,18 @@ class TimeToTarget:
                     best = milestone if is_best else best
                     milestones.append(milestone)
                     log(EvaluationEvent(**milestone.point).line())
-                    history.write(evaluation)
+                    training_log.write(evaluation)
                     for observer in self.observers:
                         observer(milestone)
                 if self._target.is_reached(evaluation):
-                    return history.close(), training_s
+                    return training_log.close(), training_s
         assert best is not None  # there is at least one step
         raise CorrectnessError(
             f"{self._target.text} was not reached within training.max_steps={max_steps}: the best "
             f"value was {self._target.value(best.evaluation):.4g} at step {best.step}"
         )
 
-    def _train_and_record(self, steps: int, history: TrainingHistory) -> float:
+    def _train_and_record(self, steps: int, training_log: TrainingLog) -> float:
         """Train some steps; return their duration, without logging.
 
         An epoch that the last one completes is written with the evaluation that follows.
@@ -324,8 +324,8 @@ class TimeToTarget:
         trainer = self.course.trainer
         for remaining in reversed(range(steps)):
             training_s += timed_s(trainer.step, trainer.device)
-            if history.end_step(trainer.last_loss) and remaining:
-                history.write()
+            if training_log.end_step(trainer.last_loss) and remaining:
+                training_log.write()
         return training_s
 
     def _parity(self, actual: Evaluation) -> dict[str, float]:

@@ -28,10 +28,10 @@ from gpubench_plugin.training.check import (
     steps_of_check,
 )
 from gpubench_plugin.training.compile import loss_function
-from gpubench_plugin.training.history import TrainingHistory
 from gpubench_plugin.training.model import load_model_state, model_state
 from gpubench_plugin.training.optimization import GlobalNorm, Optimization
 from gpubench_plugin.training.seeding import RandomState
+from gpubench_plugin.training.training_log import TrainingLog
 from gpubench_plugin.workloads.base import run_fake_step
 
 if TYPE_CHECKING:
@@ -182,9 +182,9 @@ class Trainer:
         recorder, check_batches = self._recorder(
             self.data if over_epochs else repeat(self.data.fixed_batch()), start=start
         )
-        with self.recording(log, epochs=over_epochs) as history:
-            first_step_s = self._train(check_batches, recorder, history, log)
-            losses = history.close()
+        with self.recording(log, epochs=over_epochs) as training_log:
+            first_step_s = self._train(check_batches, recorder, training_log, log)
+            losses = training_log.close()
         self._batches += self._check_steps * self._accumulation_steps if over_epochs else 0
         skipped = self._optimization.skipped_steps()
         require_updates(self._check_steps, skipped)
@@ -237,7 +237,7 @@ class Trainer:
         self,
         batches: Iterator[Batch],
         recorder: StepRecorder,
-        history: TrainingHistory,
+        training_log: TrainingLog,
         log: Log,
     ) -> float:
         """Take the steps of the check; return the duration of the first."""
@@ -245,17 +245,17 @@ class Trainer:
         first_step_s = self._first_step(batches, recorder)
         last_step = self.calls - 1 + self._check_steps
         log(PhaseEvent(phase="train", steps=last_step).line())
-        self._record_step(history)
+        self._record_step(training_log)
         for _ in range(self._check_steps - 1):
             self._recorded_step(batches, loss_of, recorder)
-            self._record_step(history)
+            self._record_step(training_log)
         return first_step_s
 
     @contextmanager
-    def recording(self, log: Log, *, epochs: bool) -> Iterator[TrainingHistory]:
+    def recording(self, log: Log, *, epochs: bool) -> Iterator[TrainingLog]:
         """Context of untimed steps with their history, and that of their `epochs` where asked."""
         ranks = self.agreement.world_size
-        history = TrainingHistory(
+        training_log = TrainingLog(
             log=log,
             workload=self.workload,
             agreement=self.agreement,
@@ -268,9 +268,9 @@ class Trainer:
             steps_before=self.calls,
         )
         loss_of = self._loss_of
-        self._loss_of = history.losses(loss_of)
+        self._loss_of = training_log.losses(loss_of)
         try:
-            yield history
+            yield training_log
         finally:
             self._loss_of = loss_of
 
@@ -382,11 +382,11 @@ class Trainer:
             record["differs_from_one_process"] = self.differs_from_one_process
         return record
 
-    def _record_step(self, history: TrainingHistory) -> None:
-        if history.end_step(self.last_loss):
-            with history.clock.paused():
+    def _record_step(self, training_log: TrainingLog) -> None:
+        if training_log.end_step(self.last_loss):
+            with training_log.clock.paused():
                 evaluation = None if self.evaluate is None else self.evaluate()
-                history.write(evaluation)
+                training_log.write(evaluation)
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,7 +24,7 @@ from tests.support.projects import InlineProject
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.cli.ab.state import State
+    from gpubench_plugin.cli.ab.saved_state import SavedState
 
 SUITE = """
 import pytest
@@ -72,7 +72,7 @@ def set_up_by(command: str) -> list[str]:
     return [re.sub(r"\{posargs:(.*)\}", r"\1", tox["testenv:bench"]["commands"])]
 
 
-def _only_prepared(state: State, *_: object) -> NoReturn:
+def _only_prepared(state: SavedState, *_: object) -> NoReturn:
     """The first steps of a comparison, without its launches: those would take three minutes."""
     shutil.rmtree(state.folder)
     raise NothingComparable(f"prepared {state.request.base} in {state.folder}")

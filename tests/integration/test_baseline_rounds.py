@@ -10,7 +10,7 @@ from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.records import Samples
 from gpubench_plugin.measure.probes.interference import Contention
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.system import stored
 from tests.support.messages import mentions
@@ -81,7 +81,7 @@ def test_a_session_takes_the_rounds_of_its_baseline_unless_it_is_told_others(
     before = SUITE.partition("def test_new")[0].replace("None, setup=lambda: None", "None")
     project.write("test_it.py", before.replace("def test_known", f"{STEPS}\ndef test_known"))
     pinned = project.run(quick=False).directory
-    rounds = StoredRun(RunDirectory(path=pinned)).rounds()
+    rounds = RunReader(RunDirectory(path=pinned)).rounds()
     assert rounds[KNOWN] == FixedRounds(rounds=37, durations_per_round=1, calls_per_duration=1)
     assert rounds[CHANGED].calls_per_duration > 1
     pins = [pinned.name, *(copied(pinned, f"20990101T00000{n}Z_run_00000{n}").name for n in "12")]
@@ -99,7 +99,7 @@ def test_a_session_takes_the_rounds_of_its_baseline_unless_it_is_told_others(
     assert "using the baseline's rounds for 2 of 3 benchmarks" in frozen.out
     assert mentions(told.out, "not using the baseline's rounds", "--measure.max_rounds=20")
     (second,) = {*told.directories} - before - {first}
-    taken, others = (StoredRun(RunDirectory(path=one)).rounds() for one in (first, second))
+    taken, others = (RunReader(RunDirectory(path=one)).rounds() for one in (first, second))
     assert taken[KNOWN] == rounds[KNOWN]
     assert taken[CHANGED] != rounds[CHANGED]
     assert others[KNOWN].rounds <= 20

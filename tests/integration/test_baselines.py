@@ -14,7 +14,7 @@ import pytest
 from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
 from tests.support.messages import mentions
@@ -235,7 +235,7 @@ def test_the_registry_alone_is_enough(shell: Shell) -> None:
     """After the folders were deleted: history, the last run, a baseline's samples, two runs."""
     for number in range(12):
         write_run(shell.results, number, BOTH)
-    head = StoredRun(write_run(shell.results, 12, BOTH)).run()
+    head = RunReader(write_run(shell.results, 12, BOTH)).run()
     assert shell("baseline", "set", "main", run_id(0)) == 0
     assert shell("db", "ingest") == 0
     shutil.rmtree(shell.results / "default")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.state import State
+from gpubench_plugin.cli.ab.saved_state import SavedState
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.core.records import Verdict
 from tests.support import runs_builder
@@ -47,7 +47,7 @@ def write_comparison(results: Path, number: int, cwd: Path) -> Path:
     folder = results / "ab" / run_id(number, "ab")
     folder.mkdir(parents=True)
     request = Request(here=cwd, base="main")
-    State(folder=folder, request=request, identity={}, seed=0).write()
+    SavedState(folder=folder, request=request, identity={}, seed=0).write()
     return folder
 
 

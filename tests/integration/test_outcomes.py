@@ -419,7 +419,7 @@ def test_nothing_measured_is_said(project: Project) -> None:
 
 
 def test_unsupported_stays_a_skip_where_warnings_are_errors(project: Project) -> None:
-    """A carrier that carries nothing, because its test was skipped, warns of nothing."""
+    """A fixture that has measured nothing, because its test was skipped, warns of nothing."""
     project.write("test_it.py", "def test_x(gpubench, precision): gpubench(lambda: None)\n")
 
     run = project.run("--precision=tf32", "--device=cpu", "-W", "error")

@@ -15,7 +15,7 @@ from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli import main
 from gpubench_plugin.core.records import Comparison
-from gpubench_plugin.results.reader import ResumableRun, StoredRun
+from gpubench_plugin.results.reader import RunReader, RunToResume
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory, runs_in, tags_of
@@ -120,10 +120,10 @@ class Session(Results):
         """What had ended is recorded as it was."""
         recorded = [one for one in self.measurements if one.id in ended]
         for run in [run for run in runs_in(folder) if run.run_id == run_id(1)]:
-            found = {one.id: one for one in StoredRun(run).record().benchmarks}
+            found = {one.id: one for one in RunReader(run).record().benchmarks}
             assert [found[one.id].metrics for one in recorded] == [o.metrics for o in recorded]
             if "run" in ended:
-                assert StoredRun(run).run().status == "complete"
+                assert RunReader(run).run().status == "complete"
             return
         assert not recorded
 
@@ -133,7 +133,7 @@ class Session(Results):
             later = RunDirectory.create(folder, "default", run_id(2))
             self._measure(self._started(later), self.measurements, lambda _: None)
             return
-        earlier = ResumableRun(left[-1])
+        earlier = RunToResume(left[-1])
         measured = earlier.measured(earlier.measurements, launches=1)
         recorder = Recorder.resume(earlier, command=["benchmarks"], carried_over=len(measured))
         missing = [one for one in self.measurements if one.id not in measured]
@@ -142,8 +142,8 @@ class Session(Results):
     def verify(self, folder: Path, ended: Sequence[str]) -> None:
         first, latest = runs_in(folder)[0], runs_in(folder)[-1]
         assert first.run_id == run_id(0)
-        assert StoredRun(first).run().results[MLP].metrics["step_time_s"].value == 0.010
-        run = StoredRun(latest).run()
+        assert RunReader(first).run().results[MLP].metrics["step_time_s"].value == 0.010
+        run = RunReader(latest).run()
         assert (run.status, latest.summary.is_file()) == ("complete", True)
         assert {i: r.metrics for i, r in run.results.items()} == {
             one.id: one.metrics for one in self.measurements
@@ -187,7 +187,7 @@ class Prune(Results):
         kept = {run.run_id: run for run in runs_in(folder)}
         for number in (1, 2, 4):
             run = kept[run_id(number)]
-            assert StoredRun(run).run().status == "complete"
+            assert RunReader(run).run().status == "complete"
             assert (run.path / "traces" / "rank0.json").read_text() == "{}"
         assert tags_of(kept[run_id(2)]) == ("release",)
 

@@ -17,8 +17,8 @@ from gpubench_plugin.cli.ab.git import Repository, temporary_workspace, tree_in
 from gpubench_plugin.cli.ab.launch import PytestProcess, python_version
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.runner import ComparisonRunner, Progress
+from gpubench_plugin.cli.ab.saved_state import SavedState
 from gpubench_plugin.cli.ab.sides import Side, resolve_side
-from gpubench_plugin.cli.ab.state import State
 from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
 from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.core import catalog
@@ -54,7 +54,7 @@ def resolve_sides(request: Request) -> Sides:
     return {"base": base, "head": head}
 
 
-def new_state(results_dir: Path, request: Request, sides: Sides) -> State:
+def new_state(results_dir: Path, request: Request, sides: Sides) -> SavedState:
     """Start a new comparison in its own folder below ``<results>/ab``.
 
     A .gitignore there keeps results out of the uncommitted changes. Raises ResultsError.
@@ -67,7 +67,7 @@ def new_state(results_dir: Path, request: Request, sides: Sides) -> State:
             json_files.write_text(mark, "*\n")
     except OSError as error:
         raise ResultsError(f"cannot create {folder}: {error.strerror}") from error
-    state = State(
+    state = SavedState(
         folder=folder,
         request=request,
         identity={name: side.identity() for name, side in sides.items()},
@@ -77,7 +77,7 @@ def new_state(results_dir: Path, request: Request, sides: Sides) -> State:
     return state
 
 
-def compare(state: State, sides: Sides, progress: Progress) -> ComparisonResult:
+def compare(state: SavedState, sides: Sides, progress: Progress) -> ComparisonResult:
     """Measure what is missing in `state` and judge; files are left only in its folder.
 
     Raises:
@@ -127,7 +127,7 @@ def compare(state: State, sides: Sides, progress: Progress) -> ComparisonResult:
 
 
 def _result(
-    state: State, runner: ComparisonRunner, tracker: Tracker, notes: list[str]
+    state: SavedState, runner: ComparisonRunner, tracker: Tracker, notes: list[str]
 ) -> ComparisonResult:
     failed = sum(bool(launch.problem) for launch in state.launches)
     notes.append(f"{len(state.launches) - failed} launches, interleaved from seed {state.seed}")
@@ -144,7 +144,7 @@ def _result(
     )
 
 
-def next_command(state: State, tracker: Tracker) -> str:
+def next_command(state: SavedState, tracker: Tracker) -> str:
     """Command line that resumes with as many pairs as the open verdicts need."""
     if not tracker.open:
         return ""

@@ -13,8 +13,8 @@ from time import monotonic
 from typing import Final
 
 from gpubench_plugin.cli.ab import launch_plugin
+from gpubench_plugin.cli.ab.saved_state import LaunchRecord
 from gpubench_plugin.cli.ab.sides import Side
-from gpubench_plugin.cli.ab.state import LaunchRecord
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment.code import HOOK_VARIABLES
 from gpubench_plugin.system import child_process

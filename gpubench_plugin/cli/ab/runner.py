@@ -18,8 +18,8 @@ from gpubench_plugin.cli.ab.disturbance import (
     pair_to_remeasure,
 )
 from gpubench_plugin.cli.ab.launch import PytestProcess, imports, require_own_code
+from gpubench_plugin.cli.ab.saved_state import WARMUP_PAIR, LaunchRecord, Look, SavedState
 from gpubench_plugin.cli.ab.sides import Side
-from gpubench_plugin.cli.ab.state import WARMUP_PAIR, LaunchRecord, Look, State
 from gpubench_plugin.cli.ab.tracker import Tracker
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.compare.looks import LOOK
@@ -29,7 +29,7 @@ from gpubench_plugin.core.format import counted, rough_duration
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.reports.status import StatusLine
 from gpubench_plugin.reports.text import glyphs_for, printable
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.system import json_files
 from gpubench_plugin.system.child_process import last_lines
@@ -90,7 +90,7 @@ class ComparisonRunner:
     machine's sleep.
     """
 
-    state: State
+    state: SavedState
     sides: Mapping[SideName, Side]
     repository: Path | None
     launcher: PytestProcess
@@ -377,7 +377,7 @@ def fix_rounds(file: Path, base: Path, head: Path) -> None:
 
     A minimum over more rounds is lower. Raises ResultsError.
     """
-    fixed, others = (StoredRun(RunDirectory(path=run)).rounds() for run in (base, head))
+    fixed, others = (RunReader(RunDirectory(path=run)).rounds() for run in (base, head))
     fixed = {
         node_id: replace(plan, rounds=max(plan.rounds, others[node_id].rounds))
         for node_id, plan in fixed.items()

@@ -14,7 +14,7 @@ from gpubench_plugin.cli.ab import comparison
 from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.cli.ab.request import Request, parse_arguments, parse_duration, parse_pairs
 from gpubench_plugin.cli.ab.runner import Progress
-from gpubench_plugin.cli.ab.state import State
+from gpubench_plugin.cli.ab.saved_state import SavedState
 from gpubench_plugin.cli.commands._places import add_format, add_option
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.commands.compare import LimitOptions, add_judging, exit_code, with_losses
@@ -73,7 +73,7 @@ class Ab(Command):
             state = comparison.new_state(results_dir, request, sides)
         else:
             _refuse_changes(options)
-            state = State.read(Path(options.resume).resolve())
+            state = SavedState.read(Path(options.resume).resolve())
             state.request = state.request.resumed(pairs=options.pairs, time_s=options.time)
             sides = comparison.resolve_sides(state.request)
         progress = Progress(sys.stderr)
@@ -160,7 +160,7 @@ def _output(text: str | None) -> Path | None:
 
 
 def _report(
-    compared: comparison.ComparisonResult, state: State, format_name: str, output: Path | None
+    compared: comparison.ComparisonResult, state: SavedState, format_name: str, output: Path | None
 ) -> None:
     verdicts = compared.comparison
     comparison.write_files(state.folder, verdicts)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from gpubench_plugin.baselines.benchmark_names import run_benchmarks, selected_benchmarks
-from gpubench_plugin.cli.ab.state import STATE
+from gpubench_plugin.cli.ab.saved_state import STATE_FILE
 from gpubench_plugin.cli.commands._places import (
     BENCHMARK,
     Locations,
@@ -27,7 +27,7 @@ from gpubench_plugin.core.records import LAST
 from gpubench_plugin.reports.explanation import Explanation, explanation_lines
 from gpubench_plugin.reports.markup import painted, plain
 from gpubench_plugin.results import verdicts
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import find_run, runs_in
 from gpubench_plugin.system import stored
 
@@ -87,7 +87,7 @@ def _comparison(text: str, paths: Locations) -> Path | None:
         latest = max(comparisons, default="")
         return comparisons[latest] if latest > max(runs, default="") else None
     for folder in (paths.cwd / text, paths.results_dir / text):
-        if os.path.isfile(folder / STATE):  # noqa: PTH113 # False for any name, however odd
+        if os.path.isfile(folder / STATE_FILE):  # noqa: PTH113 # False for any name, however odd
             return folder
     matches = [name for name in (*comparisons, *runs) if name.startswith(text)]
     if not matches or matches[0] not in comparisons:
@@ -100,7 +100,7 @@ def _comparison(text: str, paths: Locations) -> Path | None:
 
 def _comparisons(paths: Locations) -> dict[str, Path]:
     """Folders of all comparisons by id, oldest first."""
-    files = sorted((paths.results_dir / "ab").glob(f"*/{STATE}"))
+    files = sorted((paths.results_dir / "ab").glob(f"*/{STATE_FILE}"))
     return {file.parent.name: file.parent for file in files}
 
 
@@ -110,7 +110,7 @@ def _explained_run(text: str, benchmark: str, paths: Locations) -> Explanation:
     except UsageProblem as error:
         names = ", ".join([*_comparisons(paths)][-_MAX_NAMES:]) or "none"
         raise UsageProblem(f"{error}; the latest comparisons: {names}") from None
-    stored_run = StoredRun(directory)
+    stored_run = RunReader(directory)
     run = stored_run.run()
     if (name := benchmark) not in run.results:  # one that was skipped is explained by its id
         scope, known = f"the run {run.run_id}", run_benchmarks(run.results)

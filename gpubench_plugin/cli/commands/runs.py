@@ -38,9 +38,9 @@ from gpubench_plugin.reports.terminal import closing_lines
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.curves import Curve, benchmark_events, curves_of
-from gpubench_plugin.results.live import LiveRun
+from gpubench_plugin.results.progress import RunProgress
 from gpubench_plugin.results.prune import HASHED_BYTES, artifacts
-from gpubench_plugin.results.reader import StoredRun, intact
+from gpubench_plugin.results.reader import RunReader, intact
 from gpubench_plugin.results.registry.connection import connect
 from gpubench_plugin.results.run_directory import RunDirectory, change_tags, find_run
 from gpubench_plugin.results.run_list import RunFilter, latest_runs
@@ -117,9 +117,9 @@ def _list(options: argparse.Namespace, paths: Locations) -> int:
 
 def _show(options: argparse.Namespace, paths: Locations) -> int:
     errors: list[str] = []
-    stored: StoredRun | None = None
+    stored: RunReader | None = None
 
-    def part(read: Callable[[StoredRun], _Part]) -> _Part | None:
+    def part(read: Callable[[RunReader], _Part]) -> _Part | None:
         """A part of the run; None if it is not here, or the file that has it is damaged."""
         if stored is None:
             return None
@@ -141,7 +141,7 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
         except RegistryError as error:
             warn([str(error)])
         if isinstance(source, RunDirectory):
-            stored = StoredRun(source)
+            stored = RunReader(source)
             run, environment = stored.overview(registered), part(_facts) or {}
         else:  # only the registry knows it
             run, stored_run = source, resolver.single(source.run_id).run
@@ -199,7 +199,7 @@ def _artifacts(options: argparse.Namespace, paths: Locations) -> int:
     show(options, document, lines(cells, None, glyphs()))  # uncut: hashes and names are for copying
     if unhashed := sum(file.sha256 is None for file in files):
         warn([f"files larger than 1 GiB, not hashed: {unhashed}; --hash-all hashes them"])
-    return exit_code(StoredRun(directory).overview().error)
+    return exit_code(RunReader(directory).overview().error)
 
 
 def _add_pruning(add: Callable[..., object]) -> None:
@@ -213,30 +213,30 @@ def _add_pruning(add: Callable[..., object]) -> None:
     add("--dry-run", action="store_true", help="only show what would be deleted")
 
 
-def _facts(run: StoredRun) -> dict[str, Any]:
+def _facts(run: RunReader) -> dict[str, Any]:
     """Machine facts of the run by dot key."""
     return {**machine_facts(run.environment), **informative_facts(run.environment)}
 
 
-def _current(run: StoredRun) -> str:
+def _current(run: RunReader) -> str:
     """The benchmark that runs, or in which the run was interrupted, with its phase; else empty."""
-    live = LiveRun(run_id=run.directory.run_id)
+    live = RunProgress(run_id=run.directory.run_id)
     for line in run.events:
         live.add(line)
     return f"{live.current.id}, phase {live.current.phase}" if live.current else ""
 
 
-def _curves(run: StoredRun) -> tuple[Curve, ...]:
+def _curves(run: RunReader) -> tuple[Curve, ...]:
     return curves_of(benchmark_events(run.events))
 
 
-def _results(run: StoredRun) -> list[str]:
+def _results(run: RunReader) -> list[str]:
     """What the session ended with: table, doubts, comparisons."""
     measurements = list(run.measurements.values())
     return ["", *map(plain, closing_lines(measurements, output_width(), glyphs()))]
 
 
-def _verdicts(run: StoredRun) -> str:
+def _verdicts(run: RunReader) -> str:
     """Verdict counts by kind as text; empty if the run was not judged."""
     path = run.directory.verdicts
     judged = verdict_document.read(path).benchmarks if path.is_file() else ()

@@ -159,7 +159,9 @@ KINDS: Final[Mapping[str, Kind]] = {
         _record("results.verdicts.VerdictDocument"),
     ),
     "tags": Kind("tags.json", {"schema_version", "tags"}, _record("results.run_directory.TagFile")),
-    "comparison": Kind("state.json", {"asked", "launches"}, _record("cli.ab.state.State")),
+    "comparison": Kind(
+        "state.json", {"asked", "launches"}, _record("cli.ab.saved_state.SavedState")
+    ),
     "baseline": Kind(
         "baselines/*.json", {"name", "changes"}, _record("baselines.model.BaselineFile")
     ),

@@ -24,8 +24,8 @@ from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import LAST
 from gpubench_plugin.reports.live import current_line, ended_line, live_json, live_lines, run_line
 from gpubench_plugin.results.journal import JournalTail
-from gpubench_plugin.results.live import LiveBenchmark, LiveRun
-from gpubench_plugin.results.reader import StoredRun, intact, is_being_written
+from gpubench_plugin.results.progress import BenchmarkProgress, RunProgress
+from gpubench_plugin.results.reader import RunReader, intact, is_being_written
 from gpubench_plugin.results.run_directory import RunDirectory, find_run
 
 _POLL_S: Final = 0.5
@@ -54,17 +54,17 @@ class Watch(Command):
             raise UsageProblem("--format=json: for the state at one time; add --once")
         places = Locations.of(options)
         directory = find_run(places.results_dir, options.run, cwd=places.cwd)
-        tail, run = JournalTail(directory.journal), LiveRun(run_id=directory.run_id)
+        tail, run = JournalTail(directory.journal), RunProgress(run_id=directory.run_id)
         if not options.once:
             _Watcher(directory, tail, run).follow()
         else:
             state = _state(directory, tail, run)
             width = output_width() if sys.stdout.isatty() else _LOG_WIDTH
             show(options, live_json(run, state), live_lines(run, state, width, glyphs()))
-        return exit_code(StoredRun(directory).overview().error)
+        return exit_code(RunReader(directory).overview().error)
 
 
-def _state(directory: RunDirectory, tail: JournalTail, run: LiveRun) -> str:
+def _state(directory: RunDirectory, tail: JournalTail, run: RunProgress) -> str:
     """Take in all lines so far, and tell the state of the run as ``gpubench runs list`` does."""
     is_written = is_being_written(directory)  # before the lines: none comes after them
     while lines := tail.read():
@@ -81,7 +81,7 @@ def _state(directory: RunDirectory, tail: JournalTail, run: LiveRun) -> str:
 class _Watcher:
     """Shows a run until it ends: rewritten in place on a terminal, else as plain lines."""
 
-    def __init__(self, directory: RunDirectory, tail: JournalTail, run: LiveRun):
+    def __init__(self, directory: RunDirectory, tail: JournalTail, run: RunProgress):
         self._directory = directory
         self._tail = tail
         self._run = run
@@ -128,7 +128,7 @@ class _Watcher:
         echo(lines)
         sys.stdout.flush()
 
-    def _is_due(self, live: LiveBenchmark) -> bool:
+    def _is_due(self, live: BenchmarkProgress) -> bool:
         phase = f"{live.id} {live.phase}"
         if phase == self._phase and monotonic() - self._line_at < _LINE_INTERVAL_S:
             return False

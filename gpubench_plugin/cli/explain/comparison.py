@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gpubench_plugin.baselines.benchmark_names import run_benchmarks, selected_benchmarks
 from gpubench_plugin.cli.ab.comparison import VERDICTS, resume_command
-from gpubench_plugin.cli.ab.state import WARMUP_PAIR, Look, State
+from gpubench_plugin.cli.ab.saved_state import WARMUP_PAIR, Look, SavedState
 from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
 from gpubench_plugin.cli.explain.judged import Measured, cures, judged_explanation
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
@@ -30,7 +30,7 @@ def explain_comparison(folder: Path, benchmark: str) -> Explanation:
         UsageProblem: nothing was measured yet, or no benchmark or several match.
         ResultsError: a file cannot be read.
     """
-    state = State.read(folder.resolve())
+    state = SavedState.read(folder.resolve())
     request = state.request
     document = verdicts.read(folder / VERDICTS) if (folder / VERDICTS).exists() else None
     base, head = request.base, request.head or "working tree"
@@ -69,7 +69,7 @@ def explain_comparison(folder: Path, benchmark: str) -> Explanation:
 class _Launches:
     """The launches of a comparison, with their runs by side; `pairs` are the complete ones."""
 
-    def __init__(self, state: State, labels: Mapping[SideName, str]):
+    def __init__(self, state: SavedState, labels: Mapping[SideName, str]):
         warmup = state.warmup_launches()
         if warmup is None:
             raise UsageProblem(
@@ -149,7 +149,7 @@ def _replay(tracker: Tracker, launches: _Launches, name: str) -> Iterator[LookVe
         previous = current
 
 
-def _advice(explanation: Explanation, folder: Path, state: State) -> Iterator[Recommendation]:
+def _advice(explanation: Explanation, folder: Path, state: SavedState) -> Iterator[Recommendation]:
     """Advice to reach a decision for undecided metrics."""
     undecided = [verdict for verdict in explanation.verdicts if verdict.kind == "inconclusive"]
     if not undecided:

@@ -26,7 +26,7 @@ from gpubench_plugin.launchers.gang.merged_launches import merge_launches
 from gpubench_plugin.launchers.in_process import InProcessLauncher
 from gpubench_plugin.launchers.outcome import RankOutcome, judge, ranks_text
 from gpubench_plugin.launchers.output import LogForwarder
-from gpubench_plugin.launchers.report_payload import Notes
+from gpubench_plugin.launchers.report_payload import LiveRecord
 from gpubench_plugin.launchers.report_transport import warning_from_json
 from gpubench_plugin.results import pytest_benchmark
 
@@ -122,7 +122,7 @@ class GangController(InProcessLauncher):
         report_payload.read(_call(reports))["measurement"] = measurement
         metadata = pytest_benchmark.store_foreign_result(self._config, measurement)
         if metadata is not None:
-            self._context.carried[item.nodeid] = metadata
+            self._context.fixture_metadata[item.nodeid] = metadata
         return reports
 
     def _launches(
@@ -138,12 +138,12 @@ class GangController(InProcessLauncher):
         reports: list[pytest.TestReport] = []
         launches = self._context.settings.launches
         for number in range(1, launches + 1):
-            notes = Notes(
+            record = LiveRecord(
                 benchmark=item.nodeid,
                 journal=self._context.journal if is_recorded else None,
                 launch=number if launches > 1 else None,
             )
-            reports = self._launch(item, case, nextitem, notes)
+            reports = self._launch(item, case, nextitem, record)
             measurement = _measurement(reports)
             if measurement is None:  # failed, skipped, or nothing to measure
                 return reports, None
@@ -154,16 +154,16 @@ class GangController(InProcessLauncher):
         return reports, merge_launches(measurements)
 
     def _launch(
-        self, item: pytest.Item, case: Case, nextitem: pytest.Item | None, notes: Notes
+        self, item: pytest.Item, case: Case, nextitem: pytest.Item | None, record: LiveRecord
     ) -> list[pytest.TestReport]:
-        """Run the benchmark once, on the current gang or a fresh one, journalling by `notes`."""
+        """Run the benchmark once, on the current gang or a fresh one, journalling by `record`."""
         needs_fresh_gang = self._context.settings.isolate or self._context.settings.launches > 1
         next_item = None if needs_fresh_gang else _next_on_gang(case, nextitem)
         timeouts = Timeouts.of_case(case, self._context.settings.timeout_s)
         try:
-            gang = self._gang_for(case, notes)
+            gang = self._gang_for(case, record)
             outcomes = gang.run(
-                item.nodeid, next_item, timeouts, case.fixed_rounds, on_event=notes.log
+                item.nodeid, next_item, timeouts, case.fixed_rounds, on_event=record.log
             )
             self._last_test_name = item.name
         except GangError as error:
@@ -184,7 +184,7 @@ class GangController(InProcessLauncher):
         self._exit_if_requested(outcomes)
         return merging.merge_reports(item, outcomes, verdict)
 
-    def _gang_for(self, case: Case, notes: Notes) -> Gang:
+    def _gang_for(self, case: Case, record: LiveRecord) -> Gang:
         """The running gang of the case's world size; another one is closed first."""
         if case.world_size in self._start_errors:
             raise self._start_errors[case.world_size]
@@ -195,7 +195,7 @@ class GangController(InProcessLauncher):
             self._warn_once(f"{cause}; started a new gang of {gang.size}")
             self.close()
         if self._gang is None:
-            notes.enter("start")
+            record.enter("start")
             self._gang = self._started(case)
         return self._gang
 

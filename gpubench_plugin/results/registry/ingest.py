@@ -24,7 +24,7 @@ from gpubench_plugin.core.errors import BrokenFile, GpubenchError, ResultsError,
 from gpubench_plugin.core.records import Json, Result, Run
 from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.results import summary, verdicts
-from gpubench_plugin.results.reader import StoredRun, intact, is_being_written, run_of_summary
+from gpubench_plugin.results.reader import RunReader, intact, is_being_written, run_of_summary
 from gpubench_plugin.results.registry import documents
 from gpubench_plugin.results.registry.database import Database, lock
 from gpubench_plugin.results.registry.documents import RUN, digest
@@ -196,7 +196,7 @@ def _document_of(directory: RunDirectory, known: Document | None) -> Document:
     if directory.summary.exists():
         fields = summary.FORMAT.load(directory.summary)
     else:
-        fields = json_files.jsonable(summary.document_of(StoredRun(directory).record()))
+        fields = json_files.jsonable(summary.document_of(RunReader(directory).record()))
     is_judged = directory.verdicts.exists()
     return Document(
         experiment=directory.experiment,

@@ -8,7 +8,7 @@ from gpubench_plugin.compare.confirmation import RELAUNCHES, alarms, rejudge, wi
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.launchers.context import case_on_ranks
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import RunDirectory
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Confirmation:
         self, launch: Launch, items: Sequence[pytest.Item]
     ) -> tuple[list[Run], dict[str, str]]:
         """Runs of the further launches, and reasons for missing numbers."""
-        rounds = StoredRun(RunDirectory(path=self._recording.path)).rounds()
+        rounds = RunReader(RunDirectory(path=self._recording.path)).rounds()
         runs: list[Run] = []
         failures: dict[str, str] = {}
         for number in range(1, RELAUNCHES + 1):

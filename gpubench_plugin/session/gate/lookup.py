@@ -19,7 +19,7 @@ from gpubench_plugin.compare.comparability import machine_differences
 from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.core.records import LAST, Run
 from gpubench_plugin.launchers.context import STATE
-from gpubench_plugin.results.reader import StoredRun, median_rounds
+from gpubench_plugin.results.reader import RunReader, median_rounds
 from gpubench_plugin.results.registry.locations import is_server
 from gpubench_plugin.results.run_directory import RunDirectory, find_run
 from gpubench_plugin.system.child_process import ChildError, facts_of
@@ -265,7 +265,7 @@ def fix_rounds(items: Iterable[pytest.Item], lookup: BaselineLookup, head: Run) 
 
 def _is_of_machine(directory: RunDirectory, head: Run) -> bool:
     try:
-        return not machine_differences(StoredRun(directory).run(), head)
+        return not machine_differences(RunReader(directory).run(), head)
     except GpubenchError:  # reported when its numbers are read
         return False
 
@@ -276,7 +276,7 @@ def _rounds(directories: Iterable[tuple[RunDirectory, str | None]]) -> dict[str,
     accepted_rounds: dict[str, FixedRounds] = {}
     for directory, benchmark_id in directories:
         try:
-            rounds_by_id = StoredRun(directory).rounds()
+            rounds_by_id = RunReader(directory).rounds()
         except GpubenchError:  # reported when its numbers are read
             continue
         if benchmark_id in rounds_by_id:

@@ -69,7 +69,7 @@ class Construction:
         dispatcher_for(section.dispatcher, self._placement_in(range(section.experts)), groups)
 
     @property
-    def drawn_on(self) -> str:
+    def weights_device(self) -> str:
         """Device on which weights are drawn."""
         return str(self.device) if self.section.device_initialisation else "cpu"
 
@@ -88,14 +88,14 @@ class Construction:
 
     def router(self) -> Router:
         """The router, equal on every rank."""
-        weight = draw_router(self.section, seed=self.seed, device=self.drawn_on)
+        weight = draw_router(self.section, seed=self.seed, device=self.weights_device)
         module = self.precision.convert_module(Router(self.section, weight))
         return cast("Router", module.to(self.device))
 
-    def weights(self, experts: tuple[int, ...], *, drawn_on: str) -> tuple[Tensor, Tensor]:
+    def weights(self, experts: tuple[int, ...], *, device: str) -> tuple[Tensor, Tensor]:
         """This rank's slices of `experts`, drawn on the given device."""
         part = (self.groups.tensor.index, self.groups.tensor.size)
-        return weights(self.section, experts, seed=self.seed, device=drawn_on, tensor_part=part)
+        return weights(self.section, experts, seed=self.seed, device=device, tensor_part=part)
 
     def all_weights(self) -> tuple[Tensor, Tensor]:
         """Weights of all experts in order, drawn on the CPU."""
@@ -111,7 +111,7 @@ class Construction:
         """This rank's layer, on the device."""
         section = self.section
         kind = KINDS[section.expert_kind]
-        built = kind(*self.weights(placement.own_experts, drawn_on=self.drawn_on))
+        built = kind(*self.weights(placement.own_experts, device=self.weights_device))
         experts: Any = self.precision.convert_module(built).to(self.device)
         if section.pinned_cache:
             experts = offload(experts, size=section.pinned_cache)

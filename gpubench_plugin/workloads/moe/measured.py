@@ -249,7 +249,7 @@ class MoESubject:
 
     def _initialise(self) -> None:
         own_experts = self._placement.own_experts
-        weights = self._construction.weights(own_experts, drawn_on=self._construction.drawn_on)
+        weights = self._construction.weights(own_experts, device=self._construction.weights_device)
         for weight in weights:
             weight.to(self._construction.device)
 
@@ -288,8 +288,8 @@ class MoESubject:
         if device == "cpu":
             return Check()
         pairs = zip(
-            self._construction.weights(own_experts, drawn_on="cpu"),
-            self._construction.weights(own_experts, drawn_on=device),
+            self._construction.weights(own_experts, device="cpu"),
+            self._construction.weights(own_experts, device=device),
             strict=True,
         )
         if not all(on_cpu.equal(on_device.cpu()) for on_cpu, on_device in pairs):

@@ -12,7 +12,7 @@ from gpubench_plugin.cli.commands.history import history_csv, history_json, hist
 from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.core.records import LaunchSample, Metric, Work
 from gpubench_plugin.reports.text import UNICODE
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.registry import Registry
 from tests.support.runs_builder import MLP, measurement, write_run
 
@@ -147,5 +147,5 @@ def test_each_step_time_has_its_own_course_and_one_of_them_is_judged(
         }
         assert past.step_time(MLP, branch="main") == judged
     assert values == {"step_time_s": [(5.0, "s")], "step_time_min_s": [(2.0, "s")]}
-    result = StoredRun(directory).run().results[MLP]
+    result = RunReader(directory).run().results[MLP]
     assert {name: [(value_of(result, name), "s")] for name in whole} == values

@@ -11,7 +11,7 @@ from gpubench_plugin.baselines.model import Reference
 from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.compare.comparison import compare_history
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
 from tests.support.exhaustive import shown
@@ -73,7 +73,7 @@ class Branch:
             Baselines(self.results).set("main", pins, branch="main")
 
     def judged(self, number: int) -> tuple[Comparison, Reference]:
-        head = StoredRun(RunDirectory.open(self.results / "default" / run_id(number))).run()
+        head = RunReader(RunDirectory.open(self.results / "default" / run_id(number))).run()
         with Resolver("", self.results, self.results) as resolver:
             found = resolver.reference("main", benchmarks=head.results, head=head)
         return compare_history(found.runs, head), found

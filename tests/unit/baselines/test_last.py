@@ -11,7 +11,7 @@ from gpubench_plugin.baselines.last import LastResults
 from gpubench_plugin.baselines.model import Reference
 from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.core.records import LAST
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
@@ -24,7 +24,7 @@ BOTH = {MLP: 0.010, RESNET: 0.020}
 
 def look_up(results: Path, number: int, *, url: str = "none", **about: Any) -> Reference:
     """What run `number`, which is written now, is compared with."""
-    head = StoredRun(write_run(results, number, **{"benchmarks": BOTH, **about})).run()
+    head = RunReader(write_run(results, number, **{"benchmarks": BOTH, **about})).run()
     with Resolver(url, results, results) as resolver:
         return resolver.reference(LAST, benchmarks=(), head=head)
 
@@ -143,7 +143,7 @@ def test_the_last_result_of_a_benchmark_is_found_while_others_are_measured(tmp_p
     write_run(tmp_path, 3, BOTH, facts={"cpu": {"model": "Another", "usable_cores": 2}})
     broken = write_run(tmp_path, 4, BOTH)
     broken.summary.write_text("{")
-    head = StoredRun(write_run(tmp_path, 5, BOTH)).run()
+    head = RunReader(write_run(tmp_path, 5, BOTH)).run()
     write_run(tmp_path, 6, {MLP: 0.013})
 
     last = LastResults(tmp_path)
@@ -163,7 +163,7 @@ def test_no_more_than_some_runs_are_read_while_others_are_measured(tmp_path: Pat
     """A benchmark that is new does not make a session read all of them."""
     for number in range(4):
         write_run(tmp_path, number, {RESNET: 0.020} if number else BOTH)
-    head = StoredRun(write_run(tmp_path, 4, BOTH)).run()
+    head = RunReader(write_run(tmp_path, 4, BOTH)).run()
 
     assert LastResults(tmp_path, limit=4).of(head, MLP) is None
     assert LastResults(tmp_path, limit=5).of(head, MLP) is not None

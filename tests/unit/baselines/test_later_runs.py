@@ -8,7 +8,7 @@ import pytest
 
 from gpubench_plugin.baselines.resolve import later_runs
 from gpubench_plugin.compare.matching import WINDOW
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.registry import Registry
 from tests.support.runs_builder import MLP, measurement, run_id, write_run
 
@@ -38,6 +38,6 @@ def test_runs_of_another_clock_do_not_fill_the_window(
         write_run(tmp_path, number, [measurement(timer=timer)])
     with Registry.of_directories(tmp_path) as registry:
         registry.ingest_all()
-        judged = StoredRun(write_run(tmp_path, 90, [head])).run()
+        judged = RunReader(write_run(tmp_path, 90, [head])).run()
         runs = later_runs(registry, run_id(0), [MLP], branch="main", head=judged, excluded=())
     assert [run.run_id for run in runs] == [run_id(number) for number in expected]

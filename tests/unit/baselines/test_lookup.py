@@ -12,7 +12,7 @@ from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.core.errors import BrokenFile, UsageProblem
 from gpubench_plugin.core.records import Comparison, Verdict
 from gpubench_plugin.results import verdicts
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.registry import Registry
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
@@ -89,8 +89,8 @@ def test_what_is_slower_than_the_last_run_can_be_a_sample(
     comparison = Comparison(base=base, head=directory.run_id, verdicts=(verdict,))
     directory.verdicts.write_text(verdicts.to_text([comparison]))
 
-    assert len(StoredRun(directory).regressed) == counts
-    assert StoredRun(directory).overview().regressed is bool(counts)
+    assert len(RunReader(directory).regressed) == counts
+    assert RunReader(directory).overview().regressed is bool(counts)
     with Registry.of_directories(tmp_path) as registry:
         registry.ingest(directory)
         assert registry.runs()[0].regressed is bool(counts)

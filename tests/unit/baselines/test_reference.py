@@ -12,7 +12,7 @@ from gpubench_plugin.baselines.model import Reference
 from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.core.errors import RegistryError, UsageProblem
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory
 from tests.support.messages import mentions
@@ -89,7 +89,7 @@ def test_the_window_is_the_first_twenty_from_the_pin_on(tmp_path: Path, url: str
         write_run(tmp_path, number, [tuned], facts=other if number % 2 else {})
     store(tmp_path, url)
     Baselines(tmp_path).set("main", [run_id(0)], branch="main")
-    head = StoredRun(write_run(tmp_path, 60, {MLP: 0.010})).run()
+    head = RunReader(write_run(tmp_path, 60, {MLP: 0.010})).run()
 
     alike = [n for n in range(1, 60) if n % 2 == 0 and n % 3 != 0][:20]
     found = numbers(look_up(tmp_path, url=url, head=head))
@@ -148,7 +148,7 @@ def test_the_level_is_that_of_the_pinned_runs_or_of_the_accepted_one_alone(
 
 def test_the_run_to_be_judged_is_never_a_sample(tmp_path: Path, url: str) -> None:
     """Neither as one of the branch nor as a pinned one, which is said."""
-    runs = [StoredRun(write_run(tmp_path, number, BOTH)).run() for number in range(3)]
+    runs = [RunReader(write_run(tmp_path, number, BOTH)).run() for number in range(3)]
     store(tmp_path, url)
     Baselines(tmp_path).set("main", [run_id(0)], branch="main")
     assert numbers(look_up(tmp_path, url=url, head=runs[1])) == [0, 2]
@@ -214,7 +214,7 @@ def test_a_run_or_a_file_is_a_single_reference(tmp_path: Path) -> None:
 
 def test_a_single_reference_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """So is the very run that is to be judged."""
-    run = StoredRun(write_run(tmp_path, 0, BOTH)).run()
+    run = RunReader(write_run(tmp_path, 0, BOTH)).run()
     for text in ("gone/run", "gone.json", "20990101T000000Z"):
         with pytest.raises(UsageProblem):
             look_up(tmp_path, text)

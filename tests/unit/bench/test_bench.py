@@ -39,7 +39,7 @@ from gpubench_plugin.core.errors import (
 from gpubench_plugin.core.records import Check, Json, Work
 from gpubench_plugin.environment.devices import Device
 from gpubench_plugin.launchers.context import BenchmarkState
-from gpubench_plugin.launchers.report_payload import Notes
+from gpubench_plugin.launchers.report_payload import LiveRecord
 from gpubench_plugin.measure.clocks.base import Block, Task
 from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.probes import memory, nvml
@@ -108,7 +108,7 @@ def bench(
 
     `metrics` is the hook of other plugins, `measure` has further keys.
     """
-    notes = Notes(journal=None if events is None else lambda _, event: events.append(event))
+    record = LiveRecord(journal=None if events is None else lambda _, event: events.append(event))
     case = Case(
         id=ID,
         params={},
@@ -124,22 +124,22 @@ def bench(
         pytest_gpubench_metrics=metrics, pytest_gpubench_measurement=lambda **_: None
     )
     item: Any = SimpleNamespace(nodeid=ID, ihook=hook)
-    context: Any = SimpleNamespace(ranks_folder=None, run=None, carried={})
+    context: Any = SimpleNamespace(ranks_folder=None, run=None, fixture_metadata={})
     parts = parts or Subjects()
     parts.tensor_memory = tensor_memory
-    carrier: Any = Carrier()
-    carrier.disabled = disabled
+    fixture: Any = Carrier()
+    fixture.disabled = disabled
     ranks: Any = group
     measuring = Measuring(
         item,
-        state=BenchmarkState(case=case, carrier=carrier, notes=notes),
+        state=BenchmarkState(case=case, fixture=fixture, record=record),
         context=context,
         device=torch.device("cpu"),
         precision=None,
         group=ranks,
         subjects=parts,
     )
-    return Bench(measuring, notes=notes, own_models=pytest.fail)
+    return Bench(measuring, record=record, own_models=pytest.fail)
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_a_throttled_measurement_fails_where_that_is_asked_for(
     failing = bench(root, measure={"throttle": "fail"}, events=events)
     with pytest.raises(Throttled, match=r"the GPU was throttled .*measure\.throttle=fail"):
         failing(step)
-    assert failing._notes.measurement is None
+    assert failing._record.measurement is None
     (event,) = (e for e in events if e["event"] == "throttled")
     assert event["metrics"]["step_time_s"] > 0
     assert "throttled" in event["flags"]

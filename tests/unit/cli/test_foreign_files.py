@@ -14,7 +14,7 @@ import pytest
 
 from gpubench_plugin.cli import main
 from gpubench_plugin.core.errors import ResultsError
-from gpubench_plugin.results.reader import ResumableRun
+from gpubench_plugin.results.reader import RunToResume
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.session.api import load_run
 from tests.support.runs_builder import MLP, RESNET, run_id, write_run
@@ -117,8 +117,8 @@ def test_a_damaged_run_does_not_go_on(results: Path, name: str, kind: str) -> No
     directory = RunDirectory(path=results / "default" / DAMAGED)
     path = directory.path / name
     put(path, kind)
-    for reader in (ResumableRun, lambda run: load_run(run.path)):
-        if kind == "pipe" and name == "metrics.jsonl" and reader is not ResumableRun:
+    for reader in (RunToResume, lambda run: load_run(run.path)):
+        if kind == "pipe" and name == "metrics.jsonl" and reader is not RunToResume:
             continue  # a folder without a journal is no run
         with patience(), pytest.raises(ResultsError, match=name.replace(".", r"\.")):
             reader(directory)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.state import State
+from gpubench_plugin.cli.ab.saved_state import SavedState
 from gpubench_plugin.cli.commands.validate import KINDS
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.config import rounds_file
@@ -41,7 +41,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     comparison = tmp_path / "comparison"
     comparison.mkdir()
     asked = Request(here=tmp_path, base="main")
-    State(folder=comparison, request=asked, identity={}, seed=1).write()
+    SavedState(folder=comparison, request=asked, identity={}, seed=1).write()
     fixed = FixedRounds(rounds=4, durations_per_round=1, calls_per_duration=2)
     (comparison / "rounds.json").write_text(rounds_file.to_text({MLP: fixed}))
     return {

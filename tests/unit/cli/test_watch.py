@@ -12,7 +12,7 @@ from gpubench_plugin.cli.main import main
 from gpubench_plugin.reports.live import live_lines
 from gpubench_plugin.reports.text import ASCII
 from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.live import LiveRun
+from gpubench_plugin.results.progress import RunProgress
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def test_interrupt_ends_it_and_bad_input_is_one_line(
 
 def test_lines_fit_into_the_terminal_and_cannot_steer_it() -> None:
     """Names and numbers come from files: they are escaped and cut."""
-    run = LiveRun(run_id="one", ids=("a",))
+    run = RunProgress(run_id="one", ids=("a",))
     log = {"event": "log", "step": 1, "metrics": {"loss": 1.0, "\x1b[2J": 2.0}}
     events = [*TRAIN, log, {"event": "progress", "rounds": 1, "step_s": 0.5, "samples_per_s": 2e4}]
     for event in events:

@@ -52,7 +52,7 @@ def test_device_that_draws_the_weights_is_compared(
         experiment=ExperimentSection(device=device),
     )
     settings = comparable(configuration)
-    assert settings.get("model.drawn_on") == expected
+    assert settings.get("model.init_device_type") == expected
     assert "model.init_device" not in settings
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.config.options import likely_option
+from gpubench_plugin.config.options import suggested_option
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from gpubench_plugin.config.options import likely_option
 )
 def test_a_slip_is_answered_with_the_option(arg: str, option: str) -> None:
     """Case, separators, and a letter or two, also in the section of a key; the value stays."""
-    assert likely_option(arg) == option
+    assert suggested_option(arg) == option
 
 
 @pytest.mark.parametrize(
@@ -35,4 +35,4 @@ def test_a_slip_is_answered_with_the_option(arg: str, option: str) -> None:
 )
 def test_what_is_right_or_anothers_is_left_alone(arg: str) -> None:
     """A suggestion for a foreign option would mislead."""
-    assert likely_option(arg) == ""
+    assert suggested_option(arg) == ""

@@ -9,7 +9,7 @@ import pytest
 
 from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.core.records import Metric
-from gpubench_plugin.results.reader import ResumableRun
+from gpubench_plugin.results.reader import RunToResume
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.run_directory import RunDirectory
 
@@ -53,7 +53,7 @@ def test_run_is_what_its_files_tell(tmp_path: Path, measured: Callable[..., Meas
         before.record(record)
     before.close()
 
-    run = ResumableRun(before.directory)
+    run = RunToResume(before.directory)
 
     never = run.measurements[IDS[3]]
     run.journal.close()
@@ -77,7 +77,7 @@ def test_metric_that_is_not_finite_is_what_it_was(
     metric = Metric(name="a/b~c", value=float("-inf"), unit="s", better="lower")
     before.record(measured(id=IDS[0], metrics={"a/b~c": metric}))
     before.close()
-    run = ResumableRun(before.directory)
+    run = RunToResume(before.directory)
     run.journal.close()
     assert run.measurements[IDS[0]].metrics == {"a/b~c": metric}
 
@@ -89,7 +89,7 @@ def test_opening_changes_nothing(tmp_path: Path) -> None:
     with before.directory.journal.open("a") as lines:
         lines.write('{"schema_version": 1, "ev')
     found = contents(before.directory)
-    ResumableRun(before.directory).journal.close()
+    RunToResume(before.directory).journal.close()
     assert contents(before.directory) == found
 
 
@@ -97,9 +97,9 @@ def test_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
     """A run whose session lives cannot be opened a second time."""
     before = begun(tmp_path)
     with pytest.raises(ResultsError, match=r"metrics\.jsonl is being written by another process"):
-        ResumableRun(before.directory)
+        RunToResume(before.directory)
     before.close()
-    ResumableRun(before.directory).journal.close()
+    RunToResume(before.directory).journal.close()
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_broken_run_is_refused(tmp_path: Path, name: str, text: str | None, mess
         file.write_text(text)
     for _ in range(2):  # a second time, too: the first has closed the journal
         with pytest.raises(ResultsError, match=message):
-            ResumableRun(before.directory)
+            RunToResume(before.directory)
 
 
 def test_resumed_run_is_one_run(tmp_path: Path, measured: Callable[..., Measurement]) -> None:
@@ -138,13 +138,13 @@ def test_resumed_run_is_one_run(tmp_path: Path, measured: Callable[..., Measurem
     kept = {p: p.read_bytes() for p in (first.directory.system, first.directory.config_resolved)}
 
     second = Recorder.resume(
-        ResumableRun(first.directory), command=["--resume=x", "--token=hunter2"], carried_over=1
+        RunToResume(first.directory), command=["--resume=x", "--token=hunter2"], carried_over=1
     )
     assert not first.directory.summary.exists()
     second.record(measured(id=IDS[1]))
     record = second.finish("complete", [measured(id=IDS[0]), measured(id=IDS[1])], None)
 
-    again = ResumableRun(first.directory)
+    again = RunToResume(first.directory)
     again.journal.close()
     assert (record.started, record.command) == (ended.started, ended.command)
     assert (record.run_id, record.experiment) == (ended.run_id, "resnet")

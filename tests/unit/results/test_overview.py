@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.reader import StoredRun, is_being_written
+from gpubench_plugin.results.reader import RunReader, is_being_written
 from gpubench_plugin.results.run_directory import change_tags
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
@@ -26,7 +26,7 @@ def test_a_run_that_ended_is_told_from_its_summary(tmp_path: Path) -> None:
         tmp_path, 3, [measurement(MLP), failed], status="failed", dirty=True, regressed=[MLP]
     )
     change_tags(run, add=["good"])
-    overview = StoredRun(run).overview()
+    overview = RunReader(run).overview()
     assert (overview.run_id, overview.experiment, overview.state) == (
         run_id(3),
         "default",
@@ -47,13 +47,13 @@ def test_a_killed_run_is_interrupted_and_a_living_one_running(tmp_path: Path) ->
     run = write_run(tmp_path, 0, [measurement(MLP), skipped], status=None)
     with run.journal.open("ab") as journal:
         journal.write(b'{"torn')
-    overview = StoredRun(run).overview()
+    overview = RunReader(run).overview()
     assert (overview.state, overview.measured, overview.benchmarks) == ("interrupted", 1, 2)
     assert not is_being_written(run)
     with Journal(run.journal):
-        assert StoredRun(run).overview().state == "running"
+        assert RunReader(run).overview().state == "running"
         assert is_being_written(run)
-    assert StoredRun(run).overview().state == "interrupted"
+    assert RunReader(run).overview().state == "interrupted"
 
 
 def test_without_locks_a_run_lives_as_long_as_its_journal_grows(
@@ -94,7 +94,7 @@ def test_a_run_with_a_broken_file_is_broken_and_says_why(
     """It is listed all the same."""
     run = write_run(tmp_path, 0)
     (run.path / name).write_text(text)
-    overview = StoredRun(run).overview()
+    overview = RunReader(run).overview()
     assert (overview.run_id, overview.state) == (run.run_id, "broken")
     assert reason in overview.error
 
@@ -104,6 +104,6 @@ def test_a_run_with_a_broken_journal_is_broken(tmp_path: Path, journal: bytes) -
     """Unless a process is writing it: then it has only just begun."""
     run = write_run(tmp_path, 0, status=None)
     run.journal.write_bytes(journal)
-    assert StoredRun(run).overview().state == "broken"
+    assert RunReader(run).overview().state == "broken"
     with Journal(run.journal):
-        assert StoredRun(run).overview().state == "running"
+        assert RunReader(run).overview().state == "running"

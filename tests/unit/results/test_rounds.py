@@ -9,7 +9,7 @@ import pytest
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.records import Samples
 from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.system import stored
 
@@ -42,4 +42,4 @@ def test_of_several_launches_the_middle_one_counts(
         per_launch = [launch(one) for one in launches]
         lines.append({"event": "benchmark", "id": "a", **launch(20), "per_launch": per_launch})
     frozen = FixedRounds(rounds=rounds, durations_per_round=2, calls_per_duration=1)
-    assert StoredRun(directory).rounds() == {"a": frozen}
+    assert RunReader(directory).rounds() == {"a": frozen}

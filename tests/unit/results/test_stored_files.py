@@ -17,11 +17,11 @@ from jsonschema import Draft202012Validator
 
 from gpubench_plugin.baselines.model import to_text
 from gpubench_plugin.baselines.store import Baselines
-from gpubench_plugin.cli.ab.state import State
+from gpubench_plugin.cli.ab.saved_state import SavedState
 from gpubench_plugin.core import records
 from gpubench_plugin.core.records import Comparison, FactDifference
 from gpubench_plugin.results import journal, verdicts
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.run_directory import RunDirectory, change_tags, tags_of
 from gpubench_plugin.results.sources import load_run
@@ -56,7 +56,7 @@ def validated(name: str, fields: Any) -> None:
 
 def test_the_journal_gives_the_summary_that_was_written(tmp_path: Path) -> None:
     """All keys and all values."""
-    record = replace(StoredRun(RUN).record(), finished=fields_of(RUN.summary)["finished"])
+    record = replace(RunReader(RUN).record(), finished=fields_of(RUN.summary)["finished"])
     write_summary(tmp_path / "summary.json", record)
     assert holds(fields_of(tmp_path / "summary.json"), fields_of(RUN.summary))
     validated("summary", fields_of(RUN.summary))
@@ -64,7 +64,7 @@ def test_the_journal_gives_the_summary_that_was_written(tmp_path: Path) -> None:
 
 def test_every_line_of_the_journal_is_read_and_written_alike(tmp_path: Path) -> None:
     """A record's line has the keys of the record."""
-    record = StoredRun(RUN).record()
+    record = RunReader(RUN).record()
     events = journal.read(RUN.journal)
     assert [e["event"] for e in events] == [
         *("run_started", "benchmark", "benchmark", "benchmark", "verdicts", "run_finished")
@@ -131,7 +131,7 @@ def test_verdicts_are_read_and_written_alike(tmp_path: Path) -> None:
     assert json.loads(verdicts.to_text(heads)) == fields_of(path)
     run = RunDirectory(path=tmp_path)
     shutil.copy(path, run.verdicts)
-    assert StoredRun(run).regressed == ("test_a.py::test_a",) * 2
+    assert RunReader(run).regressed == ("test_a.py::test_a",) * 2
     assert verdicts.read(RUN.verdicts).for_benchmark(MEASURED)[0].runs_needed == 9
     validated("verdicts", fields_of(path))
 
@@ -157,7 +157,7 @@ def test_tags_are_read_and_written_alike(tmp_path: Path) -> None:
 
 def test_a_comparison_is_read_and_written_alike(tmp_path: Path) -> None:
     """With its launches and looks."""
-    state = State.read(STORED / "ab")
+    state = SavedState.read(STORED / "ab")
     assert state.repeats() == 1
     assert state.request.time_s == 90.0
     replace(state, folder=tmp_path).write()

@@ -18,7 +18,7 @@ def test_a_loaded_run_is_shown_as_on_the_terminal(tmp_path: Path) -> None:
     write_run(tmp_path, 0, status="failed")
     benchmarks = (measurement(flags=("contended",)), failed)
     run = replace(load_run(run_id(0), results_dir=tmp_path), benchmarks=benchmarks)
-    assert repr(run) == f"<RunView {run_id(0)}: failed, 1 of 2 benchmarks measured>"
+    assert repr(run) == f"<PrintableRun {run_id(0)}: failed, 1 of 2 benchmarks measured>"
     table = run.table(60)
     assert max(map(len, table.splitlines())) <= 60
     assert "mlp_train" in table

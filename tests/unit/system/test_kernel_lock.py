@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.cli.ab.state import State
+from gpubench_plugin.cli.ab.saved_state import SavedState
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.reader import is_being_written
 from gpubench_plugin.system.files import KernelLock, locked
@@ -75,7 +75,7 @@ def small_files(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def comparison(folder: Path) -> Iterator[Path]:
-    with State(folder=folder, request={}, identity={}, seed=1).locked():
+    with SavedState(folder=folder, request={}, identity={}, seed=1).locked():
         yield folder
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from gpubench_plugin.baselines.model import from_text
-from gpubench_plugin.cli.ab.state import State
+from gpubench_plugin.cli.ab.saved_state import SavedState
 from gpubench_plugin.config import rounds_file
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.results import journal, verdicts
@@ -41,7 +41,7 @@ READERS: Final[Mapping[str, tuple[Path, Callable[[Path], object]]]] = {
     ),
     "rounds": (DATA / "rounds.json", lambda path: rounds_file.read(path, "measure.rounds_file")),
     "manifest": (DATA / "checkpoint.json", Manifest.read),
-    "state": (DATA / "ab" / "state.json", lambda path: State.read(path.parent)),
+    "state": (DATA / "ab" / "state.json", lambda path: SavedState.read(path.parent)),
 }
 """Of each kind of file one that is read, and its reader."""
 

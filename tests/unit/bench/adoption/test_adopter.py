@@ -18,7 +18,7 @@ from gpubench_plugin.core.records import Measurement
 from gpubench_plugin.environment import cuda_devices
 from gpubench_plugin.environment.devices import Device
 from gpubench_plugin.launchers.context import CONTEXT, STATE, BenchmarkState
-from gpubench_plugin.launchers.report_payload import Notes
+from gpubench_plugin.launchers.report_payload import LiveRecord
 from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.system import stored
 from tests.support.messages import mentions
@@ -72,8 +72,8 @@ class Test:
             ihook=hook,
         )
         self.state = self.item.stash[STATE] = BenchmarkState(case=case(adopted=adopted))
-        self.carried: dict[str, Any] = {}
-        self.item.config.stash[CONTEXT] = SimpleNamespace(carried=self.carried)
+        self.fixture_metadata: dict[str, Any] = {}
+        self.item.config.stash[CONTEXT] = SimpleNamespace(fixture_metadata=self.fixture_metadata)
         self.timed: list[Any] = []
         self.benchmark = BenchmarkFixture(
             self.item,
@@ -100,7 +100,9 @@ class Test:
             cprofile_dump=None,
         )
 
-    def run(self, body: Callable[[BenchmarkFixture], object], name: str = "benchmark") -> Notes:
+    def run(
+        self, body: Callable[[BenchmarkFixture], object], name: str = "benchmark"
+    ) -> LiveRecord:
         """What is noted of a test with this body, which passes."""
         setup = self.adopter.pytest_fixture_setup(
             SimpleNamespace(argname=name),  # type: ignore[arg-type] # a stand-in
@@ -112,13 +114,13 @@ class Test:
         body(self.benchmark)
         with pytest.raises(StopIteration):
             call.send(None)
-        return self.state.notes
+        return self.state.record
 
     def measured(self, body: Callable[[BenchmarkFixture], object]) -> Measurement:
         """The measurement of such a test."""
-        notes = self.run(body)
-        assert notes.measurement is not None, notes.error_reason
-        return notes.measurement
+        record = self.run(body)
+        assert record.measurement is not None, record.error_reason
+        return record.measurement
 
     def step(self) -> None:
         """Hands 2 ms of work over in 10 µs."""
@@ -178,17 +180,17 @@ def test_a_step_that_did_not_do_its_work_has_no_numbers(
     def body(benchmark: BenchmarkFixture) -> None:
         results.append((benchmark.pedantic if pedantic else benchmark)(step))
 
-    notes = test.run(body)
-    assert notes.measurement is None
-    assert said in notes.error_reason
+    record = test.run(body)
+    assert record.measurement is None
+    assert said in record.error_reason
     assert type(results[0]) is type(lazy())
 
 
 def test_a_step_that_only_names_a_function_has_no_numbers() -> None:
     """What to write names the fixture that the test has."""
-    notes = Test(None).run(lambda benchmark: benchmark.pedantic(lambda: math.sqrt))
+    record = Test(None).run(lambda benchmark: benchmark.pedantic(lambda: math.sqrt))
     said = "write benchmark(sqrt), not benchmark(lambda: sqrt)"
-    assert (notes.measurement, said in notes.error_reason) == (None, True)
+    assert (record.measurement, said in record.error_reason) == (None, True)
 
 
 def test_arguments_of_the_function_may_have_any_name() -> None:
@@ -252,7 +254,7 @@ def test_the_record_is_that_of_its_case(torch: Torch) -> None:
     assert measured.metrics["peak_memory_bytes"].value == 4096
     assert not {"first_step_s", "warmup_s", "warmup_iterations", "mfu"} & measured.metrics.keys()
     assert stored.restore(Measurement, stored.dump(measured), "it") == measured
-    assert test.carried == {ID: test.benchmark.stats}
+    assert test.fixture_metadata == {ID: test.benchmark.stats}
 
 
 def test_very_many_rounds_are_thinned_after_the_metrics(torch: Torch) -> None:
@@ -289,9 +291,9 @@ def test_impossible_numbers_are_no_measurement(data: list[float], said: str) -> 
         benchmark.pedantic(lambda: test.torch.host.spend(MS))
         benchmark.stats.stats.data[:] = data
 
-    notes = test.run(body)
-    assert notes.measurement is None
-    assert said in notes.error_reason
+    record = test.run(body)
+    assert record.measurement is None
+    assert said in record.error_reason
 
 
 def test_what_was_not_measured_says_why() -> None:
@@ -318,8 +320,8 @@ def test_a_test_that_is_not_adopted_is_left_alone(torch: Torch) -> None:
     """Our own benchmarks carry that fixture, too."""
     test = Test(torch, adopted=False)
     own = test.benchmark._timer
-    notes = test.run(lambda benchmark: benchmark.pedantic(test.step))
-    assert (notes.measurement, notes.error_reason) == (None, "")
+    record = test.run(lambda benchmark: benchmark.pedantic(test.step))
+    assert (record.measurement, record.error_reason) == (None, "")
     assert test.benchmark._timer is own
 
 
@@ -330,7 +332,7 @@ def test_what_fails_later_is_no_result() -> None:
     failed = SimpleNamespace(passed=False, when="teardown")
     made = _wrapped(test.adopter.pytest_runtest_makereport(test.item), failed)
     assert made is failed
-    assert test.carried == {}
+    assert test.fixture_metadata == {}
 
 
 def test_equal_timers_are_one(torch: Torch) -> None:

@@ -9,7 +9,7 @@ import pytest
 from gpubench_plugin.compare.comparison import compare_runs
 from gpubench_plugin.core.records import Measurement
 from gpubench_plugin.results.pytest_benchmark import add_metrics
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.sources import load_run
 from gpubench_plugin.system import json_files, stored
 from tests.support.runs_builder import measurement, write_run
@@ -107,7 +107,7 @@ def test_a_plugin_that_states_an_option_has_the_last_word() -> None:
 
 def adopted(folder: Path, number: int, **options: Any) -> Run:
     """A recorded run of an adopted test under these options."""
-    return StoredRun(write_run(folder, number, [calibrated(Test(None, **options))])).run()
+    return RunReader(write_run(folder, number, [calibrated(Test(None, **options))])).run()
 
 
 def saved(folder: Path, test: Test, *, ours: bool = False) -> Run:

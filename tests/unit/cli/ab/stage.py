@@ -10,8 +10,8 @@ from pathlib import Path
 
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.runner import ComparisonRunner, Progress
+from gpubench_plugin.cli.ab.saved_state import LaunchRecord, SavedState
 from gpubench_plugin.cli.ab.sides import Side, resolve_side
-from gpubench_plugin.cli.ab.state import LaunchRecord, State
 from gpubench_plugin.compare.effective_limits import SideName
 
 Times = Mapping[str, float | str]
@@ -90,7 +90,7 @@ class Stage:
     def runner(
         self,
         fake: Fake,
-        state: State | None = None,
+        state: SavedState | None = None,
         *,
         now: Callable[[], float] = lambda: 0.0,
         **asked: object,
@@ -107,9 +107,9 @@ class Stage:
             now=now,
         )
 
-    def state(self) -> State:
+    def state(self) -> SavedState:
         asked = Request(here=self.folder, base="main")
-        made = State(folder=self.folder, request=asked, identity={}, seed=0)
+        made = SavedState(folder=self.folder, request=asked, identity={}, seed=0)
         made.write()
         return made
 

@@ -11,17 +11,17 @@ import pytest
 from gpubench_plugin.cli.ab.comparison import compare, new_state, resolve_sides
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.runner import Progress
-from gpubench_plugin.cli.ab.state import STATE, State
+from gpubench_plugin.cli.ab.saved_state import STATE_FILE, SavedState
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 
 pytestmark = pytest.mark.slow
 
 
-def begun(folder: Path, asked: Request) -> State:
+def begun(folder: Path, asked: Request) -> SavedState:
     return new_state(folder, asked, resolve_sides(asked))
 
 
-def compared(state: State, asked: Request) -> None:
+def compared(state: SavedState, asked: Request) -> None:
     compare(state, resolve_sides(asked), Progress(io.StringIO()))
 
 
@@ -41,12 +41,12 @@ def test_what_was_asked_is_remembered(repo: Any, tmp_path: Path) -> None:
     """--resume needs nothing but the folder; a record of something else is not guessed at."""
     asked = Request(here=repo.path, base="main", pairs=5, arguments=("bench", "-k", "a b"))
     state = begun(tmp_path, asked)
-    assert State.read(state.folder) == state
+    assert SavedState.read(state.folder) == state
     assert state.request == asked
-    file = state.folder / STATE
+    file = state.folder / STATE_FILE
     file.write_text(file.read_text().replace('"main"', "5"))
     with pytest.raises(UsageProblem, match=r"violates the schema at asked\.base: "):
-        State.read(state.folder)
+        SavedState.read(state.folder)
 
 
 def test_other_code_is_not_resumed(repo: Any, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from gpubench_plugin.cli.ab.comparison import new_state, resolve_sides
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.state import STATE, LaunchRecord, State
+from gpubench_plugin.cli.ab.saved_state import STATE_FILE, LaunchRecord, SavedState
 from tests.support.kill_points import Scenario, survive, unwatched
 from tests.unit.cli.ab.stage import Fake, Stage, clear, stage_in
 
@@ -40,7 +40,7 @@ class Comparing(Scenario):
             stage = stage_in(folder, self._write_run)
         self._run(stage, stage.state(), ended)
 
-    def _run(self, stage: Stage, state: State, ended: Ended) -> None:
+    def _run(self, stage: Stage, state: SavedState, ended: Ended) -> None:
         class Launcher(Fake):
             def launch(self, *order: Any, **more: Any) -> LaunchRecord:
                 if self.orders:  # the one before is written down
@@ -53,13 +53,15 @@ class Comparing(Scenario):
 
     def again(self, folder: Path) -> None:
         stage = stage_in(folder, self._write_run)
-        state = State.read(stage.folder) if (stage.folder / STATE).exists() else stage.state()
+        state = (
+            SavedState.read(stage.folder) if (stage.folder / STATE_FILE).exists() else stage.state()
+        )
         self.before = len(state.launches)
         self._run(stage, state, lambda _: None)
 
     def look(self, folder: Path, ended: Sequence[str]) -> None:
         if ended:
-            assert len(State.read(folder / "ab").launches) >= len(ended)
+            assert len(SavedState.read(folder / "ab").launches) >= len(ended)
 
     def verify(self, folder: Path, ended: Sequence[str]) -> None:
         verdicts = {verdict.id: verdict.kind for verdict in self.verdicts}
@@ -67,7 +69,7 @@ class Comparing(Scenario):
         kept = self.before // 2 * 2
         warmup_again = 2 if 0 < kept < LAUNCHES else 0
         assert len(self.fake.orders) == LAUNCHES - kept + warmup_again
-        done = State.read(folder / "ab").launches
+        done = SavedState.read(folder / "ab").launches
         assert len({launch.folder for launch in done}) == len(done)
 
 
@@ -92,7 +94,7 @@ class Beginning(Scenario):
         self.latest = new_state(folder, self._asked, resolve_sides(self._asked))
 
     def verify(self, folder: Path, ended: Sequence[str]) -> None:
-        assert State.read(self.latest.folder).seed == self.latest.seed
+        assert SavedState.read(self.latest.folder).seed == self.latest.seed
         assert (folder / "ab" / ".gitignore").read_text() == "*\n"
 
 

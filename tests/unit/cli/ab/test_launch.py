@@ -15,8 +15,8 @@ import pytest
 
 from gpubench_plugin.cli.ab import launch
 from gpubench_plugin.cli.ab.launch import PytestProcess, imports, python_version
+from gpubench_plugin.cli.ab.saved_state import LaunchRecord
 from gpubench_plugin.cli.ab.sides import Side
-from gpubench_plugin.cli.ab.state import LaunchRecord
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.system.signals import exit_on_signals
 

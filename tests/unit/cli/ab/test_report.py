@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.cli.ab import comparison
 from gpubench_plugin.cli.ab.comparison import ComparisonResult, write_files
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.state import State
+from gpubench_plugin.cli.ab.saved_state import SavedState
 from gpubench_plugin.cli.commands.ab import Ab
 from gpubench_plugin.cli.commands.base import ExitCode
 from gpubench_plugin.core.records import Comparison, Verdict
@@ -94,10 +94,10 @@ def test_github_is_told_before_the_output_is_written(
     def run(compared: ComparisonResult) -> tuple[ExitCode, str]:
         options = Namespace(format="table", output=None, resume="x", pairs=None, time=None)
         with monkeypatch.context() as patch:
-            begun = State(
+            begun = SavedState(
                 folder=tmp_path, request=Request(here=tmp_path, base="main"), identity={}, seed=0
             )
-            patch.setattr(State, "read", lambda _: begun)
+            patch.setattr(SavedState, "read", lambda _: begun)
             patch.setattr(comparison, "resolve_sides", lambda _: {})
             patch.setattr(comparison, "compare", lambda *_: compared)
             patch.setattr(sys, "stdout", Gone())

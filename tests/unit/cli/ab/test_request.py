@@ -11,7 +11,7 @@ import pytest
 from gpubench_plugin.cli import main
 from gpubench_plugin.cli.ab.comparison import new_state, resolve_sides
 from gpubench_plugin.cli.ab.request import Request, parse_arguments, parse_duration, parse_pairs
-from gpubench_plugin.cli.ab.state import STATE, State
+from gpubench_plugin.cli.ab.saved_state import STATE_FILE, SavedState
 from gpubench_plugin.core.errors import UsageProblem
 
 HERE = Path("/repo/sub")
@@ -103,10 +103,10 @@ def test_a_comparison_goes_on_with_other_pairs_and_time(tmp_path: Path) -> None:
     assert before.resumed(pairs=None, time_s=None) == ASKED
     assert before.resumed(pairs=10, time_s=9.0) == replace(ASKED, pairs=10, time_s=9.0)
     secret = replace(ASKED, arguments=("--api-key=hunter2",))
-    State(folder=tmp_path, request=secret, identity={}, seed=0).write()
-    assert "hunter2" not in (tmp_path / STATE).read_text()
+    SavedState(folder=tmp_path, request=secret, identity={}, seed=0).write()
+    assert "hunter2" not in (tmp_path / STATE_FILE).read_text()
     with pytest.raises(UsageProblem, match="secret"):
-        State.read(tmp_path).request.resumed(pairs=None, time_s=None)
+        SavedState.read(tmp_path).request.resumed(pairs=None, time_s=None)
 
 
 @pytest.mark.slow

@@ -12,8 +12,8 @@ import pytest
 
 from gpubench_plugin.cli.ab.comparison import next_command
 from gpubench_plugin.cli.ab.runner import fix_rounds, side_order
+from gpubench_plugin.cli.ab.saved_state import LaunchRecord, Look, SavedState
 from gpubench_plugin.cli.ab.sides import Side
-from gpubench_plugin.cli.ab.state import LaunchRecord, Look, State
 from gpubench_plugin.cli.ab.tracker import Tracker
 from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.config import rounds_file
@@ -51,7 +51,7 @@ def test_the_time_that_is_left_is_said(stage: Stage) -> None:
     said = stage.output.getvalue()
     assert mentions(said, "launch 3 of 22, pair 1 ", "10, head, 1 benchmark, at most 40 s left")
     more = stage.fake(a_little_noisy)
-    stage.runner(more, State.read(stage.folder), pairs=100).run()
+    stage.runner(more, SavedState.read(stage.folder), pairs=100).run()
     likely = f"at most {4 * 90 // 60} min left, about {4 * (needed - 10)} s expected"
     assert mentions(stage.output.getvalue(), "launch 23 of 202, pair 11 of at most 100", likely)
 
@@ -68,7 +68,7 @@ def test_pairs_are_interleaved_until_all_is_decided(stage: Stage) -> None:
     assert frozen["benchmarks"]["t::slow"]["rounds"] == 9
     assert {order.timeout_s for order in fake.orders[2:]} == {2.0 * 10 + 660}
     asked = stage.fake(clear)
-    again = State(folder=stage.folder / "2", request={}, identity={}, seed=0)
+    again = SavedState(folder=stage.folder / "2", request={}, identity={}, seed=0)
     again.folder.mkdir()
     stage.runner(asked, again, launch_timeout_s=9.0).run()
     assert {order.timeout_s for order in asked.orders} == {9.0}
@@ -94,7 +94,7 @@ def test_an_interrupted_comparison_goes_on(stage: Stage, at: int) -> None:
     with pytest.raises(KeyboardInterrupt):
         stage.runner(first).run()
     second = stage.fake(clear)
-    tracker = stage.runner(second, State.read(stage.folder)).run()
+    tracker = stage.runner(second, SavedState.read(stage.folder)).run()
     kept = (at - 1) // 2 * 2
     more = 12 - kept + (2 if kept else 0)  # it is warmed up again
     assert len(second.orders) == more
@@ -108,9 +108,9 @@ def test_a_comparison_that_goes_on_warms_up_again(stage: Stage) -> None:
         stage.runner(stage.fake(clear, interrupted_at=5)).run()
     rounds = (stage.folder / "rounds.json").read_text()
     again = stage.fake(lambda side, number: {**clear(side, number), "t::late": 1.0})
-    tracker = stage.runner(again, State.read(stage.folder)).run()
+    tracker = stage.runner(again, SavedState.read(stage.folder)).run()
     assert again.sides == "bhbhhbbhhb"
-    done = State.read(stage.folder).launches
+    done = SavedState.read(stage.folder).launches
     assert [(one.pair, one.attempt) for one in done[4:6]] == [(0, 2), (0, 2)]
     assert tracker.suite == 2
     assert (stage.folder / "rounds.json").read_text() == rounds
@@ -125,7 +125,7 @@ def test_a_disturbed_pair_is_measured_again(stage: Stage) -> None:
     runner = stage.runner(fake)
     tracker = runner.run()
     assert fake.sides == "bhhbbhhbbhhb" + "hb"
-    state = State.read(stage.folder)
+    state = SavedState.read(stage.folder)
     first, again = (state.attempt_launches(1, attempt) or {} for attempt in (1, 2))
     assert {one.replaced for one in first.values()} == {"base: contended"}
     assert state.pair_launches(1) == again
@@ -141,7 +141,7 @@ def test_unchanged_waits_where_a_slow_launch_may_be_gone(stage: Stage) -> None:
     """A pair was replaced for the flags of the head alone: five more pairs must show nothing."""
     fake = stage.fake(clear, flags={3: ("contended",)})
     tracker = stage.runner(fake).run()
-    looks = State.read(stage.folder).looks
+    looks = SavedState.read(stage.folder).looks
     assert looks == [Look(pairs=5, unchanged_from=10), Look(pairs=10, unchanged_from=10)]
     launches = {v.id: v.launches for v in tracker.comparison().verdicts}
     assert launches == {"t::slow": 5, "t::same": 10}
@@ -153,9 +153,9 @@ def test_a_replaced_pair_does_not_count_after_a_kill(stage: Stage) -> None:
     with pytest.raises(KeyboardInterrupt):
         stage.runner(fake).run()
     again = stage.fake(clear)
-    stage.runner(again, State.read(stage.folder)).run()
+    stage.runner(again, SavedState.read(stage.folder)).run()
     assert again.sides == "bh" + "hb"
-    assert State.read(stage.folder).repeats() == 1
+    assert SavedState.read(stage.folder).repeats() == 1
 
 
 @pytest.mark.parametrize(
@@ -193,10 +193,10 @@ def test_a_pair_that_a_look_has_judged_stays(stage: Stage) -> None:
     disturbed = dict.fromkeys((4, 6), ("contended",))
     first = stage.fake(one_is_noisy, flags=disturbed)
     stage.runner(first, pairs=5).run()
-    assert State.read(stage.folder).repeats() == 1
+    assert SavedState.read(stage.folder).repeats() == 1
     later = stage.fake(one_is_noisy, flags={3: ("contended",)})
-    stage.runner(later, State.read(stage.folder), pairs=10).run()
-    replaced = {one.pair for one in State.read(stage.folder).launches if one.replaced}
+    stage.runner(later, SavedState.read(stage.folder), pairs=10).run()
+    replaced = {one.pair for one in SavedState.read(stage.folder).launches if one.replaced}
     assert min(replaced) <= 5
     assert len(replaced) == 2
     assert replaced - set(range(1, 6)) == {6}
@@ -242,7 +242,7 @@ def test_the_command_that_decides_is_told(stage: Stage) -> None:
     stage.folder = stage.folder.rename(stage.folder.with_name("a b"))
     fake = stage.fake(a_little_noisy)
     tracker = stage.runner(fake, pairs=5).run()
-    state = State.read(stage.folder)
+    state = SavedState.read(stage.folder)
     needed = tracker.pairs_needed
     assert needed is not None
     command = f"gpubench ab '--resume={stage.folder}' --pairs={needed}"
@@ -256,10 +256,10 @@ def test_the_command_that_decides_is_told(stage: Stage) -> None:
 def test_each_look_is_noted(stage: Stage) -> None:
     """With the pairs from which on it called unchanged: it is taken alike when one goes on."""
     stage.runner(stage.fake(one_is_noisy), pairs=5, unchanged_from=10).run()
-    assert State.read(stage.folder).looks == [Look(pairs=5, unchanged_from=10)]
+    assert SavedState.read(stage.folder).looks == [Look(pairs=5, unchanged_from=10)]
     more = stage.fake(one_is_noisy)
-    stage.runner(more, State.read(stage.folder), pairs=10, unchanged_from=15).run()
-    looks = State.read(stage.folder).looks
+    stage.runner(more, SavedState.read(stage.folder), pairs=10, unchanged_from=15).run()
+    looks = SavedState.read(stage.folder).looks
     assert looks == [Look(pairs=5, unchanged_from=10), Look(pairs=10, unchanged_from=15)]
 
 
@@ -267,11 +267,11 @@ def test_a_verdict_once_given_stays(stage: Stage) -> None:
     """Also where it goes on with fewer pairs than were judged; with more, it is launched."""
     first = stage.runner(stage.fake(a_little_noisy), pairs=10).run().comparison()
     again = stage.fake(a_little_noisy)
-    second = stage.runner(again, State.read(stage.folder), pairs=5).run().comparison()
+    second = stage.runner(again, SavedState.read(stage.folder), pairs=5).run().comparison()
     assert second.verdicts == first.verdicts
     assert again.orders == []
     more = stage.fake(a_little_noisy)
-    stage.runner(more, State.read(stage.folder), pairs=15).run()
+    stage.runner(more, SavedState.read(stage.folder), pairs=15).run()
     assert len(more.orders) == 2 + 10
 
 
@@ -294,7 +294,7 @@ def test_two_failures_in_a_row_end_it(stage: Stage) -> None:
     with pytest.raises(ResultsError, match=r"2 launches in a row failed.*--resume=") as caught:
         stage.runner(fake).run()
     assert "output.txt" in str(caught.value)
-    assert State.read(stage.folder).pair_launches(1) is not None
+    assert SavedState.read(stage.folder).pair_launches(1) is not None
 
 
 def test_arguments_that_pytest_refuses_end_it_at_once(stage: Stage) -> None:
@@ -318,7 +318,7 @@ def test_a_tree_that_changes_meanwhile_ends_it(stage: Stage, number: int) -> Non
 
     with pytest.raises(UsageProblem, match=r"changed after .*: code\.py \(changed\)"):
         stage.runner(stage.fake(edited)).run()
-    assert len(State.read(stage.folder).launches) == number - 1
+    assert len(SavedState.read(stage.folder).launches) == number - 1
 
 
 class Telling(Fake):
@@ -366,7 +366,7 @@ def test_a_launch_of_another_commit_ends_it(stage: Stage, commit: str | None, sa
     with pytest.raises(UsageProblem, match=rf"main \(6d628c0\), recorded {said}:") as told:
         stage.runner(fake).run()
     assert fake.sides == "bhhb"
-    assert len(State.read(stage.folder).launches) == 3
+    assert len(SavedState.read(stage.folder).launches) == 3
     assert f"--resume={stage.folder}" in str(told.value)
 
 

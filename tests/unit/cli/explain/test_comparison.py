@@ -9,7 +9,7 @@ import pytest
 
 from gpubench_plugin.cli.ab.comparison import next_command, write_files
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.state import LaunchRecord, State
+from gpubench_plugin.cli.ab.saved_state import LaunchRecord, SavedState
 from gpubench_plugin.cli.ab.tracker import Tracker
 from gpubench_plugin.cli.explain.comparison import explain_comparison
 from gpubench_plugin.cli.explain.judged import CURES
@@ -35,7 +35,7 @@ def stage(tmp_path: Path) -> Stage:
     return stage_in(tmp_path, write_run)
 
 
-def begun(stage: Stage, **asked: object) -> State:
+def begun(stage: Stage, **asked: object) -> SavedState:
     state = stage.state()
     state.request = Request(here=stage.folder, base="main", **asked)
     state.write()
@@ -43,7 +43,7 @@ def begun(stage: Stage, **asked: object) -> State:
 
 
 def compared(
-    stage: Stage, fake: Fake, state: State | None = None, *notes: str, **asked: object
+    stage: Stage, fake: Fake, state: SavedState | None = None, *notes: str, **asked: object
 ) -> Tracker:
     """A comparison that has ended, with its files."""
     tracker = stage.runner(fake, state or begun(stage, **asked), **asked).run()
@@ -145,7 +145,7 @@ def test_looks_and_replaced_pairs_are_those_of_the_comparison(stage: Stage) -> N
     """Also after it was warmed up again without what was decided, and judged otherwise."""
     flags = {4: ("contended",)}
     stage.runner(stage.fake(loud, flags=flags), begun(stage, pairs=5), pairs=5).run()
-    state = State.read(stage.folder)
+    state = SavedState.read(stage.folder)
     more = {"pairs": 10, "unchanged_from": 15}
     state.request = Request(here=stage.folder, base="main", **more)
     state.write()

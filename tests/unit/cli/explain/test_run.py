@@ -13,7 +13,7 @@ from gpubench_plugin.core.records import Comparison, Verdict
 from gpubench_plugin.reports.explanation import Explanation
 from gpubench_plugin.reports.text import ASCII
 from gpubench_plugin.results import verdicts
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.system import json_files
 from tests.support.messages import mentions
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
@@ -47,7 +47,7 @@ def explained(results: Path, base: str, verdict: Verdict = REGRESSED) -> Explana
     )
     json_files.write_text(directory.verdicts, verdicts.to_text([comparison]))
     return explain_run(
-        StoredRun(directory).run(),
+        RunReader(directory).run(),
         verdicts.read(directory.verdicts),
         MLP,
         resolver=Resolver("none", results, results),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.baselines.store import Baselines
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import tags_of
 
@@ -55,7 +55,7 @@ def test_sixteen_processes_write_at_once(backend: Any, make_run: Any) -> None:
         stored = as_stored(registry)
     assert len(stored) == len(runs)
     for run in runs:
-        assert stored[run.run_id].keys() == StoredRun(run).run().results.keys()
+        assert stored[run.run_id].keys() == RunReader(run).run().results.keys()
 
 
 def test_four_processes_accept_and_tag_at_once(backend: Any, make_run: Any) -> None:
@@ -94,4 +94,4 @@ def test_killed_processes_lose_and_double_nothing(backend: Any, make_run: Any) -
         stored = as_stored(registry)
     assert len(stored) == len(runs)
     for run in runs:
-        assert stored[run.run_id].keys() == StoredRun(run).run().results.keys()
+        assert stored[run.run_id].keys() == RunReader(run).run().results.keys()

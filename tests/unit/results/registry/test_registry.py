@@ -9,7 +9,7 @@ import pytest
 
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.environment.fingerprints import fingerprint_of
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry import ingest
 from gpubench_plugin.results.registry.registry import results_query
 from gpubench_plugin.system import json_files, stored
@@ -32,7 +32,7 @@ def test_run_comes_back_as_it_was_measured(backend: Any, make_run: Any) -> None:
         assert registry.ingest(directory)
         stored = registry.run(directory.run_id)
         assert registry.run(directory.run_id[:-1]) is None
-    expected = StoredRun(directory).run()
+    expected = RunReader(directory).run()
     assert stored.path == directory.path
     assert list(stored.results) == list(expected.results)
     assert stored.results[make_run.id("resnet")].reason == "out of\0memory"
@@ -269,7 +269,7 @@ def test_odd_texts_are_stored(backend: Any, make_run: Any) -> None:
         assert registry.ingest(directory)
         (stored,) = registry.run(directory.run_id).results.values()
         assert stored.settings == {"a\0": ["b\0", 1.5, None]}
-        (same,) = StoredRun(directory).run().results
+        (same,) = RunReader(directory).run().results
         assert len(registry.points(same, "step_time_s", branch="b" * 5000)) == 1
 
 

@@ -139,9 +139,9 @@ def test_weights_are_compared_between_cpu_and_device(monkeypatch):
     made, error = layer._construction, 0.0
     weights = made.weights
 
-    def of_stand_in(experts, *, drawn_on):
-        drawn = weights(experts, drawn_on="cpu")
-        return drawn if drawn_on == "cpu" else (drawn[0], drawn[1] + error)
+    def of_stand_in(experts, *, device):
+        drawn = weights(experts, device="cpu")
+        return drawn if device == "cpu" else (drawn[0], drawn[1] + error)
 
     monkeypatch.setattr(made, "weights", of_stand_in)
     monkeypatch.setattr(made, "device", "cuda:0")

@@ -46,7 +46,7 @@ class TrainingClock:
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class TrainingHistory:
+class TrainingLog:
     """Steps and epochs of an untimed training, read from the device only for logging.
 
     Every `interval` steps, and on :meth:`close`, it logs the step, its mean loss of all ranks, the

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from gpubench_plugin.cli.ab.request import Request
-from gpubench_plugin.cli.ab.state import LaunchRecord, State
+from gpubench_plugin.cli.ab.saved_state import LaunchRecord, SavedState
 from gpubench_plugin.core.errors import UsageProblem
 
 
-def state(folder: Path) -> State:
+def state(folder: Path) -> SavedState:
     asked = Request(here=folder, base="main")
-    return State(folder=folder, request=asked, identity={"base": {"commit": "a1"}}, seed=5)
+    return SavedState(folder=folder, request=asked, identity={"base": {"commit": "a1"}}, seed=5)
 
 
 def done(pair: int, side: str, *, attempt: int = 1, problem: str = "") -> LaunchRecord:
@@ -28,7 +28,7 @@ def test_what_was_added_is_read_again(tmp_path: Path) -> None:
     made = state(tmp_path)
     made.add(done(0, "base"))
     made.add(done(0, "head"))
-    again = State.read(tmp_path)
+    again = SavedState.read(tmp_path)
     assert again == made
     assert again.pair_launches(0) == {"base": made.launches[0], "head": made.launches[1]}
 
@@ -60,11 +60,11 @@ def test_half_a_pair_is_no_pair(tmp_path: Path) -> None:
     made.add(done(1, "base"))
     made.add(done(1, "head"))
     made.supersede(1, "base: contended")
-    assert State.read(tmp_path).pair_launches(1) is None
+    assert SavedState.read(tmp_path).pair_launches(1) is None
     assert made.repeats() == 1
     made.add(done(1, "base", attempt=2))
     made.add(done(1, "head", attempt=2))
-    again = State.read(tmp_path).pair_launches(1) or {}
+    again = SavedState.read(tmp_path).pair_launches(1) or {}
     assert {one.attempt for one in again.values()} == {2}
     assert [one.replaced for one in made.launches] == ["base: contended"] * 2 + [""] * 2
     made = state(tmp_path)
@@ -106,4 +106,4 @@ def test_what_is_no_comparison_is_refused(tmp_path: Path, text: str | None, said
     if text is not None:
         (tmp_path / "state.json").write_text(text)
     with pytest.raises(UsageProblem, match=said):
-        State.read(tmp_path)
+        SavedState.read(tmp_path)

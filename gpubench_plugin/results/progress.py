@@ -23,7 +23,7 @@ _NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 @dataclass(kw_only=True)
-class LiveBenchmark:
+class BenchmarkProgress:
     """A benchmark as far as its events tell; numbers are None until one has told them.
 
     `steps` is what the untimed training takes at most, and `step` how far it, or a test's own loop,
@@ -103,7 +103,7 @@ class LiveBenchmark:
 
 
 @dataclass(kw_only=True)
-class LiveRun:
+class RunProgress:
     """A run as far as its journal tells.
 
     `outcomes` are those of the benchmarks that are done, by id, and `step_times_s` their results;
@@ -114,7 +114,7 @@ class LiveRun:
     ids: tuple[str, ...] = ()
     outcomes: dict[str, str] = field(default_factory=dict)
     step_times_s: dict[str, float] = field(default_factory=dict)
-    current: LiveBenchmark | None = None
+    current: BenchmarkProgress | None = None
     status: str | None = None
 
     @property
@@ -141,7 +141,7 @@ class LiveRun:
         is_running = self.current is not None and self.current.id == benchmark
         phase = event.get("phase")
         if phase == "build" or (phase == "start" and not is_running):
-            self.current = LiveBenchmark(id=benchmark)  # another try, if it was running or over
+            self.current = BenchmarkProgress(id=benchmark)  # another try, if it was running or over
             self.outcomes.pop(benchmark, None)
         elif not is_running:  # what a thread tells of one that is done
             return

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.results.live import LiveRun
+from gpubench_plugin.results.progress import RunProgress
 
 NAME = "bench/test_it.py::test_train[amp-ws1]"
 OTHER = "bench/test_it.py::test_other[ws1]"
@@ -18,9 +18,9 @@ def at(second: float) -> str:
     return f"2026-01-31T12:00:{second:09.6f}Z"
 
 
-def live(*events: dict[str, Any], benchmark: str = NAME) -> LiveRun:
+def live(*events: dict[str, Any], benchmark: str = NAME) -> RunProgress:
     """The run after its start and those `events` of a benchmark."""
-    run = LiveRun(run_id="one")
+    run = RunProgress(run_id="one")
     run.add({"event": "run_started", "params": {NAME: {}, OTHER: {}}})
     for event in events:
         run.add({"time": at(0), "benchmark": benchmark, **event})

@@ -15,13 +15,13 @@ from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.environment.fingerprints import change_text, differences, flat
-from gpubench_plugin.results.reader import StoredRun
+from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.system import json_files, stored
 from gpubench_plugin.system.files import KernelLock
 
 FORMAT: Final = stored.Format(kind="gpubench ab comparison", newest=2)
-STATE: Final = "state.json"
+STATE_FILE: Final = "state.json"
 WARMUP_PAIR: Final = 0
 """Number of the pair that is not judged; the judged ones count from 1."""
 
@@ -56,7 +56,7 @@ class Look:
 
 
 @dataclass(kw_only=True)
-class State:
+class SavedState:
     """State of the comparison in `folder`, and the fields of its file.
 
     `request` is stored without secrets, `identity` is what must not change: commits, uncommitted
@@ -80,15 +80,17 @@ class State:
             UsageProblem: there is none.
             ResultsError: it cannot be read, is malformed, or has another format.
         """
-        file = folder / STATE
+        file = folder / STATE_FILE
         if not file.exists():
-            raise UsageProblem(f"--resume={folder}: not a `gpubench ab` folder: it has no {STATE}")
+            raise UsageProblem(
+                f"--resume={folder}: not a `gpubench ab` folder: it has no {STATE_FILE}"
+            )
         return replace(stored.restore(cls, FORMAT.load(file), str(file)), folder=folder)
 
     def write(self) -> None:
         """Write the state atomically; raises ResultsError."""
         redacted = replace(self, request=self.request.redacted())
-        json_files.write_json(self.folder / STATE, stored.dump(redacted))
+        json_files.write_json(self.folder / STATE_FILE, stored.dump(redacted))
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -193,7 +195,7 @@ class State:
         if not launch.run:
             return Run(label=label)
         directory = RunDirectory(path=self.folder / launch.folder / launch.run)
-        return StoredRun(directory).run(label)
+        return RunReader(directory).run(label)
 
     def launch_seconds(self) -> dict[SideName, float]:
         """What a launch of each side takes, by the last two that succeeded; empty before those."""

@@ -11,8 +11,8 @@ from torch.nn.functional import cross_entropy
 from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.training.evaluation import Evaluation
-from gpubench_plugin.training.history import TrainingClock, TrainingHistory
 from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.training_log import TrainingClock, TrainingLog
 from gpubench_plugin.workloads.base import Batch
 from tests.support.presets import CPU, preset_of, trainer_of, workload_of
 from tests.unit.training.conftest import Slope, Together
@@ -33,7 +33,7 @@ class Ticking(TrainingClock):
         return float(next(self._readings))
 
 
-def history_of(events: list[Any], **changes: Any) -> TrainingHistory:
+def log_of(events: list[Any], **changes: Any) -> TrainingLog:
     arguments: dict[str, Any] = {
         "log": events.append,
         "workload": Slope(),
@@ -45,7 +45,7 @@ def history_of(events: list[Any], **changes: Any) -> TrainingHistory:
         "batches_per_epoch": None,
         "clock": Ticking(),
     }
-    return TrainingHistory(**{**arguments, **changes})
+    return TrainingLog(**{**arguments, **changes})
 
 
 def test_every_n_steps_and_the_last_are_logged() -> None:
@@ -56,10 +56,10 @@ def test_every_n_steps_and_the_last_are_logged() -> None:
         "skipped_steps": torch.tensor(3),
         "gradient_norm": torch.tensor(0.25),
     }
-    history = history_of(events, state=lambda: state)
+    training_log = log_of(events, state=lambda: state)
     for loss in (5.0, 4.0, 3.0):
-        history.end_step(torch.tensor(loss))
-    assert history.close() == [5.0, 4.0, 3.0]
+        training_log.end_step(torch.tensor(loss))
+    assert training_log.close() == [5.0, 4.0, 3.0]
     read = {"learning_rate": 0.5, "skipped_steps": 3, "gradient_norm": 0.25}
     line = {"event": "training_step", **read}
     assert events == [
@@ -71,26 +71,26 @@ def test_every_n_steps_and_the_last_are_logged() -> None:
 
 def test_the_step_whose_loss_is_not_finite_is_named() -> None:
     """A NaN among the losses is an error naming its step."""
-    history = history_of([], interval=3)
-    history.end_step(torch.tensor(1.0))
-    history.end_step(torch.tensor(NAN))
+    training_log = log_of([], interval=3)
+    training_log.end_step(torch.tensor(1.0))
+    training_log.end_step(torch.tensor(NAN))
     with pytest.raises(CorrectnessError, match="the loss at step 2 is nan"):
-        history.end_step(torch.tensor(1.0))
+        training_log.end_step(torch.tensor(1.0))
 
 
 def test_losses_are_means_over_the_ranks() -> None:
     """The losses of all ranks count, and one that is not finite is found on every rank."""
-    history = history_of([], interval=1, agreement=Together([3.0], [NAN]))
-    history.end_step(torch.tensor(1.0))
-    assert history.close() == [2.0]
+    training_log = log_of([], interval=1, agreement=Together([3.0], [NAN]))
+    training_log.end_step(torch.tensor(1.0))
+    assert training_log.close() == [2.0]
     with pytest.raises(CorrectnessError, match="the loss at step 2 is nan"):
-        history.end_step(torch.tensor(1.0))
+        training_log.end_step(torch.tensor(1.0))
 
 
 def test_a_paused_clock_does_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is evaluated on the way is no second of training."""
     now = [0.0]
-    monkeypatch.setattr("gpubench_plugin.training.history.perf_counter", lambda: now[0])
+    monkeypatch.setattr("gpubench_plugin.training.training_log.perf_counter", lambda: now[0])
     clock = TrainingClock()
     now[0] = 2.0
     with clock.paused():
@@ -147,9 +147,9 @@ def test_epochs_are_those_of_a_loop_by_hand(accumulation: int) -> None:
     assert trainer._loss_of == trainer.workload.loss  # the timed steps record nothing
 
 
-def losses_of(history: TrainingHistory, *losses: float) -> None:
+def losses_of(training_log: TrainingLog, *losses: float) -> None:
     values = iter(losses)
-    loss_of = history.losses(lambda module, batch: torch.tensor(next(values)))
+    loss_of = training_log.losses(lambda module, batch: torch.tensor(next(values)))
     for _ in losses:
         loss_of(torch.nn.Identity(), Batch(torch.ones(1), torch.ones(1)))
 
@@ -157,26 +157,26 @@ def losses_of(history: TrainingHistory, *losses: float) -> None:
 def test_one_step_may_complete_several_epochs() -> None:
     """Each has its own loss, and its part of the time; the last one has what was evaluated."""
     events: list[dict[str, Any]] = []
-    history = history_of(events, batches_per_epoch=2, interval=9)
-    losses_of(history, 1.0, 2.0, 3.0, 4.0, 9.0)
-    assert history.end_step(LOSS)
-    history.write(Evaluation(loss=0.5, accuracy=None))
+    training_log = log_of(events, batches_per_epoch=2, interval=9)
+    losses_of(training_log, 1.0, 2.0, 3.0, 4.0, 9.0)
+    assert training_log.end_step(LOSS)
+    training_log.write(Evaluation(loss=0.5, accuracy=None))
     assert [(e["epoch"], e["step"], e["loss"], e.get("test_loss")) for e in events] == [
         (1, 1, 1.5, None),
         (2, 1, 3.5, 0.5),
     ]
     assert [(e["duration_s"], e["samples_per_s"]) for e in events] == [(0.5, 32.0)] * 2
     assert not any("accuracy" in event for event in events)
-    assert not history.end_step(LOSS)
+    assert not training_log.end_step(LOSS)
 
 
 def test_epochs_are_numbered_on_from_a_checkpoint() -> None:
     """A training resumed within an epoch reports the rest of it, then whole ones."""
     events: list[dict[str, Any]] = []
-    history = history_of(events, interval=9, batches_per_epoch=3, batches_before=4, steps_before=2)
-    losses_of(history, 1.0, 2.0, 3.0, 4.0, 5.0)
-    history.end_step(LOSS)
-    history.write()
+    training_log = log_of(events, interval=9, batches_per_epoch=3, batches_before=4, steps_before=2)
+    losses_of(training_log, 1.0, 2.0, 3.0, 4.0, 5.0)
+    training_log.end_step(LOSS)
+    training_log.write()
     assert [(e["epoch"], e["samples"], e["loss"]) for e in events] == [(2, 16, 1.5), (3, 24, 4.0)]
     assert {e["step"] for e in events} == {3}
 
@@ -184,8 +184,8 @@ def test_epochs_are_numbered_on_from_a_checkpoint() -> None:
 def test_epochs_are_those_of_all_ranks() -> None:
     """The mean is over the ranks, and every line follows from the batches of all."""
     events: list[dict[str, Any]] = []
-    history = history_of(events, interval=9, batches_per_epoch=2, agreement=Together([5.0, 0.0]))
-    losses_of(history, 1.0, 2.0)
-    history.end_step(LOSS)
-    history.write()
+    training_log = log_of(events, interval=9, batches_per_epoch=2, agreement=Together([5.0, 0.0]))
+    losses_of(training_log, 1.0, 2.0)
+    training_log.end_step(LOSS)
+    training_log.write()
     assert [event["loss"] for event in events] == [3.25]
