@@ -92,7 +92,7 @@ def test_pins_of_one_sitting_are_said_to_know_nothing_of_days(shell: Shell) -> N
         write_run(shell.results, number, BOTH)
     runs = [run_id(number) for number in (*range(10), 48)]
     assert shell("baseline", "set", "main", *runs[:10]) == 0
-    assert mentions(shell.out, "within 9.0 hours", "do not show", "between days")
+    assert mentions(shell.out, "within 12 hours", "do not show", "between days")
     assert shell("baseline", "set", "main", *runs[1:]) == 0
     assert "between days" not in shell.out
     assert "a gate cannot judge from" not in shell.out

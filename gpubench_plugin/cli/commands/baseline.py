@@ -182,9 +182,8 @@ def _single_session_warning(started: list[str]) -> Iterator[str]:
     times = [datetime.fromisoformat(text) for text in filter(None, started)]
     if len(times) < FEWEST:
         return
-    hours = (max(times) - min(times)).total_seconds() / 3600
-    if hours < _SESSION_H:
-        yield f"the runs started within {hours:.1f} hours and do not show the noise between days:"
+    if (max(times) - min(times)).total_seconds() < _SESSION_H * 3600:
+        yield f"the runs started within {_SESSION_H:g} hours and do not show the noise between days:"
         yield "a slow day may raise a false alarm; pin runs of different days"
 
 

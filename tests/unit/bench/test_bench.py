@@ -544,7 +544,7 @@ def test_a_step_that_makes_something_to_be_called_is_measured(making: Any) -> No
         (None, "None"),
         (2.5, r"a float, 2\.5"),
         (torch.ones(2, 3), r"a Tensor of shape \(2, 3\)"),
-        ([1], "a list"),
+        (4950, "an int, 4950"),
     ],
 )
 def test_a_result_in_place_of_a_step_is_refused(result: Any, kind: str) -> None:
