@@ -1,6 +1,7 @@
 """What the gates make of suites whose truth is known; all draws are seeded."""
 
 from dataclasses import replace
+from functools import cache
 from itertools import pairwise
 
 import numpy as np
@@ -16,14 +17,10 @@ from tests.support.made import series
 SUITES = 2000
 
 
-@pytest.fixture(scope="module")
-def rates():
-    """Of the paired gate, by noise and effect; the launches of all are the same draws, scaled."""
-    return {
-        (noise, effect): sim.rates(sim.by_pairs(sim.normal(noise, 1), effect, SUITES), effect)
-        for noise in sim.NOISES
-        for effect in sim.EFFECTS
-    }
+@cache
+def rates(noise, effect):
+    """Of the paired gate; the launches of all are the same draws, scaled."""
+    return sim.rates(sim.by_pairs(sim.normal(noise, 1), effect, SUITES), effect)
 
 
 def drawn(suites, launches, noise, effect):
@@ -123,7 +120,7 @@ def test_the_simulated_history_and_threshold_are_those_that_judge():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("noise", shown(0.01, exhaustively=sim.NOISES))
+@pytest.mark.parametrize("noise", shown(exhaustively=sim.NOISES))
 def test_at_most_one_suite_of_a_hundred_has_a_false_alarm(noise):
     """Base equal to head, 20 benchmarks, up to three looks."""
     alarms = sim.rates(sim.by_pairs(sim.normal(noise, 7), 0.0, 20_000), 0.0).alarms
@@ -131,37 +128,37 @@ def test_at_most_one_suite_of_a_hundred_has_a_false_alarm(noise):
 
 
 @pytest.mark.slow
-def test_the_paired_gate_catches_five_percent(rates):
+def test_the_paired_gate_catches_five_percent():
     """At least 95% of them at up to one percent of noise, 80% at two."""
-    assert rates[0.005, 0.05].caught >= 0.95
-    assert rates[0.01, 0.05].caught >= 0.95
-    assert rates[0.02, 0.05].caught >= 0.80
+    assert rates(0.005, 0.05).caught >= 0.95
+    assert rates(0.01, 0.05).caught >= 0.95
+    assert rates(0.02, 0.05).caught >= 0.80
 
 
-@pytest.mark.slow
-def test_power_falls_with_the_noise_and_rises_with_the_effect(rates):
+@pytest.mark.exhaustive
+def test_power_falls_with_the_noise_and_rises_with_the_effect():
     """Up to the chance of the simulation."""
     chance = 0.01
     for effect in sim.EFFECTS[1:]:
-        power = [rates[noise, effect].caught for noise in sim.NOISES]
+        power = [rates(noise, effect).caught for noise in sim.NOISES]
         assert all(more >= less - chance for more, less in pairwise(power))
     for noise in sim.NOISES:
-        power = [rates[noise, effect].caught for effect in sim.EFFECTS]
+        power = [rates(noise, effect).caught for effect in sim.EFFECTS]
         assert all(less <= more + chance for less, more in pairwise(power))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("effect", [0.03, 0.05, 0.10])
-def test_a_true_slowdown_is_not_called_unchanged(rates, effect):
+@pytest.mark.parametrize("effect", shown(0.03, exhaustively=[0.05, 0.10]))
+def test_a_true_slowdown_is_not_called_unchanged(effect):
     """At most one of a hundred, at every noise, also one that hardly exceeds the limit."""
-    assert all(rates[noise, effect].cleared <= 0.01 for noise in sim.NOISES)
+    assert all(rates(noise, effect).cleared <= 0.01 for noise in sim.NOISES)
 
 
 @pytest.mark.slow
-def test_no_effect_is_called_unchanged_where_the_noise_allows_it(rates):
+def test_no_effect_is_called_unchanged_where_the_noise_allows_it():
     """Nearly always at up to one percent of noise."""
-    assert rates[0.005, 0.0].cleared >= 0.99
-    assert rates[0.01, 0.0].cleared >= 0.97
+    assert rates(0.005, 0.0).cleared >= 0.99
+    assert rates(0.01, 0.0).cleared >= 0.97
 
 
 @pytest.mark.slow

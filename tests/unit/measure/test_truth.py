@@ -46,7 +46,7 @@ def test_independent_rounds_are_covered() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("phi", shown(0.9, exhaustively=[0.5]))
+@pytest.mark.parametrize("phi", shown(exhaustively=[0.5, 0.9]))
 def test_dependent_rounds_are_covered(phi: float) -> None:
     """Neighbours that resemble each other make the interval wider, not a lie."""
     assert covered(lambda draws: steps.autoregressive(draws, 0.02, phi)) >= 0.9

@@ -32,7 +32,7 @@ def item(*fixtures: str, adopt: bool = True, plugin: bool = True, marked: bool =
         (item("tmp_path", "benchmark"), True, True),
         (item("benchmark", marked=True), True, True),
         (item("benchmark", adopt=False), False, False),
-        (item("benchmark", marked=True, adopt=False), False, True),
+        (item("benchmark", marked=True, adopt=False), False, False),
         (item("benchmark", plugin=False), False, False),
         (item("gpubench", "benchmark"), False, True),
         (item("tmp_path"), False, False),
