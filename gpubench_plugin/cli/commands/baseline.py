@@ -183,7 +183,7 @@ def _single_session_warning(started: list[str]) -> Iterator[str]:
     if len(times) < FEWEST:
         return
     if (max(times) - min(times)).total_seconds() < _SESSION_H * 3600:
-        yield f"the runs started within {_SESSION_H:g} hours and do not show the noise between days:"
+        yield f"the runs started within {_SESSION_H} hours and do not show the noise between days:"
         yield "a slow day may raise a false alarm; pin runs of different days"
 
 
