@@ -213,7 +213,7 @@ class Resolver(ExitStack):
                 label=text, kind="missing", notes=(str(error),), registry_error=str(error)
             )
         path = self._here / text
-        if path.is_file() or RunDirectory(path=path).journal.is_file():
+        if RunDirectory(path=path).journal.is_file():
             typo = f"there is no baseline of this name; for the run beside it write ./{text}"
         return Reference(label=text, kind="missing", notes=(missing,), typo_hint=typo)
 

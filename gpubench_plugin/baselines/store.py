@@ -18,7 +18,14 @@ from gpubench_plugin.baselines.model import (
     replay,
     to_text,
 )
-from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem, alike, suggest
+from gpubench_plugin.core.errors import (
+    CERTAIN,
+    RegistryError,
+    ResultsError,
+    UsageProblem,
+    alike,
+    suggest,
+)
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.run_directory import is_path_component, path_component
 from gpubench_plugin.system import files, json_files
@@ -335,4 +342,4 @@ def _is_misspelt(word: str, other: str) -> bool:
     ends_agree = (word[:1], word[-1:]) == (other[:1], other[-1:]) and len(word + other) > 8
     is_word = (word + other).isalpha() and min(len(word), len(other)) >= 4
     may_be = is_word and (ends_agree or sorted(word) == sorted(other))
-    return may_be and bool(alike(word, [other], certain=True))
+    return may_be and bool(alike(word, [other], cutoff=CERTAIN))

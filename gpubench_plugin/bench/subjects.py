@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.config.parametrization import overriding_fixture
+from gpubench_plugin.config.parametrization import FOREIGN_FIXTURE, overriding_fixture
 from gpubench_plugin.core.errors import Misuse
 
 if TYPE_CHECKING:
@@ -197,10 +197,10 @@ def running_state(request: pytest.FixtureRequest) -> BenchmarkState:
 
     state = state_of(request.node)
     if state is None:
-        raise Misuse(
-            "gpubench's fixtures work only in benchmarks; request the fixture `gpubench` or add "
-            "@pytest.mark.gpubench()"
-        )
+        remedy = "request the fixture `gpubench` or add @pytest.mark.gpubench()"
+        if FOREIGN_FIXTURE in request.fixturenames:
+            remedy = f"use `gpubench` instead of `{FOREIGN_FIXTURE}`, or --adopt"
+        raise Misuse(f"gpubench's fixtures work only in benchmarks; {remedy}")
     return state
 
 

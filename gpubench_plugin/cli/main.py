@@ -18,6 +18,7 @@ from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.completion import REQUESTED, complete
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import (
+    CERTAIN,
     GpubenchError,
     NothingComparable,
     RegistryError,
@@ -46,7 +47,7 @@ class Parser(argparse.ArgumentParser):
     def refuse(self, unknown: Sequence[str], *, hint: str) -> NoReturn:
         """Exit with the usage and the `unknown` arguments, the nearest option, and a `hint`."""
         name = unknown[0].partition("=")[0]
-        suggestion = did_you_mean(alike(name, self._option_string_actions, certain=True))
+        suggestion = did_you_mean(alike(name, self._option_string_actions, cutoff=CERTAIN))
         self.error(f"unrecognized arguments: {' '.join(unknown)}{suggestion}{hint}")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:

@@ -11,7 +11,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.config.settings import FLAGS, OPTIONS, option_dest
-from gpubench_plugin.core.errors import alike
+from gpubench_plugin.core.errors import CERTAIN, alike
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -163,5 +163,5 @@ def suggested_option(arg: str) -> str:
     if not name.startswith("--") or is_right:
         return ""
     names = SECTIONS if dot else (*FLAGS, *(f"gpubench-{flag}" for flag in FLAGS))
-    near = alike(word.replace("_", "-").casefold(), names, certain=True)
+    near = alike(word.replace("_", "-").casefold(), names, cutoff=CERTAIN)
     return f"--{near[0]}{dot}{key}{equals}{value}" if near else ""

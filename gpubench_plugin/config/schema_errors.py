@@ -86,6 +86,8 @@ def _bare(annotation: Any) -> Any:
 
 
 _LONGEST_VALUE: Final = 80  # about one terminal line
+# There are more than a hundred keys.
+_LIKENESS_OF_KEYS: Final = 0.6
 _OWN_WORDS: Final = {"value_error", "assertion_error"}  # raised by a validator of a section
 
 
@@ -153,10 +155,10 @@ def _unknown_key_message(location: Key, schema: Schema) -> str:
     elsewhere: dict[str, list[str]] = {}
     for key, _ in walk(schema):
         elsewhere.setdefault(key[-1], []).append(".".join(key))
-    if name not in elsewhere and (near := alike(name, siblings)):
+    if name not in elsewhere and (near := alike(name, siblings, cutoff=_LIKENESS_OF_KEYS)):
         meant = [".".join([*parents, *near])]
     else:
-        near = [name] if name in elsewhere else alike(name, elsewhere)
+        near = [name] if name in elsewhere else alike(name, elsewhere, cutoff=_LIKENESS_OF_KEYS)
         meant = [key for match in near for key in elsewhere[match]]
     noun = "key" if parents else "section"
     return f"unknown {noun}{did_you_mean(meant)}; allowed: {', '.join(siblings)}"

@@ -383,7 +383,7 @@ class Settings:
         return TableOptions(
             shown=self.table_columns != (_NO_TABLE,),
             columns=tuple(name for name in self.table_columns if name != _NO_TABLE),
-            sort=self.table_sort.removeprefix("-").strip(),
+            sort=self.table_sort.removeprefix("-").strip() or self.table_sort,
             descending=self.table_sort.startswith("-"),
             group_by=self.table_group_by,
         )

@@ -26,7 +26,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import pytest
 
@@ -209,15 +209,16 @@ def _meanings(
     return None if word not in aliases else [name for name in aliases[word] if name in choices]
 
 
-def alike(value: str, choices: Iterable[str], *, certain: bool = False) -> list[str]:
-    """The choice spelt most like `value`, if any is.
+CERTAIN: Final = 0.75
+"""Share of equal letters where a word may be none of the choices: that of ``main`` and ``mian``."""
 
-    It is `certain` where a word may as well be none of them: three quarters of the letters.
-    """
+
+def alike(value: str, choices: Iterable[str], *, cutoff: float = 0.5) -> list[str]:
+    """The choice spelt most like `value`, if it shares at least `cutoff` of the letters."""
     import difflib
 
-    # Short names differ much by one letter, hence 0.5; ``main`` and ``mian`` share 0.75.
-    return difflib.get_close_matches(value, list(choices), 1, 0.75 if certain else 0.5)
+    # Below difflib's default of 0.6, since short names differ much by one letter.
+    return difflib.get_close_matches(value, list(choices), 1, cutoff)
 
 
 def invalid_choice(

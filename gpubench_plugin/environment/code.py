@@ -17,6 +17,7 @@ from gpubench_plugin.system.child_process import ChildError, output_of
 _NO_CODE: Final = frozenset({"site-packages", "dist-packages", "node_modules"})
 # Their hashes take 60 kB in the journal.
 _MOST_FILES: Final = 1000
+_MANY: Final = f"more than {_MOST_FILES} *.py files"
 
 
 def digests(rootdir: Path) -> dict[str, str]:
@@ -29,12 +30,14 @@ def digests(rootdir: Path) -> dict[str, str]:
     hashes = {file.relative_to(rootdir).as_posix(): _digest(file) for file in _files(rootdir)}
     if len(hashes) <= _MOST_FILES:
         return hashes
-    return {f"more than {_MOST_FILES} *.py files": _hash(json.dumps(hashes).encode())}
+    return {_MANY: _hash(json.dumps(hashes).encode())}
 
 
 def changes(rootdir: Path, recorded: Mapping[str, str]) -> list[str]:
     """Code files that differ from those `recorded` by :func:`digests`: ``lib/x.py (changed)``."""
     current = digests(rootdir)
+    if _MANY in current.keys() ^ recorded.keys():
+        return [f"{_MANY} (only {'now' if _MANY in current else 'before'})"]
     states = dict.fromkeys(current.keys() - recorded.keys(), "new")
     for name, digest in recorded.items():
         if current.get(name) != digest:

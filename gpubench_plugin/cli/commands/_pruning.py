@@ -15,7 +15,7 @@ from gpubench_plugin.core.format import byte_size, counted
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.results import prune as pruning
 from gpubench_plugin.results.reader import current_tags, is_being_written
-from gpubench_plugin.results.run_directory import runs_in
+from gpubench_plugin.results.run_directory import runs_in, tags_of
 
 if TYPE_CHECKING:
     import argparse
@@ -183,8 +183,10 @@ class _Pruning:
             return "the run is still being written"
         if not self.options.runs:
             return ""
-        tags = current_tags(directory, self.registered.get(directory.run_id))
-        if reason := self._protection(directory.run_id, tags):
+        # Also those that a registry which has the run never took over: one too many only keeps it.
+        registered = current_tags(directory, self.registered.get(directory.run_id))
+        tags = {*tags_of(directory), *registered}
+        if reason := self._protection(directory.run_id, sorted(tags)):
             return reason
         if unknown_files := pruning.unknown_files(directory):
             return f"contains files not written by gpubench: {', '.join(unknown_files)}"

@@ -177,6 +177,9 @@ def _tag(options: argparse.Namespace, paths: Locations) -> int:
         else:
             assert directory is not None  # else it was found in the registry
             tags = change_tags(directory, add=add, remove=remove)
+            warn(
+                ["tagged in the folder alone: a registry that has the run does not take that over"]
+            )
     text = printable(f"{place.run_id}: tags {', '.join(tags) or 'none'}")
     show(options, {"run_id": place.run_id, "tags": list(tags)}, [text])
     return ExitCode.OK

@@ -298,8 +298,9 @@ def test_a_folder_without_a_slash_is_no_missing_baseline(tmp_path: Path) -> None
     """Else a gate would pass with nothing judged; a folder that holds no run is none."""
     write_run(tmp_path, 0, BOTH).path.rename(tmp_path / "good")
     (tmp_path / "main").mkdir()
+    (tmp_path / "dev").touch()
     assert "write ./good" in look_up(tmp_path, "good").typo_hint
-    assert look_up(tmp_path, "main").typo_hint == ""
+    assert [look_up(tmp_path, name).typo_hint for name in ("main", "dev")] == ["", ""]
 
 
 def test_a_name_has_no_run_while_the_server_is_silent(tmp_path: Path) -> None:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-NEEDS = "needs_memory_gib"
-
-
 def load(folder: Path, text: str) -> ConfigurationFile:
     path = folder / "x.yaml"
     path.write_text(text)

@@ -73,6 +73,7 @@ def test_more_than_a_thousand_files_have_one_hash(tmp_path: Path) -> None:
     assert len(before) == 1
     (tmp_path / "7.py").write_text("x")
     assert code.changes(tmp_path, before) == ["more than 1000 *.py files (changed)"]
+    assert code.changes(tmp_path, {"7.py": ""}) == ["more than 1000 *.py files (only now)"]
 
 
 def test_a_pipe_is_no_code_and_is_not_waited_for(tmp_path: Path) -> None:

@@ -339,6 +339,7 @@ def test_an_option_that_fits_no_benchmark_is_told() -> None:
     assert mentions(table, "--table: ", "'memry' (did you mean 'memory'?)")
     assert mentions(sort, "--table-sort: ", "'stp' (did you mean 'step'?)")
     assert mentions(group, "--table-group-by: ", "'precison' (did you mean 'precision'?)")
+    assert mentions(rendered(benchmark("test_a"), options=options(sort="-"))[3], "sort", "'-'")
 
 
 def test_an_empty_name_of_a_column_is_refused() -> None:

@@ -15,8 +15,6 @@ from gpubench_plugin.results import outcomes
 from tests.support.fake_gpus import CudaStartedError, install
 from tests.support.messages import mentions
 
-CPU_ALLOCATOR = "DefaultCPUAllocator: not enough memory"
-
 
 def caught(step: Callable[[], object]) -> BaseException:
     try:
