@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
+import pytest
 from pydantic import TypeAdapter
 
 from gpubench_plugin.config import schema_errors
@@ -73,6 +74,7 @@ def _row(cells: tuple[str, ...]) -> str:
     return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |\n"
 
 
+@pytest.mark.slow
 def test_the_documented_table_is_current() -> None:
     """The table in the docs is the one generated from the schema."""
     text = DOCUMENT.read_text(encoding="utf-8")
@@ -80,6 +82,7 @@ def test_the_documented_table_is_current() -> None:
     assert table == markdown_table()
 
 
+@pytest.mark.slow
 def test_every_key_has_a_meaning() -> None:
     """No key of the configuration is left without a description."""
     schema = Configuration[ModelSection]

@@ -65,6 +65,7 @@ def test_code_is_what_lies_below_in_a_repository_or_not(rootdir: Path) -> None:
     assert set(code.digests(rootdir / "bench")) == {"test_it.py"}
 
 
+@pytest.mark.slow
 def test_more_than_a_thousand_files_have_one_hash(tmp_path: Path) -> None:
     """So that those of a large repository do not fill the journal; any change still counts."""
     for number in range(1001):

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.core.records import Samples
 
+pytestmark = pytest.mark.slow
+
 US = 1000
 EVENT_NS = 1500
 """Device time of a timed event: 1 to 2 µs."""

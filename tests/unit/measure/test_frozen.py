@@ -86,6 +86,7 @@ def test_what_was_measured_can_be_frozen() -> None:
     assert len(again.durations_s) == len(first.durations_s)
 
 
+@pytest.mark.slow
 def test_reduced_samples_know_their_rounds() -> None:
     """Condensed or sampled durations are frozen as they were timed, not as they are kept."""
     many = measured(130, rounds=FixedRounds(rounds=5000, **_sizes(3, 2)))

@@ -73,6 +73,7 @@ def test_event_is_written_at_once_and_synced_now_and_then(
     assert [event["time"] for event in journal.read(path)] == [NOON, *["earlier"] * 5]
 
 
+@pytest.mark.slow
 def test_lines_of_several_threads_are_whole(tmp_path: Path) -> None:
     """Also where one of them was stopped within a write for good, as a signal handler may do."""
     with at_noon(tmp_path / "metrics.jsonl") as lines, ThreadPoolExecutor(4) as threads:
