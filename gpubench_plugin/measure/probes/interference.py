@@ -100,11 +100,19 @@ def _accounts() -> dict[str, ThreadTimes]:
     with suppress(OSError):
         # Before and after every timed block, so without a Path per thread.
         for thread in os.listdir(_TASKS):  # noqa: PTH208
-            file_name = f"{_TASKS}/{thread}/schedstat"
-            with suppress(OSError, ValueError), open(file_name, "rb", 0) as file:  # noqa: PTH123
-                ran_ns, waited_ns, *_ = file.read().split()
+            with suppress(OSError, ValueError):
+                ran_ns, waited_ns, *_ = _read(f"{_TASKS}/{thread}/schedstat").split()
                 accounts[thread] = ThreadTimes(int(ran_ns), int(waited_ns))
     return accounts
+
+
+def _read(path: str) -> bytes:
+    """A small file, without an object that Ctrl-C could leave open, which Python warns of."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 256)
+    finally:
+        os.close(descriptor)
 
 
 # Size of ``struct epoll_event``: 12 or 16 by architecture, see <sys/epoll.h>.
