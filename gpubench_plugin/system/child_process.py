@@ -160,13 +160,13 @@ def output_of(
     options |= dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     try:
         with running(command, grace_s=0, **options) as child:
-            output, said = child.communicate(question, timeout_s)
+            output, complaint = child.communicate(question, timeout_s)
     except subprocess.TimeoutExpired as error:  # what it wrote is no reason
         raise ChildError(f"no answer within {timeout_s:g} s") from error
     except OSError as error:
         raise ChildError(str(error)) from error
     if child.code:
-        reason = said.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
+        reason = complaint.decode("utf-8", "backslashreplace").strip().rpartition("\n")[2]
         raise ChildError(reason or f"{command[0]} {code_text(child.code)}")
     return output
 
@@ -186,8 +186,8 @@ def facts_of(
     """
     # Its warnings may be errors here, which it must not fail by.
     environ = {name: value for name, value in environ.items() if name != "PYTHONWARNINGS"}
-    asked = json.dumps(question).encode()
-    output = output_of(command, cwd=cwd, environ=environ, question=asked, timeout_s=timeout_s)
+    query = json.dumps(question).encode()
+    output = output_of(command, cwd=cwd, environ=environ, question=query, timeout_s=timeout_s)
     text = output.decode("utf-8", "backslashreplace").strip()
     try:
         return json.loads(text.rpartition("\n")[2])
