@@ -74,8 +74,6 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))
             torch.backends.cudnn.benchmark = case.configuration.model.cudnn_benchmark is not False
-            if case.configuration.experiment.preset == "full":  # times all algorithms, not ten
-                torch.backends.cudnn.benchmark_limit = 0
         torch.set_num_threads(
             threads_per_rank(
                 context_of(request.config).ranks.world.local_size,

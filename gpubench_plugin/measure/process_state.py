@@ -155,7 +155,8 @@ def _reset_memory(device: torch.device) -> None:
         raise lost
     release_memory(device)
     module = torch.get_device_module(device)
-    if hasattr(module, "reset_peak_memory_stats"):
+    # Before its first use CUDA knows no device to reset.
+    if hasattr(module, "reset_peak_memory_stats") and module.is_initialized():
         with failures_as_warnings(f"reset the peak memory of {device}"):
             module.reset_peak_memory_stats(device)
 

@@ -69,9 +69,9 @@ def spin_s(device: TorchCuda, seconds: float, before: Callable[[], object] | Non
 
 
 def burn() -> None:
-    multiply = product(DEVICE, 8192)
+    matrix = torch.randn(8192, 8192, device=DEVICE, dtype=torch.bfloat16)
     for _ in range(500):
-        multiply()
+        torch.mm(matrix, matrix)
 
 
 @pytest.mark.parametrize(

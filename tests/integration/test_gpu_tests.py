@@ -55,6 +55,16 @@ def test_a_selection_holds_what_its_test_expects(checkout: Project, name: str) -
     assert [line.partition("::")[2] for line in lines if "::" in line] == [*selection.names]
 
 
+@pytest.mark.parametrize("name", SELECTIONS)
+def test_what_uses_no_precision_is_selected_in_fp32(name: str) -> None:
+    """In others alone it is unsupported, on any device."""
+    selection = SELECTIONS[name]
+    options = [a for a in selection.arguments if a.startswith("--precision=")]
+    precisions = "".join(options).removeprefix("--precision=").split(",")
+    with_none = [name for name in selection.names if not any(p in name for p in precisions)]
+    assert not with_none or not options or "fp32" in precisions
+
+
 def test_tests_on_a_gpu_select_by_these_names_alone() -> None:
     """No test on a GPU states a selection of its own, which nothing would check here."""
     for module in GPU_TESTS.glob("test_*.py"):

@@ -112,7 +112,7 @@ _CACHES: Final = ("", "cold-")
 KERNELS: Final = Selection(
     arguments=(
         *("benchmarks/micro", "-k", "test_norm or test_copy_device or test_layout_elementwise"),
-        *("--preset=tiny", "--precision=bf16"),
+        *("--preset=tiny", "--precision=fp32"),  # the only one of copies
     ),
     names=(
         *(f"test_copy_device[{cache}ws1]" for cache in _CACHES),
@@ -122,7 +122,7 @@ KERNELS: Final = Selection(
             for cache in _CACHES
         ),
         *(
-            f"test_norm[{operation}-{cache}bf16-ws1]"
+            f"test_norm[{operation}-{cache}fp32-ws1]"
             for operation in ("softmax", "layer_norm", "rms_norm")
             for cache in _CACHES
         ),

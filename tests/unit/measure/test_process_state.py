@@ -211,10 +211,17 @@ def test_compiled_code_is_forgotten_if_there_can_be_any(
     assert resets == ["reset"] * imported
 
 
-def test_an_accelerator_begins_and_ends_afresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The allocator's cache and peaks before and after, the generators of its devices after."""
+@pytest.mark.parametrize("is_initialized", [True, False])
+def test_an_accelerator_begins_and_ends_afresh(
+    monkeypatch: pytest.MonkeyPatch, is_initialized: bool
+) -> None:
+    """The allocator's cache and peaks before and after, the generators of its devices after.
+
+    Before its first use there are no peaks, and torch refuses to reset them.
+    """
     did: list[object] = []
     module = types.SimpleNamespace(
+        is_initialized=lambda: is_initialized,
         empty_cache=lambda: did.append("empty cache"),
         reset_peak_memory_stats=lambda device: did.append(("reset peaks", device)),
         get_rng_state_all=lambda: ["state"],
@@ -224,7 +231,7 @@ def test_an_accelerator_begins_and_ends_afresh(monkeypatch: pytest.MonkeyPatch) 
     device = torch.device("cuda", 1)
     with pytest.raises(BodyError):
         raising(device, lambda: did.append("body"))
-    fresh = ["empty cache", ("reset peaks", device)]
+    fresh = ["empty cache", *[("reset peaks", device)] * is_initialized]
     assert [*fresh, "body", ("generators", ["state"]), *fresh] == did
 
 
@@ -237,6 +244,7 @@ def test_accelerator_that_keeps_its_memory_harms_no_benchmark(
         raise torch.AcceleratorError("CUDA error: not ready")
 
     module = types.SimpleNamespace(
+        is_initialized=lambda: True,
         empty_cache=refuse,
         reset_peak_memory_stats=refuse,
         get_rng_state_all=list,
