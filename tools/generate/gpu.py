@@ -38,7 +38,7 @@ def section(runs: Sequence[Json], cases: Sequence[tuple[str, str, str]], figures
     `runs` are summaries, oldest first; `cases` are tests, each with its outcome and a reason.
     """
     benchmarks = latest(runs)
-    device = runs[-1]["environment"]["device"]["model"]
+    device = ", ".join(sorted({*runs[-1]["environment"]["devices"].values()}))
     parts = (
         [f"## What a run on an {escaped(device)} says"],
         [_head(runs)],
@@ -146,11 +146,13 @@ def _published(benchmarks: Iterable[Json], figures: Mapping[str, Sequence[Json]]
 
 
 def _open(
-    benchmarks: Iterable[Json], cases: Sequence[tuple[str, str, str]], device: str, goals: Json
+    benchmarks: Sequence[Json], cases: Sequence[tuple[str, str, str]], device: str, goals: Json
 ) -> Iterator[str]:
     yield "Not shown by this run:"
     yield ""
     yield from (f"- goals of {escaped(other)}" for other in goals if other != device)
+    names = {benchmark["name"] for benchmark in benchmarks}
+    yield from (f"- goals of {code(name)}" for name in goals.get(device, {}) if name not in names)
     for benchmark in benchmarks:
         if benchmark["outcome"] != "measured":
             yield f"- {code(benchmark['name'])}: {escaped(benchmark['reason'])}"

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpubench_plugin.reports.github import escaped
 from tools.generate import gpu
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
+
+    from tests.support.projects import Project
 
 PAGE = """# On a GPU
 
@@ -86,7 +89,7 @@ def write(folder: Path, *runs: Mapping[str, Any] | list[dict[str, Any]], bad: st
             "started": f"2026-12-0{number + 1}T10:00:00Z",
             "finished": f"2026-12-0{number + 1}T11:00:00Z",
             "environment": {
-                "device": {"model": "NVIDIA H200"},
+                "devices": {"cuda:0": "NVIDIA H200"},
                 "gpu": {"driver": "580.1"},
                 "torch": {"cuda": "13.0", "nccl": None},
                 "packages": {"torch": "2.13.0"},
@@ -122,7 +125,8 @@ def test_a_run_takes_the_place_of_the_earlier_one(folder: Path) -> None:
     assert [line for line in lines if "3098 samples/s | H200" in line]
     assert "- `test_kernel[ws1]`: needs &#42;Triton&#42;" in lines
     assert "- `tests.gpu.test_a::test_left_out`: no &#42;Triton&#42;" in lines
-    assert not [line for line in lines if line.startswith("- goals")]
+    goals = [line for line in lines if line.startswith("- goals")]
+    assert goals == ["- goals of `test_llama_train[compiled-step-bf16-ws1]`"]
 
 
 @pytest.mark.parametrize(
@@ -156,6 +160,23 @@ def test_without_a_run_the_page_stays(folder: Path) -> None:
     (folder / "tests.xml").unlink()
     assert gpu.main([str(folder)]) == 1
     assert gpu.PAGE.read_text(encoding="utf-8") == PAGE
+
+
+def test_a_recorded_run_has_what_the_page_says(folder: Path, project: Project) -> None:
+    """The summary of a session as it is written, on a CPU."""
+    limit = '@pytest.mark.gpubench(limits={"step_time_s": "<=60"})'
+    project.write(
+        "test_it.py", f"import pytest\n\n{limit}\ndef test_it(gpubench): gpubench(list)\n"
+    )
+    ran = project.run("--device=cpu", "--junitxml=tests.xml")
+    (cpu,) = ran.summary["environment"]["devices"].values()
+    for file in (ran.directory, project.path / "tests.xml"):
+        file.rename(folder / file.name)
+
+    assert gpu.main([str(folder)]) == 0
+    text = gpu.PAGE.read_text(encoding="utf-8")
+    assert f"## What a run on an {escaped(cpu)} says" in text
+    assert "| `test_it[ws1]` | step_time_s |" in text
 
 
 def test_the_committed_page_can_be_rewritten() -> None:
