@@ -1,58 +1,35 @@
 """Resolution of a user's text to a run, a baseline's history, or the last run.
 
-A run is named by a path, an id or its beginning, and is searched here, then in the registry. A
-baseline is a history: its pinned and accepted runs, and later runs as further samples.
+A run is named by a path, an id or its beginning, and is searched here, then in the registry.
 """
 
 from __future__ import annotations
 
-import json
 import os
-from collections import Counter
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from gpubench_plugin.baselines.known_runs import KnownRuns
 from gpubench_plugin.baselines.last import last_runs
 from gpubench_plugin.baselines.model import RUN_ID, Reference
+from gpubench_plugin.baselines.samples import SampleCollector
 from gpubench_plugin.baselines.store import Baselines
-from gpubench_plugin.compare.matching import WINDOW
-from gpubench_plugin.core.errors import (
-    BrokenFile,
-    GpubenchError,
-    RegistryError,
-    ResultsError,
-    UsageProblem,
-)
+from gpubench_plugin.core.errors import BrokenFile, RegistryError, UsageProblem
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import CONTENDED, SUSPENDED, THROTTLED, UNSTEADY
 from gpubench_plugin.core.records import LAST, Run
-from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.results.reader import RunReader
-from gpubench_plugin.results.registry.connection import Connection, connect
 from gpubench_plugin.results.registry.locations import is_server
 from gpubench_plugin.results.run_directory import RunDirectory, find_run, names_latest, runs_in
 from gpubench_plugin.results.sources import load_run
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable
     from pathlib import Path
-    from typing import TypeAlias
 
     from gpubench_plugin.baselines.model import Baseline
-    from gpubench_plugin.core.records import Result
     from gpubench_plugin.results.reader import RunOverview
-    from gpubench_plugin.results.registry.registry import Registry
-
-    _SeriesKey: TypeAlias = tuple[str, str, str, str]  # benchmark, machine, clock, settings
-
-_INDEXING_S: Final = 60.0
-"""For reading run directories where there is no registry: about 10,000 of few benchmarks."""
-
-
-_OF_ANY_MACHINE: Final = 10 * WINDOW
-"""Runs per benchmark without a head's fingerprint, for windows of ten machines."""
 
 
 def looks_like_run(text: str) -> bool:
@@ -64,54 +41,12 @@ def _is_path(text: str) -> bool:
     return os.sep in text or text.endswith(".json")
 
 
-class Resolver(ExitStack):
-    """Resolution of texts; a context manager that opens the registry when it is first needed.
-
-    Args:
-        url: the registry's URL, ``none``, or empty for the default one.
-        results_dir: where runs and baselines are.
-        here: base of relative paths.
-    """
+class Resolver(KnownRuns):
+    """Resolution of texts, with relative paths from `here`."""
 
     def __init__(self, url: str, results_dir: Path, here: Path):
-        super().__init__()
-        self.results_dir = results_dir
-        self._url = url
+        super().__init__(url, results_dir)
         self._here = here
-        self.index_notes: tuple[str, ...] = ()
-        """What :attr:`index` lacks, for the user."""
-
-    @cached_property
-    def reached(self) -> Connection:
-        """The registry, open until the end of the ``with`` block."""
-        return self.enter_context(connect(self._url, self.results_dir))
-
-    @property
-    def registry(self) -> Registry | None:
-        """The registry, if any; raises RegistryError if it cannot be reached."""
-        if self.reached.error:
-            raise RegistryError(self.reached.error)
-        return self.reached.registry
-
-    @cached_property
-    def index(self) -> Registry:
-        """The registry; where there is none, the run directories, indexed in memory."""
-        reached = self.reached
-        if reached.registry is not None:
-            self.index_notes = reached.notes
-            return reached.registry
-        from gpubench_plugin.results.registry.registry import Registry
-
-        registry = self.enter_context(Registry.of_directories(self.results_dir))
-        report = registry.ingest_all(limit_s=_INDEXING_S)
-        unavailable = f"registry unavailable, only runs in {self.results_dir} are considered: "
-        left = f"the {report.left} oldest runs were not read; a registry has them all"
-        self.index_notes = (
-            *((unavailable + reached.error,) if reached.error else ()),
-            *(f"skipped: {error}" for error in report.errors),
-            *((left,) if report.left else ()),
-        )
-        return registry
 
     def baselines(self) -> Baselines:
         """The baselines of the server, or else of the results directory."""
@@ -206,7 +141,7 @@ class Resolver(ExitStack):
         try:
             baseline = baselines.get(text)
             if baseline is not None:
-                return _SampleCollector(baseline, self, benchmarks, head).reference()
+                return SampleCollector(baseline, self, benchmarks, head).reference()
             missing, typo = baselines.unknown(text), baselines.typo_message(text)
         except RegistryError as error:
             return Reference(
@@ -279,198 +214,6 @@ def directories_of(
     level: list[tuple[str, str | None]] = [(run, None) for run in sorted(baseline.runs)]
     level += [(run, benchmark) for benchmark, run in baseline.accepted_runs.items()]
     return tuple((folders[run], benchmark) for run, benchmark in level if run in folders)
-
-
-class _SampleCollector:
-    """Collects the samples of one baseline by run id.
-
-    A run may be an anchor for some benchmarks, and a later run of the branch for others.
-    """
-
-    def __init__(
-        self,
-        baseline: Baseline,
-        resolver: Resolver,
-        benchmarks: Collection[str],
-        head: Run | None,
-    ):
-        self._baseline = baseline
-        self._resolver = resolver
-        self._benchmarks = benchmarks
-        self._head = head
-        self._own_id = head.run_id if head is not None else ""
-        accepted = baseline.accepted_runs
-        self._accepted_runs = {name: accepted[name] for name in benchmarks if name in accepted}
-        self._last_pin = max(baseline.runs, default="")
-        self._window = _Window(anchors=self._accepted_runs, since=self._last_pin, head=head)
-        self._runs: dict[str, Run] = {}
-        self._notes: list[str] = []
-        self._registry_error = ""
-
-    def reference(self) -> Reference:
-        """The reference, with notes on its samples."""
-        for run in self._existing_runs(self._baseline.runs, "pinned"):
-            self._add(run, run.results, pinned=True)
-        for run in self._existing_runs(sorted(set(self._accepted_runs.values())), "accepted"):
-            names = [name for name, anchor in self._accepted_runs.items() if anchor == run.run_id]
-            self._add(run, names)
-        self._add_later()
-        return Reference(
-            label=self._baseline.name,
-            kind="history",
-            runs=tuple(self._runs[i] for i in sorted(self._runs)),
-            pinned=self._baseline.runs,
-            notes=tuple(self._notes),
-            registry_error=self._registry_error,
-        )
-
-    def _add_later(self) -> None:
-        branch = self._baseline.branch
-        if branch is None:
-            return
-        by_anchor: dict[str, list[str]] = {}
-        for name in self._benchmarks:
-            by_anchor.setdefault(self._accepted_runs.get(name, self._last_pin), []).append(name)
-        for anchor, names in sorted(by_anchor.items()):
-            later = later_runs(
-                self._resolver.index,
-                anchor,
-                names,
-                branch=branch,
-                head=self._head,
-                excluded={self._own_id, *self._baseline.runs},
-            )
-            for run in later:
-                if self._window.is_full(names):
-                    break
-                self._add(run, names)
-        self._notes += self._resolver.index_notes
-
-    def _add(self, run: Run, names: Collection[str], *, pinned: bool = False) -> None:
-        """Add samples of the benchmarks `names` that the run has not given yet."""
-        known = self._runs[run.run_id].results if run.run_id in self._runs else {}
-        added = self._window.select(run, {*names} - known.keys(), pinned=pinned)
-        if known or added.results:
-            self._runs[run.run_id] = replace(added, results={**known, **added.results})
-
-    def _existing_runs(self, run_ids: Iterable[str], role: str) -> Iterator[Run]:
-        """The runs that exist, with a note for each missing one."""
-        results_dir = self._resolver.results_dir
-        folders = {d.run_id: d for d in runs_in(results_dir)}
-        for run_id in run_ids:
-            if run_id == self._own_id:
-                cause = "it is the run being judged and so not a sample"
-                self._notes.append(f"{run_id} is {role}, but {cause}")
-                continue
-            try:
-                run = RunReader(folders[run_id]).run() if run_id in folders else None
-            except GpubenchError as error:
-                self._notes.append(f"the {role} run {run_id}: {error}")
-                run = None
-            problem = f"is missing: neither in {results_dir} nor in the registry"
-            try:
-                registry = None if run is not None else self._resolver.registry
-                run = registry.run(run_id) if registry is not None else run
-            except RegistryError as error:
-                problem = (
-                    f"is not in {results_dir}, and the registry could not be searched: {error}"
-                )
-                self._registry_error = str(error)
-            except ResultsError as error:
-                problem = f"cannot be read: {error}"
-            if run is not None:
-                yield run
-            else:
-                self._notes.append(f"the {role} run {run_id} {problem}; it is not used as a sample")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Window:
-    """Selects sample results, taking anchors first and then runs oldest first.
-
-    The samples of a benchmark are its first results from its anchor on: those of pinned and
-    accepted runs are the level, later ones the noise. The window does not slide, so that its level
-    stays the confirmed one.
-
-    Args:
-        anchors: run ids from which on benchmarks are sampled, by node id; others are `since`.
-        since: a run id.
-        head: the run to judge, whose fingerprints tell when the window is full; or None.
-    """
-
-    anchors: Mapping[str, str]
-    since: str
-    head: Run | None = None
-    _later: Counter[_SeriesKey] = field(default_factory=Counter)
-
-    def select(self, run: Run, names: Collection[str], *, pinned: bool = False) -> Run:
-        """`run` restricted to results that are samples of the benchmarks `names`.
-
-        A `pinned` run keeps benchmarks that it did not measure, to show what existed.
-        """
-        results = {}
-        machine = _text(run.machine)
-        for name, result in run.results.items():
-            if name not in names:
-                continue
-            key = _series_key(machine, result)
-            anchor = self.anchors.get(name)
-            # The run sets the benchmark's level if it was accepted, else if it is pinned.
-            level = pinned if anchor is None else run.run_id == anchor
-            is_before = run.run_id < (anchor or self.since) and not (pinned and anchor is None)
-            if is_before or (self._later[key] >= WINDOW and not level):
-                continue
-            if result.outcome == "measured":
-                self._later[key] += not level
-                results[name] = replace(result, pinned=level)
-            elif pinned:
-                results[name] = result
-        return replace(run, results=results)
-
-    def is_full(self, benchmarks: Collection[str]) -> bool:
-        """Whether further runs cannot add samples for the head's `benchmarks`."""
-        if self.head is None:
-            return False
-        machine = _text(self.head.machine)
-        results = (self.head.results[name] for name in benchmarks if name in self.head.results)
-        return all(self._later[_series_key(machine, result)] >= WINDOW for result in results)
-
-
-def _series_key(machine: str, result: Result) -> _SeriesKey:
-    return result.id, machine, result.timer, _text(result.settings)
-
-
-def _text(facts: Mapping[str, Any]) -> str:
-    """Canonical text of facts, as hashed in a fingerprint."""
-    return json.dumps(dict(facts), sort_keys=True, default=str) if facts else ""
-
-
-def later_runs(
-    index: Registry,
-    run_id: str,
-    benchmarks: Collection[str],
-    *,
-    branch: str,
-    head: Run | None,
-    excluded: Collection[str],
-) -> list[Run]:
-    """Runs of the branch from `run_id` on with any of `benchmarks`, restricted to those.
-
-    Complete and clean ones without regressions, oldest first; with the machine and the clocks of
-    `head`, if given.
-    """
-    fingerprints: dict[str, str] = {}
-    if head is not None:
-        measured = [r for name in benchmarks if (r := head.results.get(name)) and r.timer]
-        fingerprints = {r.id: fingerprint_of(head.machine, r.settings, r.timer) for r in measured}
-    runs = index.earlier(
-        benchmarks,
-        branch=branch,
-        since=run_id,
-        limit=len(excluded) + (WINDOW if fingerprints else _OF_ANY_MACHINE),
-        fingerprints=fingerprints,
-    )
-    return [run for run in runs if run.run_id not in excluded]
 
 
 def objections(run: Run, regressions: int) -> list[str]:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.baselines.resolve import later_runs
+from gpubench_plugin.baselines.samples import later_runs
 from gpubench_plugin.compare.matching import WINDOW
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.registry import Registry
