@@ -223,8 +223,11 @@ class TensorMemory:
         if _profiler_enabled():
             return
         gc.collect()  # cycles left by earlier calls, of any generation: which one is chance
-        storages = _storages_of(_all_tensors())
-        bytes_in_use = sum(size for address, size in storages.items() if address not in self._older)
+        # Held during the call: of a block older than the profiler torch reports no free, or that of
+        # another one which an earlier profiler has seen at its address.
+        held = list(_storages(_all_tensors()))
+        sizes = {storage._cdata: storage.nbytes() for storage in held}
+        bytes_in_use = sum(size for address, size in sizes.items() if address not in self._older)
         config = ProfilerConfig(
             ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig()
         )
@@ -234,6 +237,7 @@ class TensorMemory:
                 call()
         finally:
             threads = _disable_profiler_legacy()
+            del held
         self.peak_bytes = bytes_in_use + _peak(threads)
 
     def add_inputs(self, inputs: Iterable[Tensor] | None) -> None:

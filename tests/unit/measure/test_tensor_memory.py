@@ -165,6 +165,26 @@ def test_a_tensor_in_the_place_of_an_older_one_is_new() -> None:
     assert peak_of(memory, lambda: None) == 50 * 64 * KIB
 
 
+def test_tensors_in_the_place_of_those_of_an_earlier_call_are_held() -> None:
+    """The call that frees them takes as much as it would have taken without the earlier one."""
+    kept: list[torch.Tensor] = []
+
+    def keep() -> set[int]:
+        kept.extend(tensor(64) for _ in range(50))
+        return {older.data_ptr() for older in kept}
+
+    def free_and_allocate() -> None:
+        kept.clear()
+        tensor(128)
+
+    earlier: list[set[int]] = []
+    TensorMemory().watch(lambda: earlier.append(keep()))
+    kept.clear()
+    memory = TensorMemory()
+    assert keep() & earlier[0]  # else nothing is shown
+    assert peak_of(memory, free_and_allocate) == (50 * 64 + 128) * KIB
+
+
 def test_a_call_that_fails_is_left_to_the_next() -> None:
     """What it raises, the timed call raises again, where it is told."""
 
