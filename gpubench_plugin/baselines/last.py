@@ -13,7 +13,8 @@ from gpubench_plugin.compare.comparability import Comparability, machine_differe
 from gpubench_plugin.compare.matching import restricted_to
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.format import counted, listed, short_commit
-from gpubench_plugin.core.records import LAST, Result, Run, RunStatus
+from gpubench_plugin.core.records import Result, Run, RunStatus
+from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import runs_in
 

@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import ClassVar, Final, Literal
 
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.core.records import LAST, UTC_TIME, Json, Run, doc
+from gpubench_plugin.core.records import UTC_TIME, Json, Run, doc
+from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.results.run_directory import RunDirectory, path_component
 from gpubench_plugin.system import json_files, stored
 

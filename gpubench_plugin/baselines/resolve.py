@@ -18,7 +18,8 @@ from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.core.errors import BrokenFile, RegistryError, UsageProblem
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import CONTENDED, SUSPENDED, THROTTLED, UNSTEADY
-from gpubench_plugin.core.records import LAST, Run
+from gpubench_plugin.core.records import Run
+from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.locations import is_server
 from gpubench_plugin.results.run_directory import RunDirectory, find_run, names_latest, runs_in

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.core.errors import GpubenchError
-from gpubench_plugin.core.records import LAST
+from gpubench_plugin.core.verdicts import LAST
 
 # Variable that the shell's function sets to ask for completions instead of running a command.
 REQUESTED: Final = "_ARGCOMPLETE"

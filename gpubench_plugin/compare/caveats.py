@@ -10,7 +10,8 @@ from typing import Final, TypeAlias
 
 from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.quality_flags import DOUBTFUL_FLAGS, doubtful_flags
-from gpubench_plugin.core.records import CONFIDENCE, Result, Run, Verdict
+from gpubench_plugin.core.records import CONFIDENCE, Result, Run
+from gpubench_plugin.core.verdicts import Verdict
 
 _CONFIDENCE: Final = "measure.confidence"
 

@@ -10,7 +10,8 @@ from gpubench_plugin.compare.matched_metrics import is_device_timed
 from gpubench_plugin.config.case import comparable_part
 from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.quality_flags import INSTRUMENTED
-from gpubench_plugin.core.records import FactDifference, Result, Run, is_same_amount
+from gpubench_plugin.core.records import Result, Run, is_same_amount
+from gpubench_plugin.core.verdicts import FactDifference
 from gpubench_plugin.environment.fingerprints import ABSENT, differences, tolerates_unknown
 
 _WALL_CLOCKS: Final = frozenset({"perf_counter", "monotonic", "time", "default_timer"})

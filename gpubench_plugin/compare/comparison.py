@@ -18,7 +18,8 @@ from gpubench_plugin.compare.pairs import judge_pairs
 from gpubench_plugin.compare.step_time import merge_parts
 from gpubench_plugin.compare.threshold import LABEL, judge_threshold, simple_verdict, verdict
 from gpubench_plugin.core.errors import NothingComparable
-from gpubench_plugin.core.records import Comparison, Run, Verdict
+from gpubench_plugin.core.records import Run
+from gpubench_plugin.core.verdicts import Comparison, Verdict
 
 
 class MatchOptions(TypedDict, total=False):

@@ -14,7 +14,8 @@ from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.compare.matching import match, restricted_to
 from gpubench_plugin.compare.threshold import family_size
 from gpubench_plugin.core.format import counted, quantity
-from gpubench_plugin.core.records import Comparison, Run, Verdict
+from gpubench_plugin.core.records import Run
+from gpubench_plugin.core.verdicts import Comparison, Verdict
 
 # Of a benchmark with an alarm: the fewest with which the median outvotes a single slow launch.
 RELAUNCHES: Final = 2

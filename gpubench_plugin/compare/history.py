@@ -17,7 +17,7 @@ from gpubench_plugin.compare.threshold import (
     unusable,
 )
 from gpubench_plugin.core.format import change_percentage, counted
-from gpubench_plugin.core.records import Verdict
+from gpubench_plugin.core.verdicts import Verdict
 
 if TYPE_CHECKING:
     from gpubench_plugin.compare.t_tests import TTestResult

@@ -16,12 +16,11 @@ from gpubench_plugin.core.format import quantity
 from gpubench_plugin.core.records import (
     Metric,
     Result,
-    Verdict,
-    VerdictKind,
     confidence_bounds_of,
     speed_up_metric,
     variant_rounds,
 )
+from gpubench_plugin.core.verdicts import Verdict, VerdictKind
 
 STEP_TIME: Final = "step_time_s"
 MINIMUM: Final = "step_time_min_s"

@@ -27,7 +27,8 @@ from gpubench_plugin.compare.matched_metrics import (
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import UNFINISHED
-from gpubench_plugin.core.records import FactDifference, Outcome, Result, Run, Verdict
+from gpubench_plugin.core.records import Outcome, Result, Run
+from gpubench_plugin.core.verdicts import FactDifference, Verdict
 
 # Unpinned earlier runs that are samples, at most, the first ones: twice `launch_values.FEWEST`, as
 # some may be incomparable or lack a value.

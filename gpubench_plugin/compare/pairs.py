@@ -26,7 +26,7 @@ from gpubench_plugin.compare.threshold import (
     worse_bar,
 )
 from gpubench_plugin.core.format import change_percentage, counted
-from gpubench_plugin.core.records import Verdict
+from gpubench_plugin.core.verdicts import Verdict
 
 if TYPE_CHECKING:
     from gpubench_plugin.compare.t_tests import Sample, TTestResult

@@ -13,7 +13,7 @@ from dataclasses import fields, replace
 from typing import Final
 
 from gpubench_plugin.compare.launch_values import LaunchValues, effect_text
-from gpubench_plugin.core.records import Verdict, VerdictKind, VerdictPart
+from gpubench_plugin.core.verdicts import Verdict, VerdictKind, VerdictPart
 
 _WORST_FIRST: Final[tuple[VerdictKind, ...]] = (
     "errored",

@@ -39,7 +39,7 @@ from gpubench_plugin.compare.statistics import (
 )
 from gpubench_plugin.compare.step_time import Subject, subject_of
 from gpubench_plugin.compare.threshold import better_bar, fraction, log_ratio, verdict, worse_bar
-from gpubench_plugin.core.records import Method, Verdict, VerdictKind
+from gpubench_plugin.core.verdicts import Method, Verdict, VerdictKind
 
 _Rows = TypeVar("_Rows", Estimates, OwnPairs)
 

@@ -14,7 +14,8 @@ from typing import Any, Final
 from gpubench_plugin.compare.launch_values import LaunchValues, effect_text, has_logarithm
 from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.core.format import quantity
-from gpubench_plugin.core.records import Better, Method, Verdict, VerdictKind
+from gpubench_plugin.core.records import Better
+from gpubench_plugin.core.verdicts import Method, Verdict, VerdictKind
 
 # The largest log ratio of an effect: a float's exponential overflows from 709.8 on.
 _MOST: Final = 700.0

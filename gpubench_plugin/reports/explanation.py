@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from gpubench_plugin.core.quality_flags import MEANINGS, doubtful_flags, other_flags
-from gpubench_plugin.core.records import Verdict
+from gpubench_plugin.core.verdicts import Verdict
 from gpubench_plugin.reports.dot_plot import Dot, Sign, dot_lines
 from gpubench_plugin.reports.markup import BOLD, GOOD, PLAIN, Line, marked
 from gpubench_plugin.reports.table import column, lines, wrapped

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.core.format import counted
-from gpubench_plugin.core.records import Comparison, Verdict, VerdictKind
+from gpubench_plugin.core.verdicts import Comparison, Verdict, VerdictKind
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdicts import (
     change_text,

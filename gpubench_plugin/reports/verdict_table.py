@@ -14,7 +14,7 @@ from typing import Final
 
 from gpubench_plugin.compare.threshold import MEDIANS
 from gpubench_plugin.core.format import counted, listed
-from gpubench_plugin.core.records import Comparison, Verdict, VerdictPart
+from gpubench_plugin.core.verdicts import Comparison, Verdict, VerdictPart
 from gpubench_plugin.reports.markup import BOLD, CAUTION, PLAIN, Line, marked
 from gpubench_plugin.reports.names import ShortNames, short_names
 from gpubench_plugin.reports.table import GAP, Column, column, table, width_of, wrapped

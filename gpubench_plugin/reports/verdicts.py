@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpubench_plugin.core.format import change_percentage, quantity
-from gpubench_plugin.core.records import (
+from gpubench_plugin.core.verdicts import (
     VERDICT_KINDS,
     FactDifference,
     Verdict,

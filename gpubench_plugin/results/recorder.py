@@ -8,13 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core.errors import ResultsError
-from gpubench_plugin.core.records import (
-    Comparison,
-    Json,
-    Measurement,
-    RunRecord,
-    RunStatus,
-)
+from gpubench_plugin.core.records import Json, Measurement, RunRecord, RunStatus
+from gpubench_plugin.core.verdicts import Comparison
 from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.results.journal import Journal, line_of, utc_now
 from gpubench_plugin.system import json_files, stored

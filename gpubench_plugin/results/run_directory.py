@@ -17,7 +17,8 @@ from typing import ClassVar, Final, Literal
 
 from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
 from gpubench_plugin.core.format import counted, listed
-from gpubench_plugin.core.records import LAST, Json
+from gpubench_plugin.core.records import Json
+from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.system import json_files, stored
 from gpubench_plugin.system.files import is_temporary, locked
 

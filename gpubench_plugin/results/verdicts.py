@@ -12,14 +12,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
-from gpubench_plugin.core.records import (
-    Comparison,
-    FactDifference,
-    Json,
-    Verdict,
-    doc,
-    is_regression,
-)
+from gpubench_plugin.core.records import Json, doc
+from gpubench_plugin.core.verdicts import Comparison, FactDifference, Verdict, is_regression
 from gpubench_plugin.system import json_files, stored
 
 FORMAT: Final = stored.Format(kind="gpubench verdict file", newest=1)

@@ -18,7 +18,8 @@ import pytest
 from gpubench_plugin.compare.scaling import Families
 from gpubench_plugin.config.case import Case, device_models, devices_of
 from gpubench_plugin.core.errors import ResultsError, error_text
-from gpubench_plugin.core.records import Comparison, Json, Measurement, Run, RunStatus
+from gpubench_plugin.core.records import Json, Measurement, Run, RunStatus
+from gpubench_plugin.core.verdicts import Comparison
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import context_of, update_context
 from gpubench_plugin.reports import terminal

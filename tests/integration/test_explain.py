@@ -13,7 +13,7 @@ import pytest
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.saved_state import SavedState
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.core.records import Verdict
+from gpubench_plugin.core.verdicts import Verdict
 from tests.support import runs_builder
 from tests.support.messages import mentions
 from tests.support.runs_builder import MLP, RESNET, run_id

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from gpubench_plugin.core.records import Comparison, Measurement, Metric, RunRecord, Verdict
+from gpubench_plugin.core.records import Measurement, Metric, RunRecord
+from gpubench_plugin.core.verdicts import Comparison, Verdict
 from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.run_directory import RunDirectory

@@ -14,7 +14,7 @@ from unittest.mock import patch
 from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli import main
-from gpubench_plugin.core.records import Comparison
+from gpubench_plugin.core.verdicts import Comparison
 from gpubench_plugin.results.reader import RunReader, RunToResume
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.registry.registry import Registry

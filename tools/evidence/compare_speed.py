@@ -19,7 +19,8 @@ from typing import Any
 from gpubench_plugin.compare.comparison import compare_runs
 from gpubench_plugin.config.sections import Configuration, ModelSection
 from gpubench_plugin.core.catalog import choices, load
-from gpubench_plugin.core.records import Comparison, Measurement, Metric, RunRecord
+from gpubench_plugin.core.records import Measurement, Metric, RunRecord
+from gpubench_plugin.core.verdicts import Comparison
 from gpubench_plugin.environment.system_facts import collect
 from gpubench_plugin.reports.formats.base import Page
 from gpubench_plugin.results import verdicts  # noqa: F401  # imports do not count

@@ -23,7 +23,7 @@ from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
 from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import ResultsError
-from gpubench_plugin.core.records import Comparison
+from gpubench_plugin.core.verdicts import Comparison
 from gpubench_plugin.reports.formats.base import Format, Page
 from gpubench_plugin.results.run_directory import new_run_id
 from gpubench_plugin.system import json_files

@@ -13,7 +13,8 @@ from gpubench_plugin.compare.matching import match, restricted_to
 from gpubench_plugin.compare.pairs import judge_pairs
 from gpubench_plugin.compare.step_time import Subject, merge_parts, subject_of
 from gpubench_plugin.core.errors import NothingComparable
-from gpubench_plugin.core.records import Comparison, Run, Verdict
+from gpubench_plugin.core.records import Run
+from gpubench_plugin.core.verdicts import Comparison, Verdict
 
 # Group of the facts that the sides are meant to differ in.
 _COMPARED: Final = "git."

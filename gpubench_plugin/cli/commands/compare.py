@@ -27,7 +27,8 @@ from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import NothingComparable, UsageProblem, invalid_choice
 from gpubench_plugin.core.format import counted
-from gpubench_plugin.core.records import COMPARED, Comparison, Result, Run, Verdict
+from gpubench_plugin.core.records import Result, Run
+from gpubench_plugin.core.verdicts import COMPARED, Comparison, Verdict
 from gpubench_plugin.reports.formats.base import Format, Page
 
 _METRIC_LIMIT: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*=\s*(?P<limit>.*)", re.DOTALL)

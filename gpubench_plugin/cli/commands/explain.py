@@ -23,7 +23,7 @@ from gpubench_plugin.cli.explain.comparison import explain_comparison
 from gpubench_plugin.cli.explain.measurement import explain_measurement
 from gpubench_plugin.cli.explain.run import explain_run
 from gpubench_plugin.core.errors import BrokenFile, UsageProblem
-from gpubench_plugin.core.records import LAST
+from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.reports.explanation import Explanation, explanation_lines
 from gpubench_plugin.reports.markup import painted, plain
 from gpubench_plugin.results import verdicts

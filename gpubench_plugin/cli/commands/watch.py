@@ -21,7 +21,7 @@ from gpubench_plugin.cli.commands._places import (
 )
 from gpubench_plugin.cli.commands.base import Command
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.core.records import LAST
+from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.reports.live import current_line, ended_line, live_json, live_lines, run_line
 from gpubench_plugin.results.journal import JournalTail
 from gpubench_plugin.results.progress import BenchmarkProgress, RunProgress

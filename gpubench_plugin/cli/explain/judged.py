@@ -18,7 +18,8 @@ from gpubench_plugin.core.quality_flags import (
     UNSTEADY,
     doubtful_flags,
 )
-from gpubench_plugin.core.records import Result, Verdict
+from gpubench_plugin.core.records import Result
+from gpubench_plugin.core.verdicts import Verdict
 from gpubench_plugin.reports.explanation import (
     Explanation,
     PlotPoint,

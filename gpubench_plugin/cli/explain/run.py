@@ -14,7 +14,8 @@ from gpubench_plugin.compare.launch_values import FEWEST
 from gpubench_plugin.compare.matched_metrics import limit_source_of
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.format import counted, short_commit
-from gpubench_plugin.core.records import Result, Run, Verdict
+from gpubench_plugin.core.records import Result, Run
+from gpubench_plugin.core.verdicts import Verdict
 from gpubench_plugin.reports.explanation import Explanation, Recommendation, split_verdict
 from gpubench_plugin.reports.text import Glyphs
 from gpubench_plugin.reports.verdicts import number

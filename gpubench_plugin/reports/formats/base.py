@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gpubench_plugin.core.catalog import Function
-from gpubench_plugin.core.records import Comparison, Verdict
+from gpubench_plugin.core.verdicts import Comparison, Verdict
 from gpubench_plugin.reports.text import UNICODE, Glyphs
 from gpubench_plugin.reports.verdicts import changed, worst_first
 

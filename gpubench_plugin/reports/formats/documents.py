@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpubench_plugin.core.format import Cell, csv_text
-from gpubench_plugin.core.records import Comparison, Verdict
+from gpubench_plugin.core.verdicts import Comparison, Verdict
 from gpubench_plugin.reports import github
 from gpubench_plugin.reports.formats.base import Format, Page
 from gpubench_plugin.reports.markup import painted, plain

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.baselines.model import Reference
     from gpubench_plugin.compare.comparison import MatchOptions
     from gpubench_plugin.config.rounds_file import FixedRounds
-    from gpubench_plugin.core.records import Comparison, Measurement, Run
+    from gpubench_plugin.core.records import Measurement, Run
+    from gpubench_plugin.core.verdicts import Comparison
     from gpubench_plugin.session.recording import SessionRecorder
 
     Launch = Callable[[Sequence[pytest.Item], Mapping[str, FixedRounds]], Iterable[Measurement]]

@@ -16,7 +16,8 @@ import pytest
 from gpubench_plugin.compare.confirmation import alarms, withdraw_alarms
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.format import listed
-from gpubench_plugin.core.records import COMPARED, MISSING, Comparison, Run, Verdict, VerdictKind
+from gpubench_plugin.core.records import Run
+from gpubench_plugin.core.verdicts import COMPARED, MISSING, Comparison, Verdict, VerdictKind
 from gpubench_plugin.session.gate.confirmation import Confirmation, not_relaunched_text
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from gpubench_plugin.baselines.resolve import Resolver, directories_of, looks_li
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.compare.comparability import machine_differences
 from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError, UsageProblem
-from gpubench_plugin.core.records import LAST, Run
+from gpubench_plugin.core.records import Run
+from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.launchers.context import STATE
 from gpubench_plugin.results.reader import RunReader, median_rounds
 from gpubench_plugin.results.registry.locations import is_server

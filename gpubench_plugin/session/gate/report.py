@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from gpubench_plugin.core.records import Comparison
+    from gpubench_plugin.core.verdicts import Comparison
     from gpubench_plugin.session.gate.lookup import BaselineLookup
 
 

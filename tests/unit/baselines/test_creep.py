@@ -20,7 +20,7 @@ from tests.support.runs_builder import MLP, RESNET, run_id, write_run, write_ver
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpubench_plugin.core.records import Comparison
+    from gpubench_plugin.core.verdicts import Comparison
 
 pytestmark = pytest.mark.slow
 

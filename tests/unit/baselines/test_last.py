@@ -10,7 +10,7 @@ import pytest
 from gpubench_plugin.baselines.last import LastResults
 from gpubench_plugin.baselines.model import Reference
 from gpubench_plugin.baselines.resolve import Resolver
-from gpubench_plugin.core.records import LAST
+from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory

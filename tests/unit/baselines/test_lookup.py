@@ -10,7 +10,7 @@ import pytest
 from gpubench_plugin.baselines.benchmark_names import matching_benchmarks, selected_benchmarks
 from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.core.errors import BrokenFile, UsageProblem
-from gpubench_plugin.core.records import Comparison, Verdict
+from gpubench_plugin.core.verdicts import Comparison, Verdict
 from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.registry import Registry
@@ -19,7 +19,7 @@ from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_r
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpubench_plugin.core.records import Method
+    from gpubench_plugin.core.verdicts import Method
 
 NAMES = (MLP, RESNET)
 

@@ -10,7 +10,7 @@ import pytest
 from gpubench_plugin.cli.commands.base import ExitCode
 from gpubench_plugin.cli.commands.compare import exit_code
 from gpubench_plugin.cli.main import main
-from gpubench_plugin.core.records import Comparison, Verdict
+from gpubench_plugin.core.verdicts import Comparison, Verdict
 
 
 def ended(*verdicts: Verdict, measured: str = "") -> int:

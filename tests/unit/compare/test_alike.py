@@ -10,7 +10,8 @@ from gpubench_plugin.compare.comparability import (
     same_kind_of_time,
     settings_differences,
 )
-from gpubench_plugin.core.records import FactDifference, Metric
+from gpubench_plugin.core.records import Metric
+from gpubench_plugin.core.verdicts import FactDifference
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
 from gpubench_plugin.measure.clocks.host import CpuClock
 from tests.support.made import result, run

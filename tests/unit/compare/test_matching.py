@@ -5,7 +5,7 @@ import pytest
 from gpubench_plugin.compare.matching import WINDOW, match
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.quality_flags import UNFINISHED
-from gpubench_plugin.core.records import FactDifference
+from gpubench_plugin.core.verdicts import FactDifference
 from tests.support.made import result, run, timed
 from tests.support.messages import mentions
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpubench_plugin.compare.comparison import compare_history, compare_paired, compare_runs
 from gpubench_plugin.compare.step_time import merge_parts
-from gpubench_plugin.core.records import Verdict
+from gpubench_plugin.core.verdicts import Verdict
 from tests.support.made import result, run, series
 
 LAUNCHES = 15

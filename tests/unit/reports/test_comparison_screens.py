@@ -12,7 +12,8 @@ import pytest
 
 from gpubench_plugin.cli.ab.tracker import Tracker
 from gpubench_plugin.compare.comparison import compare_runs
-from gpubench_plugin.core.records import Comparison, Result, Run
+from gpubench_plugin.core.records import Result, Run
+from gpubench_plugin.core.verdicts import Comparison
 from gpubench_plugin.reports.markup import plain
 from gpubench_plugin.reports.text import UNICODE
 from gpubench_plugin.reports.verdict_table import verdict_lines

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpubench_plugin.core.records import Verdict, VerdictPart
+from gpubench_plugin.core.verdicts import Verdict, VerdictPart
 from gpubench_plugin.reports.explanation import (
     Explanation,
     LookVerdicts,

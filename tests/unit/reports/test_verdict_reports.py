@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from gpubench_plugin.core import records
 from gpubench_plugin.core.catalog import choices, load
-from gpubench_plugin.core.records import (
+from gpubench_plugin.core.verdicts import (
     VERDICT_KINDS,
     Comparison,
     FactDifference,
     Verdict,
     VerdictKind,
+    VerdictPart,
 )
 from gpubench_plugin.reports import github
 from gpubench_plugin.reports import text as cells
@@ -33,7 +33,7 @@ from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.system import stored
 from tests.support.messages import mentions
 
-PUBLISHED = Path(records.__file__).parents[2] / "docs" / "schemas" / "verdicts.schema.json"
+PUBLISHED = Path(verdict_document.__file__).parents[2] / "docs" / "schemas" / "verdicts.schema.json"
 EVIL = "test_x.py::test_<b>|`$(rm)`\\|@you #1 http://a [x](y) \x1b[31m\n=1\ud800"
 
 
@@ -319,8 +319,8 @@ def test_a_row_of_csv_names_all_metrics_that_moved_and_what_would_decide() -> No
     }
 
 
-def _part(metric: str, kind: VerdictKind, value: float | None = None) -> records.VerdictPart:
-    return records.VerdictPart(
+def _part(metric: str, kind: VerdictKind, value: float | None = None) -> VerdictPart:
+    return VerdictPart(
         metric=metric,
         unit="s",
         better="lower",

@@ -21,7 +21,7 @@ from gpubench_plugin.core.events import (
     TrafficEvent,
     TrainingStepEvent,
 )
-from gpubench_plugin.core.records import Comparison, Verdict
+from gpubench_plugin.core.verdicts import Comparison, Verdict
 from gpubench_plugin.results import journal_schema, verdicts
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.system import stored

@@ -19,7 +19,7 @@ from gpubench_plugin.baselines.model import to_text
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.ab.saved_state import SavedState
 from gpubench_plugin.core import records
-from gpubench_plugin.core.records import Comparison, FactDifference
+from gpubench_plugin.core.verdicts import Comparison, FactDifference
 from gpubench_plugin.results import journal, verdicts
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.recorder import Recorder

@@ -16,7 +16,7 @@ from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.saved_state import SavedState
 from gpubench_plugin.cli.commands.ab import Ab
 from gpubench_plugin.cli.commands.base import ExitCode
-from gpubench_plugin.core.records import Comparison, Verdict
+from gpubench_plugin.core.verdicts import Comparison, Verdict
 from gpubench_plugin.reports import github
 from tests.support.messages import mentions
 

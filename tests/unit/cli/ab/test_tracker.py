@@ -12,7 +12,8 @@ from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
 from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.pairs import judge_pairs
 from gpubench_plugin.core.errors import NothingComparable
-from gpubench_plugin.core.records import Metric, Result, Run, Verdict
+from gpubench_plugin.core.records import Metric, Result, Run
+from gpubench_plugin.core.verdicts import Verdict
 from tests.support.messages import mentions
 
 

@@ -9,7 +9,7 @@ import pytest
 from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.explain.run import explain_run
-from gpubench_plugin.core.records import Comparison, Verdict
+from gpubench_plugin.core.verdicts import Comparison, Verdict
 from gpubench_plugin.reports.explanation import Explanation
 from gpubench_plugin.reports.text import ASCII
 from gpubench_plugin.results import verdicts

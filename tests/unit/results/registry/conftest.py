@@ -16,15 +16,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.core.records import (
-    Comparison,
-    LaunchSample,
-    Measurement,
-    Metric,
-    RunRecord,
-    Verdict,
-    Work,
-)
+from gpubench_plugin.core.records import LaunchSample, Measurement, Metric, RunRecord, Work
+from gpubench_plugin.core.verdicts import Comparison, Verdict
 from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import RunDirectory, change_tags

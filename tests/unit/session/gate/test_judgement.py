@@ -20,7 +20,8 @@ from tests.support.runs_builder import MLP, RESNET, environment, measurement, wr
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from gpubench_plugin.core.records import Comparison, Measurement, Run, Verdict
+    from gpubench_plugin.core.records import Measurement, Run
+    from gpubench_plugin.core.verdicts import Comparison, Verdict
 
 HERE = environment()
 ITEMS: Any = [

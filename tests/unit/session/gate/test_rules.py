@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.core.records import VERDICT_KINDS, Verdict
+from gpubench_plugin.core.verdicts import VERDICT_KINDS, Verdict
 from gpubench_plugin.session.gate.judgement import Policy, gate_outcome, verdict_line
 from tests.support.messages import mentions
 
