@@ -43,7 +43,7 @@ def _is_path(text: str) -> bool:
 
 
 class Resolver(KnownRuns):
-    """Resolution of texts, with relative paths from `here`."""
+    """Resolution of texts, with relative paths from `here`; a context manager."""
 
     def __init__(self, url: str, results_dir: Path, here: Path):
         super().__init__(url, results_dir)

@@ -37,9 +37,10 @@ class Probes:
 
     def begin(self, call: Callable[[], object]) -> None:
         """Begin after the first call, with an untimed `call` of the step for its tensors."""
-        if self.tensors is not None:
-            self.tensors.watch(call)
-        self.growth.begin()
+        with self.memory.left_out():
+            if self.tensors is not None:
+                self.tensors.watch(call)
+            self.growth.begin()
 
     @property
     def facts(self) -> dict[str, float]:

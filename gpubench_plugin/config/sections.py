@@ -275,7 +275,7 @@ class ModelSection(Section):
     """What is one compiled region: the model, each block, or forward pass and loss of a step
     (inference: as model); null: blocks under fsdp2, else model"""
     cudnn_benchmark: bool | None = None
-    """Enable cuDNN autotuning; null: yes. Preset full tries every algorithm"""
+    """Enable cuDNN autotuning; null: yes"""
     activation_checkpointing: bool = False
     """Recompute activations in the backward pass"""
     init_device: Literal["auto", "cpu"] = "auto"

@@ -156,7 +156,8 @@ def _reset_memory(device: torch.device) -> None:
     release_memory(device)
     module = torch.get_device_module(device)
     # Before its first use CUDA knows no device to reset.
-    if hasattr(module, "reset_peak_memory_stats") and module.is_initialized():
+    is_initialized = getattr(module, "is_initialized", lambda: True)()
+    if is_initialized and hasattr(module, "reset_peak_memory_stats"):
         with failures_as_warnings(f"reset the peak memory of {device}"):
             module.reset_peak_memory_stats(device)
 

@@ -71,14 +71,14 @@ def negation(device: torch.device, elements: int) -> Step:
     return torch.randn(elements, device=device).neg_
 
 
-def host_paced(device: torch.device, kernels: int) -> Step:
-    """A step of 12 ms for the host, whose own launches vary by a third in a virtual machine."""
-    values = torch.randn(1 << 22, device=device)  # 7 µs on an H200
+def paced(device: torch.device, kernels: int, seconds: float) -> Step:
+    """Launches at equal distances: in a virtual machine the host's own vary by a third."""
+    values = torch.randn(1 << 20, device=device)
 
     def step() -> None:
         start = time.perf_counter()
         for number in range(1, kernels + 1):
-            while time.perf_counter() < start + 0.012 * number / kernels:
+            while time.perf_counter() < start + seconds * number / kernels:
                 pass
             values.neg_()
 
@@ -95,8 +95,10 @@ LOADS = {
     "50-us": Load(build=partial(negation, elements=1 << 24), calls=4000),
     "200-us": Load(build=partial(negation, elements=1 << 26), calls=1000),
     "1000-us": Load(build=partial(negation, elements=1 << 28), calls=200),
-    "300-kernels": Load(build=partial(host_paced, kernels=300), calls=50, launch_bound=True),
-    "busy-host": Load(build=partial(host_paced, kernels=1), calls=50),
+    "300-kernels": Load(
+        build=partial(paced, kernels=300, seconds=0.003), calls=200, launch_bound=True
+    ),
+    "busy-host": Load(build=partial(paced, kernels=1, seconds=0.012), calls=50),
 }
 
 

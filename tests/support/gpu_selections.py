@@ -112,7 +112,7 @@ _CACHES: Final = ("", "cold-")
 KERNELS: Final = Selection(
     arguments=(
         *("benchmarks/micro", "-k", "test_norm or test_copy_device or test_layout_elementwise"),
-        *("--preset=tiny", "--precision=fp32"),  # the only one of copies
+        *("--preset=tiny", "--precision=fp32"),  # copies have no other
     ),
     names=(
         *(f"test_copy_device[{cache}ws1]" for cache in _CACHES),

@@ -170,17 +170,24 @@ def _row(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
 
-def cases_of(report: Path) -> Iterator[tuple[str, str, str]]:
-    """Tests of a report of pytest: name, outcome and reason of each."""
-    for case in ElementTree.parse(report).iter("testcase"):
-        name = f"{case.get('classname')}::{case.get('name')}"
-        skip = case.find("skipped")
-        if case.find("failure") is not None or case.find("error") is not None:
-            yield name, "failed", ""
-        elif skip is not None:
-            yield name, "skipped", skip.get("message", "")
-        else:
-            yield name, "passed", ""
+def cases_of(reports: Iterable[Path]) -> Sequence[tuple[str, str, str]]:
+    """Tests of pytest's reports as they ended last: name, outcome and reason of each."""
+    suites = [suite for file in reports for suite in ElementTree.parse(file).iter("testsuite")]
+    suites.sort(key=lambda suite: suite.get("timestamp", ""))
+    cases = {
+        f"{case.get('classname')}::{case.get('name')}": _outcome(case)
+        for suite in suites
+        for case in suite.iter("testcase")
+        if case.get("name")  # an interrupted session ends with one that has none
+    }
+    return [(name, *outcome) for name, outcome in cases.items()]
+
+
+def _outcome(case: ElementTree.Element) -> tuple[str, str]:
+    skip = case.find("skipped")
+    if case.find("failure") is not None or case.find("error") is not None:
+        return "failed", ""
+    return ("passed", "") if skip is None else ("skipped", skip.get("message", ""))
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -188,7 +195,7 @@ def main(arguments: Sequence[str]) -> int:
     folder = Path(arguments[0] if arguments else ROOT / "results" / "gpu")
     summaries = sorted(folder.glob("*/summary.json"))
     runs = [json.loads(path.read_text(encoding="utf-8")) for path in summaries]
-    cases = [case for report in sorted(folder.glob("*.xml")) for case in cases_of(report)]
+    cases = cases_of(sorted(folder.glob("*.xml")))
     if not runs or not cases:
         print(f"{folder}: no runs, or no reports of pytest (*.xml): tox -e gpu writes both")
         return 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import median
@@ -48,6 +48,7 @@ class PeakMemory:
         self.facts: dict[str, float] = {}
         self.flags: tuple[str, ...] = ()
         self._device = device
+        self._resident_bytes = 0
         self._excluded_bytes = excluded_bytes
 
     def __enter__(self) -> Self:
@@ -59,11 +60,24 @@ class PeakMemory:
 
     def __exit__(self, *_: object) -> None:
         if self._device.type == "cpu":
-            peak = largest_resident_bytes() if self.flags else _resident_peak()
+            peak = largest_resident_bytes() if self.flags else self._resident_peak()
             self.facts["process_peak_memory_bytes"] = float(peak)
         elif counters := self._counters():
             allocated = counters.max_memory_allocated(self._device) - self._excluded_bytes
             self.facts["peak_memory_bytes"] = float(allocated)
+
+    @contextmanager
+    def left_out(self) -> Iterator[None]:
+        """Leave out what the process takes meanwhile, if its peak can be reset."""
+        is_reset = self._device.type == "cpu" and not self.flags
+        if is_reset:
+            self._resident_bytes = self._resident_peak()
+        yield
+        if is_reset:
+            _reset_resident()
+
+    def _resident_peak(self) -> int:
+        return max(self._resident_bytes, _resident_peak())
 
     def _counters(self) -> ModuleType | None:
         module = torch.get_device_module(self._device)
@@ -203,7 +217,8 @@ class TensorMemory:
     :meth:`watch` runs one untimed call of the step: `peak_bytes` is the size of the tensors created
     until then, plus the peak that the call allocates. :meth:`add_inputs` adds older tensors that
     the step uses, such as caches and fixtures of a wider scope. Memory not allocated by torch is
-    left out: numpy arrays, Python objects, and internal memory of libraries.
+    left out: numpy arrays, Python objects, and internal memory of libraries. Where the call frees
+    older memory that is no tensor's in Python (a graph's, or by resizing), the peak may lack it.
     """
 
     def __init__(self) -> None:
@@ -219,12 +234,15 @@ class TensorMemory:
         return {"peak_memory_bytes": float(self.peak_bytes)} if self.peak_bytes else {}
 
     def watch(self, call: Callable[[], object]) -> None:
-        """Run `call` once under the profiler, ignoring exceptions; not under another profiler."""
+        """Run `call` once under the profiler; not under another one.
+
+        What it raises is ignored, the peak unknown then.
+        """
         if _profiler_enabled():
             return
         gc.collect()  # cycles left by earlier calls, of any generation: which one is chance
-        # Held during the call: of a block older than the profiler torch reports no free, or that of
-        # another one which an earlier profiler has seen at its address.
+        # Held, so that the call frees none of them: torch reports no free of a block older than the
+        # profiler, unless an earlier profiler saw another block at its address.
         held = list(_storages(_all_tensors()))
         sizes = {storage._cdata: storage.nbytes() for storage in held}
         bytes_in_use = sum(size for address, size in sizes.items() if address not in self._older)
@@ -232,13 +250,15 @@ class TensorMemory:
             ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig()
         )
         _enable_profiler_legacy(config)
+        is_complete = False
         try:
             with suppress(Exception):
                 call()
+                is_complete = True
         finally:
             threads = _disable_profiler_legacy()
             del held
-        self.peak_bytes = bytes_in_use + _peak(threads)
+        self.peak_bytes = bytes_in_use + _peak(threads) if is_complete else None
 
     def add_inputs(self, inputs: Iterable[Tensor] | None) -> None:
         """Add older tensors among the step's `inputs`; if these are None, the peak is unknown."""
@@ -288,6 +308,7 @@ def _peak(threads: list[list[Any]]) -> int:
         events.sort(key=start.cpu_elapsed_us)
     current = peak = 0
     for event in events:
-        current += event.cpu_memory_usage()
+        # Only a free that is not of this call can lead below the start; see `watch`.
+        current = max(0, current + event.cpu_memory_usage())
         peak = max(peak, current)
     return peak

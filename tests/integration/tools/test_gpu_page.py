@@ -28,11 +28,14 @@ of an earlier run
 
 all of it
 """
-REPORT = """<testsuites><testsuite>
+REPORT = """<testsuites><testsuite timestamp="2026-12-02T10:00:00">
 <testcase classname="tests.gpu.test_a" name="test_good"/>
 <testcase classname="tests.gpu.test_a" name="test_left_out">
 <skipped message="no *Triton*"/></testcase>
 {bad}</testsuite></testsuites>"""
+EARLIER = """<testsuites><testsuite timestamp="2026-12-01T10:00:00">
+<testcase classname="tests.gpu.test_a" name="test_good"><failure/></testcase><testcase time="0"/>
+</testsuite></testsuites>"""
 BAD = '<testcase classname="tests.gpu.test_a" name="test_bad"><failure/></testcase>'
 RESNET = "test_resnet50_train[channels_last-compiled-amp-ws1]"
 
@@ -100,6 +103,7 @@ def write(folder: Path, *runs: Mapping[str, Any] | list[dict[str, Any]], bad: st
         path.parent.mkdir()
         path.write_text(json.dumps(run), encoding="utf-8")
     (folder / "tests.xml").write_text(REPORT.format(bad=bad), encoding="utf-8")
+    (folder / "tests-of-before.xml").write_text(EARLIER, encoding="utf-8")
 
 
 def test_a_run_takes_the_place_of_the_earlier_one(folder: Path) -> None:
@@ -157,7 +161,8 @@ def test_without_a_run_the_page_stays(folder: Path) -> None:
     """Nor is a run without a report of pytest one."""
     assert gpu.main([str(folder)]) == 1
     write(folder, [headline(0.001)])
-    (folder / "tests.xml").unlink()
+    for report in folder.glob("*.xml"):
+        report.unlink()
     assert gpu.main([str(folder)]) == 1
     assert gpu.PAGE.read_text(encoding="utf-8") == PAGE
 

@@ -67,6 +67,19 @@ def test_the_status_is_in_kibibytes(status: Path) -> None:
     assert status.with_name("clear_refs").read_text(encoding="ascii") == "5"
 
 
+def test_what_is_left_out_is_in_no_peak(status: Path) -> None:
+    """The one before and the one after it are; between them the system's is reset."""
+    status.write_text("VmHWM: 1024 kB", encoding="ascii")
+    with PeakMemory(CPU) as memory:
+        status.write_text("VmHWM: 3072 kB", encoding="ascii")
+        with memory.left_out():
+            status.write_text("VmHWM: 9216 kB", encoding="ascii")
+            status.with_name("clear_refs").unlink()
+        assert status.with_name("clear_refs").read_text(encoding="ascii") == "5"
+        status.write_text("VmHWM: 2048 kB", encoding="ascii")
+    assert memory.facts == {"process_peak_memory_bytes": 3.0 * MIB}
+
+
 def test_an_accelerator_has_its_own_counters(monkeypatch: pytest.MonkeyPatch) -> None:
     """The counters are reset at the entry and read at the exit, on the device asked for."""
     device = torch.device("cuda", 1)

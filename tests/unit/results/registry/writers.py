@@ -20,8 +20,8 @@ from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import runs_in
 
-IN_TURN_S = 120.0
-"""Longer than all others together hold a lock, also where every transaction waits for a disk."""
+LOCK_TIMEOUT_S = 120.0
+"""Longer than fifteen others hold the lock in turn where each transaction waits for a slow disk."""
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
 
 def create(url: str, results_dir: Path, count: int) -> None:
     """`count` processes open a database that is not there."""
-    _all_succeed(count, lambda _: Registry.open(url, results_dir, timeout_s=IN_TURN_S).close())
+    _all_succeed(count, lambda _: Registry.open(url, results_dir).close())
 
 
 def write(url: str, results_dir: Path, count: int) -> None:
@@ -40,7 +40,7 @@ def write(url: str, results_dir: Path, count: int) -> None:
 
     def store(number: int) -> None:
         runs = runs_in(results_dir)
-        with Registry.open(url, results_dir, timeout_s=IN_TURN_S) as registry:
+        with Registry.open(url, results_dir, timeout_s=LOCK_TIMEOUT_S) as registry:
             for run in runs[number:] + runs[:number]:
                 registry.ingest(run)
 
