@@ -48,7 +48,7 @@ class PeakMemory:
         self.facts: dict[str, float] = {}
         self.flags: tuple[str, ...] = ()
         self._device = device
-        self._resident_bytes = 0
+        self._peak_before_bytes = 0
         self._excluded_bytes = excluded_bytes
 
     def __enter__(self) -> Self:
@@ -60,7 +60,7 @@ class PeakMemory:
 
     def __exit__(self, *_: object) -> None:
         if self._device.type == "cpu":
-            peak = largest_resident_bytes() if self.flags else self._resident_peak()
+            peak = largest_resident_bytes() if self.flags else self._peak_since_entry()
             self.facts["process_peak_memory_bytes"] = float(peak)
         elif counters := self._counters():
             allocated = counters.max_memory_allocated(self._device) - self._excluded_bytes
@@ -71,13 +71,13 @@ class PeakMemory:
         """Leave out what the process takes meanwhile, if its peak can be reset."""
         is_reset = self._device.type == "cpu" and not self.flags
         if is_reset:
-            self._resident_bytes = self._resident_peak()
+            self._peak_before_bytes = self._peak_since_entry()
         yield
         if is_reset:
             _reset_resident()
 
-    def _resident_peak(self) -> int:
-        return max(self._resident_bytes, _resident_peak())
+    def _peak_since_entry(self) -> int:
+        return max(self._peak_before_bytes, _resident_peak())
 
     def _counters(self) -> ModuleType | None:
         module = torch.get_device_module(self._device)
