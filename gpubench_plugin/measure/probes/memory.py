@@ -72,9 +72,11 @@ class PeakMemory:
         is_reset = self._device.type == "cpu" and not self.flags
         if is_reset:
             self._peak_before_bytes = self._peak_since_entry()
-        yield
-        if is_reset:
-            _reset_resident()
+        try:
+            yield
+        finally:
+            if is_reset:
+                _reset_resident()
 
     def _peak_since_entry(self) -> int:
         return max(self._peak_before_bytes, _resident_peak())
@@ -217,8 +219,9 @@ class TensorMemory:
     :meth:`watch` runs one untimed call of the step: `peak_bytes` is the size of the tensors created
     until then, plus the peak that the call allocates. :meth:`add_inputs` adds older tensors that
     the step uses, such as caches and fixtures of a wider scope. Memory not allocated by torch is
-    left out: numpy arrays, Python objects, and internal memory of libraries. Where the call frees
-    older memory that is no tensor's in Python (a graph's, or by resizing), the peak may lack it.
+    left out: numpy arrays, Python objects, and internal memory of libraries. What the call frees of
+    older memory but for a tensor of the benchmark's own (a graph's, a sparse or an older tensor's,
+    by resizing) may be missing in the peak, if an earlier benchmark had allocated in its place.
     """
 
     def __init__(self) -> None:
