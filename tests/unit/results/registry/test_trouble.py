@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -79,6 +80,24 @@ def test_lock_that_ends_in_time_is_waited_for(backend: Any, make_run: Any) -> No
             assert keep(backend, make_run(1), timeout_s=20) is None
         finally:
             release.join()
+
+
+@pytest.mark.parametrize("timeout_s", [30.0, 0.1])
+def test_who_is_about_to_write_is_waited_for(results_dir: Path, timeout_s: float) -> None:
+    """By who makes the tables in the same file, as long as for any other lock."""
+    file = sqlite3.connect(results_dir / "registry.sqlite", check_same_thread=False)
+    file.execute("BEGIN IMMEDIATE")
+    release = threading.Timer(0.3, file.rollback)
+    release.start()
+    try:
+        if timeout_s < 0.3:
+            with pytest.raises(RegistryError, match="another process is writing it"):
+                Registry.open("", results_dir, timeout_s=timeout_s)
+        else:
+            Registry.open("", results_dir, timeout_s=timeout_s).close()
+    finally:
+        release.join()
+        file.close()
 
 
 @pytest.mark.slow

@@ -15,13 +15,10 @@ from pathlib import Path
 
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.main import main as main_command
-from gpubench_plugin.core.verdicts import Comparison
+from gpubench_plugin.core.records import Comparison
 from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import runs_in
-
-LOCK_TIMEOUT_S = 120.0
-"""Longer than fifteen others hold the lock in turn where each transaction waits for a slow disk."""
 
 
 def main() -> None:
@@ -40,7 +37,7 @@ def write(url: str, results_dir: Path, count: int) -> None:
 
     def store(number: int) -> None:
         runs = runs_in(results_dir)
-        with Registry.open(url, results_dir, timeout_s=LOCK_TIMEOUT_S) as registry:
+        with Registry.open(url, results_dir) as registry:
             for run in runs[number:] + runs[:number]:
                 registry.ingest(run)
 
