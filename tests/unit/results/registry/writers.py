@@ -15,7 +15,7 @@ from pathlib import Path
 
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.main import main as main_command
-from gpubench_plugin.core.records import Comparison
+from gpubench_plugin.core.verdicts import Comparison
 from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.results.run_directory import runs_in
