@@ -107,10 +107,13 @@ def _benchmark_paths(config: pytest.Config) -> list[str]:
     It stays in a gang, whose controller chooses, with a path on the command line, outside the
     rootdir, where pytest ignores ``testpaths`` too, and without ``testpaths``: all is collected.
     """
-    from gpubench_plugin.launchers.output import GANG
+    from gpubench_plugin.launchers.link import INVITATION, Invitation
 
     options = config.known_args_namespace
-    if GANG in os.environ or options.file_or_dir or config.invocation_params.dir != config.rootpath:
+    text = os.environ.get(INVITATION)
+    if text and not Invitation.from_text(text).runs_all:
+        return []
+    if options.file_or_dir or config.invocation_params.dir != config.rootpath:
         return []
     if paths := config.getini(BENCHMARK_PATHS):
         return list(paths)
@@ -149,7 +152,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     try:
         context = _context(config)
-        world_size = None if _is_gang_rank(config) else context.ranks.started_world_size
+        rank = config.pluginmanager.get_plugin(hookspecs.LAUNCHER)
+        is_gang = rank is not None and not rank.runs_all  # its controller chooses the sizes
+        world_size = None if is_gang else context.ranks.started_world_size
         parametrize(metafunc, context.settings, world_size=world_size)
     except UsageProblem as error:
         # Raised here, it would be a collection error with a traceback.
@@ -166,7 +171,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     if ending.is_worker(config):  # pytest-benchmark measures nothing there
         benchmarks = own_benchmarks
-    if benchmarks or _PROBLEM in config.stash or _is_gang_rank(config):
+    if benchmarks or _PROBLEM in config.stash or _is_rank(config):
         try:
             _with_usage_errors(_start, session, benchmarks, after_s=_usage_error_delay_s(config))
         except pytest.UsageError as error:
@@ -216,14 +221,16 @@ def pytest_report_to_serializable() -> Generator[
 
 def _become_rank(config: pytest.Config) -> None:
     """Become the rank named by the environment, if any, and defer its output."""
-    from gpubench_plugin.launchers.output import GANG, DeferredStream, is_secondary
+    from gpubench_plugin.launchers.link import INVITATION
+    from gpubench_plugin.launchers.output import DeferredStream, is_secondary
 
-    if GANG in os.environ:
-        from gpubench_plugin.launchers.gang.protocol import JoinInfo
-        from gpubench_plugin.launchers.gang.worker import GangRank
+    if text := os.environ.pop(INVITATION, ""):
+        from gpubench_plugin.launchers.link import Invitation
+        from gpubench_plugin.launchers.output import disable_output_before_configure
+        from gpubench_plugin.launchers.rank import Rank
 
-        rank = GangRank(config, JoinInfo.from_environment(os.environ))
-        config.pluginmanager.register(rank, hookspecs.LAUNCHER)
+        disable_output_before_configure(config)
+        config.pluginmanager.register(Rank(config, Invitation.from_text(text)), hookspecs.LAUNCHER)
     elif not is_secondary(os.environ):
         return
     # The terminal reporter, made after this, keeps the stream it finds in sys.stdout.
@@ -233,12 +240,12 @@ def _become_rank(config: pytest.Config) -> None:
 
 
 def _defers_output(config: pytest.Config) -> bool:
-    """Whether this process is a gang rank, or a torchrun rank other than zero."""
+    """Whether this process is a rank that a controller started, or torchrun's but for zero."""
     return _OUTPUT in config.stash
 
 
-def _is_gang_rank(config: pytest.Config) -> bool:
-    """Whether this process is a rank of a gang; called before another launcher is registered."""
+def _is_rank(config: pytest.Config) -> bool:
+    """Whether a controller started this process as a rank; called before other launchers are."""
     return config.pluginmanager.hasplugin(hookspecs.LAUNCHER)
 
 
@@ -300,5 +307,5 @@ def _usage_error_delay_s(config: pytest.Config) -> float:
     torchrun ends all ranks when one leaves, so that rank zero must leave first; a rank that is not
     ended meanwhile reports the error itself. The controller of a gang listens to every rank.
     """
-    waits = _defers_output(config) and not _is_gang_rank(config)
+    waits = _defers_output(config) and not _is_rank(config)
     return _ROOT_DELAY_S if waits else 0.0

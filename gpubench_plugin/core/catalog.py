@@ -18,7 +18,7 @@ import pkgutil
 import sys
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
@@ -32,6 +32,7 @@ _PACKAGES = {
     "commands": "cli/commands",
     "data": "training/data",
     "formats": "reports/formats",
+    "launchers": "launchers/ways",
     "metrics": "measure/metrics",
     "optimizers": "training/optimizers",
     "parallelism": "training/parallelism",
@@ -160,14 +161,17 @@ def _modules(kind: str) -> dict[str, str]:
 
 def _entry_points(kind: str) -> dict[str, EntryPoint]:
     return {
-        point.name: point for point in _entry_points_on_path(f"gpubench.{kind}", tuple(sys.path))
+        point.name: point
+        for point in _entry_points_on_path(tuple(sys.path)).select(group=f"gpubench.{kind}")
     }
 
 
 @cache
-def _entry_points_on_path(group: str, path: tuple[str, ...]) -> tuple[EntryPoint, ...]:
-    """Entry points of `group` on `path`, ``sys.path``; cached, since all distributions are read."""
-    return tuple(entry_points(group=group))
+def _entry_points_on_path(path: tuple[str, ...]) -> EntryPoints:
+    """Entry points on `path`, ``sys.path``; cached, since all distributions are read."""
+    points: Any = entry_points()  # of another type before Python 3.12
+    found: EntryPoints = points
+    return found
 
 
 def _base_class(kind: str) -> type:

@@ -49,9 +49,9 @@ class Deadline:
     Times are those of a :class:`~gpubench_plugin.system.timeout_clock.TimeoutClock`.
     """
 
-    def __init__(self, timeouts: Timeouts, now: float):
+    def __init__(self, timeouts: Timeouts, now: float, until: float | None = None):
         self._timeouts = timeouts
-        self.at = now + timeouts.timeout_s
+        self.at = now + timeouts.timeout_s if until is None else until
         self.message = f"timed out after {timeouts.timeout_s:g} s (measure.timeout_s)"
 
     @classmethod

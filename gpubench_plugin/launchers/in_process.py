@@ -6,7 +6,7 @@ import gc
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from time import monotonic
@@ -30,6 +30,7 @@ from gpubench_plugin.launchers.report_payload import LiveRecord
 from gpubench_plugin.launchers.user_frames import message_with_line, own_frames_hidden
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.outcomes import clear_last_exception, crash_reason, release_frames
+from gpubench_plugin.system.signals import STOPS
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
@@ -66,19 +67,9 @@ class LauncherPlugin:
             session.items[:] = [item for item in session.items if item.nodeid not in resumed]
             self._config.hook.pytest_deselected(items=items)
 
-    def _is_run_here(self, state: BenchmarkState) -> bool:
-        """Whether this process runs the benchmark."""
+    def _is_run_here(self, item: pytest.Item) -> bool:
+        """Whether this process runs the test."""
         return True
-
-    @staticmethod
-    def _log_test(item: pytest.Item, run: Callable[[], Sequence[pytest.TestReport]]) -> None:
-        """Log `item` as pytest's runner does, with the reports of `run`."""
-        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in run():
-            exclude_failed(item, report)
-            item.ihook.pytest_runtest_logreport(report=report)
-            report_payload.drop(report)
-        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     @pytest.hookimpl(tryfirst=True, specname="pytest_runtestloop")
     def pytest_count_resumed(self, session: pytest.Session) -> None:
@@ -89,9 +80,9 @@ class LauncherPlugin:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Open the journal to a benchmark; skip it if it does not support this world size."""
         state = state_of(item)
-        self._is_device_pending = state is not None
-        if state is None:
+        if state is None or not self._is_run_here(item):
             return
+        self._is_device_pending = True
         state.record = LiveRecord(benchmark=item.nodeid, journal=self._context.journal)
         if skip := state.case.skip_reason(self._context.ranks.world.size):
             raise skip
@@ -157,7 +148,7 @@ class LauncherPlugin:
         """
         if (state := state_of(item)) is not None:
             state.started = monotonic()
-            if self._is_run_here(state):
+            if self._is_run_here(item):
                 self._gc_freezer.freeze(item.path)
         try:
             result = yield
@@ -241,6 +232,12 @@ class SignalInterrupt:
         self._is_finishing_session = True
         return (yield)
 
+    def ignore_stops(self) -> None:
+        """Ignore SIGTERM and SIGHUP from now on, as the session ends anyway."""
+        for number in STOPS:
+            if number in self._own_signals:
+                signal.signal(number, signal.SIG_IGN)
+
     def pytest_unconfigure(self) -> None:
         """Restore the default handlers."""
         for number in self._own_signals:
@@ -281,7 +278,7 @@ class InProcessLauncher(LauncherPlugin, SignalInterrupt):
         """Run a benchmark with a timeout."""
         state = state_of(item)
         unguarded = self._running_test is not None or has_debugger(self._config)
-        if unguarded or state is None or not self._is_run_here(state):
+        if unguarded or state is None or not self._is_run_here(item):
             return (yield)
         timeouts = Timeouts.of_case(state.case, self._context.settings.timeout_s)
         self._running_test = item, Deadline(timeouts, 0.0)
@@ -329,14 +326,13 @@ class InProcessLauncher(LauncherPlugin, SignalInterrupt):
     def _end(self) -> None:
         assert self._running_test is not None
         item, deadline = self._running_test
-        outcomes = [
-            RankOutcome(rank=0, state="stuck", details=deadline.message, stack=stacks.dump_own())
-        ]
+        outcome = RankOutcome(
+            rank=0, state="stuck", details=deadline.message, stack=stacks.dump_own()
+        )
         verdict = JointVerdict(outcome="hang", reason=deadline.message)
-        reports = merged_reports.merge_reports(item, outcomes, verdict)
         force_exit(
             item.session,
-            merged_reports.remaining_reports(reports, self._logged_phases),
+            merged_reports.last_reports(item, outcome, verdict, self._logged_phases),
             message=(
                 f"{item.name} hangs in this process, so the session ends. "
                 "With --isolate every benchmark runs in its own processes, and the session "

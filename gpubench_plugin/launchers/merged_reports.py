@@ -7,9 +7,9 @@ from typing import Literal
 
 import pytest
 
-from gpubench_plugin.core.errors import GangError, Unsupported
+from gpubench_plugin.core.errors import GangError
 from gpubench_plugin.core.events import GangNotStartedEvent, RankEndedEvent
-from gpubench_plugin.core.records import Json, Outcome
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import state_of
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
@@ -19,60 +19,61 @@ Phase = Literal["setup", "call", "teardown"]
 PhaseOutcome = Literal["passed", "failed", "skipped"]
 
 
-def merge_reports(
-    item: pytest.Item, outcomes: Sequence[RankOutcome], verdict: JointVerdict
-) -> list[pytest.TestReport]:
-    """Merge into one report per phase, with every rank's output as sections."""
-    if not verdict.agree:
-        return _replacement_reports(item, outcomes, verdict)
-    first_failed = next((o for o in outcomes if o.failed is not None), outcomes[0])
-    for report in first_failed.reports:
-        same_phase = [[r for r in o.reports if r.when == report.when] for o in outcomes]
-        report.sections = [
-            *_captured(outcomes, same_phase),
-            *_tracebacks(outcomes, first_failed.rank),
-        ]
-        report.duration = max(r.duration for part in same_phase for r in part)
-    return list(first_failed.reports)
+def merge_phase(
+    item: pytest.Item, phase: Phase, outcomes: Sequence[RankOutcome], verdict: JointVerdict
+) -> tuple[pytest.TestReport, list[pytest.TestReport]]:
+    """Merge a phase into one report with every rank's output as sections.
 
-
-def remaining_reports(
-    reports: Sequence[pytest.TestReport], logged_phases: Collection[str]
-) -> list[pytest.TestReport]:
-    """`reports` of a test of which the `logged_phases` were reported already.
-
-    A failure in one of these is reported as one of the tear-down: a test that has passed is not
-    counted a second time.
+    Beside it there are the reports of what the phase contains, as of subtests.
     """
-    remaining = [report for report in reports if report.when not in logged_phases]
-    failed = [report for report in reports if report.failed and report not in remaining]
-    for report in failed:
-        report.when = "teardown"
-    return [r for r in remaining if not (failed and r.when == "teardown")] + failed
+    if not verdict.agree:
+        return replacement_report(item, phase, outcomes, verdict), []
+    present = [outcome for outcome in outcomes if outcome.reports]
+    if not present:
+        return _report(item, phase, "passed"), []
+    shown = next((o for o in present if any(r.failed for r in o.reports)), present[0])
+    *others, report = shown.reports
+    last_reports = [outcome.reports[-1:] for outcome in present]
+    report.sections = [*_captured(present, last_reports), *_tracebacks(present, shown.rank)]
+    report.duration = max(outcome.reports[-1].duration for outcome in present)
+    return report, others
 
 
-def outcomes_of(reports: Sequence[pytest.TestReport]) -> list[list[str]]:
-    """Outcome of each phase: ``[["setup", "passed"], ["call", "failed"], …]``."""
-    return [[str(report.when), report.outcome] for report in reports]
+def replacement_report(
+    item: pytest.Item, phase: Phase, outcomes: Sequence[RankOutcome], verdict: JointVerdict
+) -> pytest.TestReport:
+    """Failed report of a phase that did not end alike on all ranks."""
+    assert verdict.outcome is not None
+    report = _report(item, phase, "failed", verdict.reason)
+    report.duration = max((sum(r.duration for r in o.reports) for o in outcomes), default=0.0)
+    report.sections = [
+        *_tracebacks(outcomes),
+        *stack_sections(item, outcomes),
+        *_captured(outcomes, [outcome.reports[-1:] for outcome in outcomes]),
+    ]
+    report_payload.override(report, verdict.outcome, verdict.reason, [*map(_event, outcomes)])
+    return report
 
 
-def placeholder_reports(
-    item: pytest.Item, outcomes: Iterable[tuple[Phase, PhaseOutcome]]
+def last_reports(
+    item: pytest.Item,
+    outcome: RankOutcome,
+    verdict: JointVerdict,
+    logged_phases: Collection[str],
 ) -> list[pytest.TestReport]:
-    """Reports of `item` with rank zero's outcomes, so that all ranks count the same."""
-    return [_report(item, when, outcome, "same as on rank 0") for when, outcome in outcomes]
+    """Reports of a test that ends the session, of which the `logged_phases` were reported.
+
+    After its call it is the tear-down that fails: a test that has passed is not counted twice.
+    """
+    phase: Phase = "teardown" if "call" in logged_phases else "call"
+    reports = [replacement_report(item, phase, [outcome], verdict)]
+    if "setup" not in logged_phases:
+        reports.insert(0, _report(item, "setup", "passed"))
+    return reports if phase == "teardown" else [*reports, _report(item, "teardown", "passed")]
 
 
-def skip_reports(item: pytest.Item, skip: BaseException) -> list[pytest.TestReport]:
-    """Skip reports of an `item` that no rank runs."""
-    setup = _report(item, "setup", "skipped", f"Skipped: {skip}")
-    kind: Outcome = "unsupported" if isinstance(skip, Unsupported) else "skipped"
-    report_payload.set_outcome(setup, kind, str(skip))
-    return [setup, _report(item, "teardown", "passed")]
-
-
-def start_error_reports(item: pytest.Item, error: GangError) -> list[pytest.TestReport]:
-    """Error reports of an `item` whose gang could not be started."""
+def start_error_report(item: pytest.Item, error: GangError) -> pytest.TestReport:
+    """Error report of an `item` whose ranks could not be started."""
     call = _report(item, "call", "failed")
     call.sections = [
         *((f"Stack of rank {rank}", stack) for rank, stack in error.stacks.items()),
@@ -81,23 +82,7 @@ def start_error_reports(item: pytest.Item, error: GangError) -> list[pytest.Test
     stacks = {str(rank): stack for rank, stack in error.stacks.items()}
     event = GangNotStartedEvent(stacks=stacks, output=error.output).line()
     report_payload.override(call, "hang" if error.hang else "crashed", str(error), [event])
-    return [_report(item, "setup", "passed"), call, _report(item, "teardown", "passed")]
-
-
-def _replacement_reports(
-    item: pytest.Item, outcomes: Sequence[RankOutcome], verdict: JointVerdict
-) -> list[pytest.TestReport]:
-    assert verdict.outcome is not None
-    call = _report(item, "call", "failed", verdict.reason)
-    call.duration = max((sum(r.duration for r in o.reports) for o in outcomes), default=0.0)
-    call.sections = [
-        *_tracebacks(outcomes),
-        *_sections(item, outcomes, "Stack", "stack"),
-        *_sections(item, outcomes, "Output", "output"),
-        *_captured(outcomes, [outcome.reports[-1:] for outcome in outcomes]),
-    ]
-    report_payload.override(call, verdict.outcome, verdict.reason, [*map(_event, outcomes)])
-    return [_report(item, "setup", "passed"), call, _report(item, "teardown", "passed")]
+    return call
 
 
 def _event(outcome: RankOutcome) -> Json:
@@ -145,11 +130,13 @@ def _tracebacks(
             yield f"Traceback of rank {outcome.rank}", outcome.failed.longreprtext
 
 
-def _sections(
-    item: pytest.Item, outcomes: Sequence[RankOutcome], title: str, attribute: str
-) -> Iterator[Section]:
+def stack_sections(item: pytest.Item, outcomes: Sequence[RankOutcome]) -> list[Section]:
+    """Stacks of the ranks, then what they wrote outside of tests."""
     state = state_of(item)
     is_single = state is not None and state.case.world_size == 1
-    for outcome in outcomes:
-        if text := getattr(outcome, attribute):
-            yield title if is_single else f"{title} of rank {outcome.rank}", text
+    return [
+        (title if is_single else f"{title} of rank {outcome.rank}", text)
+        for title, attribute in (("Stack", "stack"), ("Output", "output"))
+        for outcome in outcomes
+        if (text := getattr(outcome, attribute))
+    ]

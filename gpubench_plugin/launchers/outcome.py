@@ -36,7 +36,7 @@ class RankOutcome:
 
     `details`: how its process ended, why it counts as stuck, or why it did not collect the
     benchmark. `stack`: of a stuck rank. `output`: written outside of tests. `exit` and
-    `exit_code`: of a test that called ``pytest.exit``.
+    `exit_code`: of a test that called ``pytest.exit``. `results`: of pytest-benchmark.
     """
 
     rank: int
@@ -48,6 +48,7 @@ class RankOutcome:
     warnings: tuple[Json, ...] = ()
     exit: str | None = None
     exit_code: int | None = None
+    results: tuple[Json, ...] = ()
 
     @property
     def passed(self) -> bool:
@@ -106,6 +107,11 @@ class JointVerdict:
     def agree(self) -> bool:
         """Whether the ranks' own reports stand."""
         return self.outcome is None
+
+
+def judge_plain(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict:
+    """Judge a test that is no benchmark: ranks may skip it or lack it."""
+    return _judge_crash(rank_outcomes) or _judge_hang(rank_outcomes) or JointVerdict()
 
 
 def judge(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict:

@@ -15,9 +15,6 @@ from typing import TYPE_CHECKING, Final, TextIO
 if TYPE_CHECKING:
     import pytest
 
-GANG: Final = "GPUBENCH_GANG"
-"""Environment variable with a gang's folder, set in the processes of its ranks."""
-
 
 def is_secondary(environment: Mapping[str, str]) -> bool:
     """Whether torchrun started this process as a rank other than zero."""
@@ -88,10 +85,10 @@ class LogForwarder:
         self._logs: Mapping[int, Path] = {}
         self._offsets: dict[int, int] = {}
 
-    def follow(self, logs: Mapping[int, Path], offsets: Mapping[int, int]) -> None:
-        """Start following `logs` by rank from the given byte offsets."""
+    def follow(self, logs: Mapping[int, Path]) -> None:
+        """Start following `logs` by rank from their ends."""
         self._logs = logs
-        self._offsets = dict(offsets)
+        self._offsets = {rank: log.stat().st_size for rank, log in logs.items()}
 
     def __call__(self) -> float:
         """Forward new lines; return the seconds until the next poll."""

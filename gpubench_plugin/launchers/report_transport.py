@@ -56,6 +56,7 @@ def decode(config: pytest.Config, rank: int, message: Json) -> RankOutcome:
         warnings=tuple(message["warnings"]),
         exit=message.get("exit"),
         exit_code=message.get("exit_code"),
+        results=tuple(message.get("pytest_benchmark", ())),
     )
 
 

@@ -1,12 +1,11 @@
 """The default process group of torch.distributed, and collective decisions of its ranks.
 
-Their rendezvous store is hosted by torchrun or by rank zero.
+Their rendezvous store is a file of their gang, or hosted by whoever started the ranks.
 """
 
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -20,11 +19,10 @@ from typing import Final
 import torch
 from torch import distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
-from torch.distributed.rendezvous import rendezvous
 
 from gpubench_plugin.core.errors import MeasurementError, UsageProblem
 from gpubench_plugin.ranks.control_plane import ControlPlane
-from gpubench_plugin.ranks.world import LISTENER, World
+from gpubench_plugin.ranks.world import STORE, World
 from gpubench_plugin.system.timeout_clock import TimeoutClock
 
 TIMEOUT: Final = timedelta(minutes=30)
@@ -314,7 +312,7 @@ def store_for(world: World) -> Store:
         UsageProblem: the rendezvous at the address in the environment failed.
     """
     if world.size > 1:
-        return _shared_store(world)
+        return _shared_store(world.size)
     store: Store = dist.HashStore()  # type: ignore[attr-defined] # torch does not declare it
     return store
 
@@ -325,34 +323,19 @@ def on_loopback() -> bool:
     return address in {"localhost", "::1"} or address.startswith("127.")
 
 
-@cache  # rank zero may host it: it must outlive the groups
-def _shared_store(world: World) -> Store:
-    """The store that torchrun or an existing default group hosts, else rank zero."""
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    is_hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" or dist.is_initialized()
+@cache
+def _shared_store(size: int) -> Store:
+    """The store in a gang's private folder, else the one that is hosted for all ranks."""
     store: Store
+    if file := os.environ.get(STORE):
+        store = dist.FileStore(file, size)  # type: ignore[attr-defined] # not declared either
+        return store
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:
-        if is_hosted or not world.is_root or not on_loopback():
-            store = next(rendezvous("env://", world.rank, world.size))[0]
-        else:  # torch itself would listen on every interface
-            store = dist.TCPStore(  # type: ignore[attr-defined] # torch does not declare it
-                address,
-                port,
-                world.size,
-                is_master=True,
-                master_listen_fd=_listening_socket(address, port),
-                use_libuv=False,
-            )
+        store = dist.TCPStore(  # type: ignore[attr-defined] # not declared either
+            address, port, is_master=False, wait_for_workers=False
+        )
     except (OSError, dist.DistError) as error:
         message = f"MASTER_ADDR={address} MASTER_PORT={port}: rendezvous failed: {error}"
         raise UsageProblem(message) from error
     return store
-
-
-def _listening_socket(address: str, port: int) -> int:
-    """Loopback-only listening socket, inherited or created; its descriptor."""
-    if inherited := os.environ.get(LISTENER):
-        return int(inherited)
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.create_server((address, port), family=family) as listener:
-        return listener.detach()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.core.errors import MeasurementError
 from gpubench_plugin.ranks.world import World
 
 if TYPE_CHECKING:
@@ -76,26 +74,6 @@ class RankSession:
         self._operation = number * OPERATIONS
         if self._group is not None:
             self._group.control.resynchronize(self._operation)
-
-    def announce(self, number: int, location: str) -> None:
-        """Mark test `number` as finished on this rank, so that peers stop waiting for it."""
-        if self._group is not None:
-            self._group.control.resynchronize((number + 1) * OPERATIONS - 1)
-            self._group.control.announce(location)
-
-    def leave(self) -> None:
-        """Wait until every rank is about to leave, then close the group.
-
-        Rank zero hosts the store of a gang, so it must leave last. The controller kills ranks that
-        wait here in vain.
-        """
-        try:
-            if self._group is not None:
-                self._group.control.wait_for_all("leave")
-        except MeasurementError as error:
-            sys.stderr.write(f"gpubench: {error}\n")
-        finally:
-            self.close()
 
     def close(self) -> None:
         """Destroy the group, if there is one."""

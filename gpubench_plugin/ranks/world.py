@@ -12,8 +12,8 @@ from typing import Final
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment.hardware import usable_cores
 
-LISTENER: Final = "GPUBENCH_STORE_FD"
-"""Environment variable with the inherited file descriptor on which rank zero serves the store."""
+STORE: Final = "GPUBENCH_STORE"
+"""Environment variable with the file in which the ranks of a gang rendezvous."""
 
 _REQUIRED: Final = ("RANK", "LOCAL_RANK", "WORLD_SIZE")
 _MASTER: Final = ("MASTER_ADDR", "MASTER_PORT")

@@ -140,6 +140,39 @@ def store_foreign_result(config: pytest.Config, measurement: Measurement) -> Met
     return metadata
 
 
+_RESULT: Final = ("name", "fullname", "group", "param", "params", "extra_info", "iterations")
+"""Attributes of a :class:`Metadata` that say what it is of."""
+
+
+def taken_results(config: pytest.Config) -> list[Json]:
+    """Results of this session so far as JSON, which are taken out of it."""
+    session: Any = config._benchmarksession  # type: ignore[attr-defined] # pytest-benchmark's
+    results = [
+        {
+            **{name: getattr(metadata, name) for name in _RESULT},
+            "options": {n: getattr(v, "__name__", v) for n, v in metadata.options.items()},
+            "data": metadata.stats.data,
+        }
+        for metadata in session.benchmarks
+        if not metadata.has_error
+    ]
+    del session.benchmarks[:]
+    return [json_files.jsonable(result) for result in results]
+
+
+def add_result(config: pytest.Config, result: Json) -> Metadata:
+    """Add a result that another process took out of its session."""
+    from pytest_benchmark.stats import Metadata
+
+    session: Any = config._benchmarksession  # type: ignore[attr-defined] # pytest-benchmark's
+    fixture = SimpleNamespace(**result, has_error=False, cprofile_stats=None, cprofile=False)
+    metadata: Metadata = Metadata(fixture, result["iterations"], result["options"])
+    for duration in result["data"]:
+        metadata.stats.update(duration)
+    session.benchmarks.append(metadata)
+    return metadata
+
+
 @dataclass(frozen=True, kw_only=True)
 class PytestBenchmarkTiming:
     """pytest-benchmark's own measurement: seconds per call over `iterations` calls."""

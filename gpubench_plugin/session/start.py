@@ -1,12 +1,12 @@
 """The start of a session with benchmarks: cases, launcher, recording and gate, in this order.
 
-============ ================================== =====================================
+============ ================================== ======================
 way to run   in the process the user started    in the other processes
-============ ================================== =====================================
+============ ================================== ======================
 plain        SessionRecorder, InProcessLauncher –
-gang         SessionRecorder, GangController    GangRank
-torchrun     SessionRecorder, TorchrunRank (0)  TorchrunRank
-============ ================================== =====================================
+gang         SessionRecorder, Controller        Rank
+torchrun     SessionRecorder, Controller (0)    Rank, also for rank 0
+============ ================================== ======================
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from gpubench_plugin.core.hookspecs import LAUNCHER
 from gpubench_plugin.launchers.context import (
     STATE,
     BenchmarkState,
-    RunContext,
     case_on_ranks,
     context_of,
     update_context,
 )
 from gpubench_plugin.launchers.in_process import InProcessLauncher, LauncherPlugin, has_debugger
+from gpubench_plugin.launchers.ways.base import launcher_of
 from gpubench_plugin.results.registry.locations import absolute_url
 from gpubench_plugin.session.ending import (
     UsageErrors,
@@ -45,11 +45,10 @@ from gpubench_plugin.system.scratch import private_folder
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.core.records import Measurement
-    from gpubench_plugin.launchers.gang.worker import GangRank
     from gpubench_plugin.launchers.output import DeferredStream
+    from gpubench_plugin.launchers.rank import Rank
     from gpubench_plugin.session.gate.confirmation import Confirmation
     from gpubench_plugin.session.gate.plugin import GatePlugin
     from gpubench_plugin.session.recording import SessionRecorder
@@ -69,82 +68,44 @@ def start_session(
     if not manager.hasplugin("benchmark"):
         raise UsageProblem("-p no:benchmark: gpubench requires pytest-benchmark; remove the option")
     world = context_of(config).ranks.world
-    gang_rank: GangRank | None = manager.get_plugin(LAUNCHER)
-    # Every process runs an adopted test as an ordinary one, and one of them records it.
-    records = gang_rank is None and world.is_root
-    items = items if records else [i for i in items if not is_adopted(i, fixture_names(i))]
-    is_single = gang_rank is None and not context_of(config).ranks.started_world_size
+    rank: Rank | None = manager.get_plugin(LAUNCHER)
+    records = rank is None and world.is_root
+    # Every process runs an adopted test as an ordinary one, and one of them measures it.
+    if not (records or (rank is not None and rank.runs_all and world.is_root)):
+        items = [item for item in items if not is_adopted(item, fixture_names(item))]
+    is_single = rank is None and not context_of(config).ranks.started_world_size
     _resolve_cases(config, items, checks_free_memory=is_single, asks_components=records)
     if any(item.stash[STATE].case.adopted for item in items):
         manager.register(AdoptionPlugin(), "gpubench-adopter")
-    launcher = gang_rank or _choose_launcher(session, items, output)
-    if not (items or gang_rank):
+    if rank is None and not world.is_root and items:
+        from gpubench_plugin.launchers.ways import torchrun
+
+        rank = torchrun.join(config, context_of(config))
+    elif output is not None and rank is None:
+        output.release()  # the ranks run nothing together
+    launcher = rank or _choose_launcher(session, items)
+    if not (items or rank):
         return
     is_written = records and not is_worker(config)  # where measuring is off
     gate_plugin = _record(session, items, launcher) if is_written else None
     launcher.start(session, items)
-    if gang_rank is not None:  # again, as the last of all plugins
-        manager.unregister(gang_rank)
+    if rank is not None and manager.hasplugin(LAUNCHER):  # again, as the last of all plugins
+        manager.unregister(rank)
     manager.register(launcher, LAUNCHER)
     if gate_plugin is not None:  # last, since the launcher may deselect items
         gate_plugin.add_items(session, items)
 
 
-def _choose_launcher(
-    session: pytest.Session, benchmarks: Iterable[pytest.Item], output: DeferredStream | None
-) -> LauncherPlugin:
-    """Launcher of the `benchmarks`, not started yet; a gang's ranks have theirs.
+def _choose_launcher(session: pytest.Session, benchmarks: Iterable[pytest.Item]) -> LauncherPlugin:
+    """Plugin that runs the `benchmarks`, not started yet.
 
     Raises:
         UsageProblem: a flag does not go with this way to run.
     """
-    context = context_of(session.config)
     if is_worker(session.config):  # it starts no ranks: tests of several are skipped
         return InProcessLauncher(session.config)
-    cases = list(filter(None, map(case_on_ranks, benchmarks)))
-    if context.ranks.started_world_size:
-        _refuse_flags_of_gangs(context)
-        if cases:
-            from gpubench_plugin.launchers.torchrun.plugin import TorchrunRank
-
-            return TorchrunRank(session, output)
-        if output is not None:  # the ranks run nothing together
-            output.release()
-    elif _needs_gang(context, cases):
-        if has_debugger(session.config):
-            raise UsageProblem(
-                "--pdb: a debugger needs the terminal, which the processes of a gang do not have; "
-                "debug in this process, with --world-size=1 and without --isolate or --launches"
-            )
-        from gpubench_plugin.launchers.gang.controller import GangController
-
-        return GangController(session.config)
-    return InProcessLauncher(session.config)
-
-
-def _needs_gang(context: RunContext, cases: Iterable[Case]) -> bool:
-    """Whether any benchmark needs several ranks or its own processes.
-
-    Then all do: what one process measured is compared with nothing but other processes.
-    """
-    is_asked = context.settings.isolate or context.settings.launches > 1
-    return any(is_asked or (c.world_size > 1 and c.skip_reason() is None) for c in cases)
-
-
-def _refuse_flags_of_gangs(context: RunContext) -> None:
-    settings, size = context.settings, context.ranks.started_world_size
-    flags = {
-        "--world-size": settings.world_sizes,
-        "--launches": settings.launches > 1,
-        "--isolate": settings.isolate,
-    }
-    for flag, is_given in flags.items():
-        if is_given:
-            raise UsageProblem(
-                f"{flag}: pytest would start the ranks itself, but torchrun has already "
-                f"started {size} (WORLD_SIZE={size}); omit the option, or run pytest without "
-                "torchrun"
-            )
+    cases = [case for item in benchmarks if (case := case_on_ranks(item)) is not None]
+    return launcher_of(context_of(session.config), cases).plugin(session.config)
 
 
 def _resolve_cases(
@@ -247,13 +208,14 @@ def _confirmation(
     def launch(
         items: Sequence[pytest.Item], rounds: Mapping[str, FixedRounds]
     ) -> Iterator[Measurement]:
-        from gpubench_plugin.launchers.gang.controller import GangController
+        from gpubench_plugin.launchers.controller import Controller
+        from gpubench_plugin.launchers.ways.gang import Gang
 
-        if isinstance(launcher, GangController):
+        if isinstance(launcher, Controller):
             launcher.close()  # one gang measures at a time
         folder = private_folder()  # files of these ranks are not part of the run
         try:
-            yield from GangController(config, folder.path).remeasure(items, rounds)
+            yield from Controller(config, Gang(), folder.path).remeasure(items, rounds)
         finally:
             folder.remove()
 

@@ -30,8 +30,8 @@ class Child:
     """A child process, by default without standard input.
 
     It leads a session of its own, so that Ctrl-C does not reach it and it is killed with all that
-    it started. `ended` is a pidfd, readable once the process has ended; None where the system has
-    none.
+    it started, unless `new_session` is False. `ended` is a pidfd, readable once the process has
+    ended; None where the system has none.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Child:
         stdin: Output = subprocess.DEVNULL,
         stdout: Output = None,
         stderr: Output = None,
-        pass_fds: Sequence[int] = (),
+        new_session: bool = True,
     ):
         self._process = subprocess.Popen(
             command,
@@ -52,9 +52,9 @@ class Child:
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            pass_fds=pass_fds,
-            start_new_session=True,
+            start_new_session=new_session,
         )
+        self._leads_session = new_session
         self.pid = self._process.pid
         self.ended: int | None = None
         with suppress(AttributeError, OSError):  # Linux 5.3 or newer, and not in every sandbox
@@ -91,7 +91,10 @@ class Child:
     def kill(self) -> None:
         """Kill it with its session, also where it has ended itself."""
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, signal.SIGKILL)
+            if self._leads_session:
+                os.killpg(self.pid, signal.SIGKILL)
+            else:
+                self._process.kill()
 
     def end(self, grace_s: float) -> int:
         """End it by SIGTERM, and after `grace_s` by SIGKILL; the code.

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.gang.processes import RankProcesses
 from gpubench_plugin.launchers.gang.protocol import JoinInfo
+
+from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.outcome import RankOutcome
 from gpubench_plugin.system.scratch import private_folder
 

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from gpubench_plugin.launchers.gang import controller
+from gpubench_plugin.launchers.gang.controller import GangController
 
 from gpubench_plugin.config.case import Case
 from gpubench_plugin.config.marks import BenchmarkMark
@@ -14,8 +16,6 @@ from gpubench_plugin.config.sections import Configuration, ModelSection
 from gpubench_plugin.environment.devices import Device
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import CONTEXT, STATE, BenchmarkState, RunContext
-from gpubench_plugin.launchers.gang import controller
-from gpubench_plugin.launchers.gang.controller import GangController
 
 if TYPE_CHECKING:
     from collections.abc import Callable

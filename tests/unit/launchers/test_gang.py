@@ -13,11 +13,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from gpubench_plugin.launchers.gang.gang import Gang
 
 from gpubench_plugin.core.errors import GangError
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.launchers.deadlines import Timeouts
-from gpubench_plugin.launchers.gang.gang import Gang
 from tests.support.messages import mentions
 from tests.support.processes import wait_until
 

@@ -6,7 +6,6 @@ import socket
 from typing import TYPE_CHECKING
 
 import pytest
-
 from gpubench_plugin.launchers.gang import protocol as module
 from gpubench_plugin.launchers.gang.protocol import Link
 

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from gpubench_plugin.launchers.gang.protocol import JoinInfo
+
 from gpubench_plugin.system import scratch
 
 PREFIX = "gpubench-gang-"

@@ -1,8 +1,8 @@
 from __future__ import annotations
 
+from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
 from torch import distributed as dist
 
-from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
 from gpubench_plugin.ranks.world import World
 
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from gpubench_plugin.launchers.torchrun import exit_watcher
 from gpubench_plugin.launchers.torchrun.exit_watcher import Deaths, ExitWatcher
 

@@ -7,14 +7,14 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from torch import distributed as dist
-
-from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
-from gpubench_plugin.launchers.outcome import JointVerdict
 from gpubench_plugin.launchers.torchrun import root as torchrun_root
 from gpubench_plugin.launchers.torchrun.follower import Follower
 from gpubench_plugin.launchers.torchrun.rank import RunningTest
 from gpubench_plugin.launchers.torchrun.store import OutcomeExchange
+from torch import distributed as dist
+
+from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
+from gpubench_plugin.launchers.outcome import JointVerdict
 from gpubench_plugin.ranks.world import World
 from gpubench_plugin.system.timeout_clock import TimeoutClock
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-
 from gpubench_plugin.launchers.torchrun.plugin import difference_message
 
 if TYPE_CHECKING:

@@ -1,1 +1,0 @@
-"""Gangs: worker processes, one per rank, driven by one pytest process."""

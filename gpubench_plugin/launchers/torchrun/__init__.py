@@ -1,1 +1,0 @@
-"""torchrun sessions: one per rank, in lockstep."""

@@ -1,0 +1,93 @@
+"""Launcher base class: how the processes of the ranks come to be.
+
+What the ranks do, and what becomes of a benchmark on them, is the same whoever started them
+(:mod:`gpubench_plugin.launchers.controller`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from gpubench_plugin.core import catalog
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    import pytest
+
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.launchers.context import RunContext
+    from gpubench_plugin.launchers.in_process import LauncherPlugin
+    from gpubench_plugin.launchers.link import Invitation
+    from gpubench_plugin.launchers.processes import RankProcess
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankCommand:
+    """The pytest `command` of a rank, which runs in `folder`; it writes its log into `logs`."""
+
+    command: Sequence[str]
+    folder: Path
+    logs: Path
+
+
+class Launcher(ABC):
+    """A way to start ranks, which then join a controller by its invitation.
+
+    Add one by a module in this folder, or by an entry point of the group ``gpubench.launchers``,
+    whose launchers are asked first.
+    """
+
+    replaces_ranks: ClassVar[bool] = True
+    """Whether ranks can be started again, after a failure or for another world size."""
+
+    runs_all: ClassVar[bool] = False
+    """Whether tests that are no benchmarks run on the ranks, too, and not in this process."""
+
+    @classmethod
+    @abstractmethod
+    def claims(cls, context: RunContext, cases: Sequence[Case]) -> bool:
+        """Whether it runs the benchmarks `cases` of this session.
+
+        Raises:
+            UsageProblem: it would, but an option does not go with it.
+        """
+
+    def plugin(self, config: pytest.Config) -> LauncherPlugin:
+        """The plugin that runs the session's benchmarks: by default a controller of ranks."""
+        from gpubench_plugin.launchers.controller import Controller
+
+        return Controller(config, self)
+
+    def host(self) -> str | None:
+        """Address to listen on beside the unix socket, for ranks on other hosts; None if none."""
+        return None
+
+    @abstractmethod
+    def start(
+        self, size: int, invitation: Invitation, call: RankCommand
+    ) -> Mapping[int, RankProcess]:
+        """Start `size` ranks; the processes, by rank, that this one is the parent of.
+
+        Raises:
+            OSError: a process could not be started.
+        """
+
+
+BASE = Launcher
+
+
+def launcher_of(context: RunContext, cases: Sequence[Case]) -> Launcher:
+    """The launcher that claims the benchmarks `cases`; those of other distributions come first.
+
+    Raises:
+        UsageProblem: an option does not go with it.
+    """
+    kinds: list[type[Launcher]] = [
+        catalog.load("launchers", name) for name in catalog.choices("launchers")
+    ]
+    kinds.sort(key=lambda kind: kind.__module__.startswith("gpubench_plugin."))
+    return next(kind for kind in kinds if kind.claims(context, cases))()

@@ -1,0 +1,42 @@
+"""Benchmarks in the process of the pytest session."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpubench_plugin.launchers.ways.base import Launcher
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import pytest
+
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.launchers.context import RunContext
+    from gpubench_plugin.launchers.in_process import LauncherPlugin
+    from gpubench_plugin.launchers.link import Invitation
+    from gpubench_plugin.launchers.processes import RankProcess
+    from gpubench_plugin.launchers.ways.base import RankCommand
+
+
+class InProcess(Launcher):
+    """Runs benchmarks of one rank in this process, where a debugger works."""
+
+    @classmethod
+    def claims(cls, context: RunContext, cases: Sequence[Case]) -> bool:
+        """Where no benchmark needs ranks."""
+        from gpubench_plugin.launchers.ways.gang import needs_ranks
+
+        return not (cases and context.ranks.started_world_size) and not needs_ranks(context, cases)
+
+    def plugin(self, config: pytest.Config) -> LauncherPlugin:
+        """A launcher without ranks."""
+        from gpubench_plugin.launchers.in_process import InProcessLauncher
+
+        return InProcessLauncher(config)
+
+    def start(
+        self, size: int, invitation: Invitation, call: RankCommand
+    ) -> Mapping[int, RankProcess]:
+        """There are none."""
+        return {}
