@@ -459,7 +459,12 @@ class Controller(InProcessLauncher):
         limit_s = self._context.settings.timeout_s
         if case is not None:
             return Timeouts.of_case(case, limit_s)
-        return Timeouts(timeout_s=math.inf, failure_grace_s=limit_s, divergence_s=limit_s)
+        return Timeouts(
+            timeout_s=math.inf,
+            failure_grace_s=limit_s,
+            divergence_s=limit_s,
+            key="gpubench_timeout_s",
+        )
 
     def _next_id(self, item: pytest.Item, nextitem: pytest.Item | None) -> str | None:
         """Node id of the next test on the same ranks, for which shared fixtures live on."""

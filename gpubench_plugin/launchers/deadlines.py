@@ -26,11 +26,15 @@ DEATH_SETTLE_S: Final = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Timeouts:
-    """Timeouts in seconds: of the benchmark, and of the other ranks after one has ended."""
+    """Timeouts in seconds: of the test, and of the other ranks after one has ended it.
+
+    `key` names the setting of both of the latter, if that is one.
+    """
 
     timeout_s: float
     failure_grace_s: float
     divergence_s: float
+    key: str = ""
 
     @classmethod
     def of_case(cls, case: Case, default_s: float) -> Self:
@@ -66,13 +70,15 @@ class Deadline:
         key = "divergence_s" if passed else "failure_grace_s"
         grace_s: float = getattr(self._timeouts, key)
         event = "passed" if passed else "skipped" if skipped else "failed"
-        message = f"timed out {grace_s:g} s after another rank {event} (distributed.{key})"
+        setting = self._timeouts.key or f"distributed.{key}"
+        message = f"timed out {grace_s:g} s after another rank {event} ({setting})"
         self._shorten(now + grace_s, message)
 
     def rank_joined(self, now: float) -> None:
         """Shorten the deadline once a rank has joined."""
         grace_s = self._timeouts.divergence_s
-        self._shorten(now + grace_s, f"within {grace_s:g} s of another (distributed.divergence_s)")
+        setting = self._timeouts.key or "distributed.divergence_s"
+        self._shorten(now + grace_s, f"within {grace_s:g} s of another ({setting})")
 
     def _shorten(self, at: float, message: str) -> None:
         if at < self.at:

@@ -19,7 +19,7 @@ from _pytest.runner import call_and_report
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.launchers import output, report_payload, report_transport, stacks
-from gpubench_plugin.launchers.context import STATE, case_on_ranks, update_context
+from gpubench_plugin.launchers.context import STATE, case_on_ranks, state_of, update_context
 from gpubench_plugin.launchers.in_process import LauncherPlugin
 from gpubench_plugin.launchers.link import Invitation, connect
 from gpubench_plugin.launchers.processes import this_process
@@ -190,6 +190,8 @@ class Rank(LauncherPlugin):
                 if "finish" in (order := self._orders.get()):
                     self._orders.put(order)
                     break
+                if (self._order["phase"], order["phase"]) == ("setup", "teardown"):
+                    self._leave_out_call(item)
                 self._order = order
                 self._run_phase(item, order["phase"])
             return True
@@ -197,12 +199,20 @@ class Rank(LauncherPlugin):
             if has_request:
                 function._request = function.funcargs = None  # as pytest does
 
+    @staticmethod
+    def _leave_out_call(item: pytest.Item) -> None:
+        """Keep pytest-benchmark from warning of a fixture that the ranks did not come to use."""
+        if (state := state_of(item)) is not None and state.fixture is not None:
+            pytest_benchmark.mark_ended(state.fixture)
+
     def _run_phase(self, item: pytest.Item, phase: Phase) -> None:
         details = {"nextitem": self._items.get(self._order["next"])} if phase == "teardown" else {}
         try:
             self._reports.append(call_and_report(item, phase, log=False, **details))
         except (pytest.exit.Exception, KeyboardInterrupt) as error:
             self._ending |= report_transport.exit_to_json(error)
+        if phase == "call" or not (self._reports and self._reports[-1].passed):
+            self._context.ranks.announce(self._number, f"the end of {item.name}")
         if phase == "call" and self._context.ranks.world.is_root:
             results = pytest_benchmark.taken_results(self._config)
             if case_on_ranks(item) is None:

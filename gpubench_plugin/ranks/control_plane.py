@@ -110,6 +110,10 @@ class ControlPlane:
         self.publish(tag, {})
         self.gather(tag, {})
 
+    def announce(self, location: str) -> None:
+        """Publish that this rank reached `location`, without waiting."""
+        self._begin("arrival", location)
+
     def resynchronize(self, operation: int) -> None:
         """Continue with the given operation number, so that ranks are in step again."""
         self._operations = operation - 1

@@ -96,7 +96,7 @@ DEATHS = {
     "forked": Fault(FORKED, "crashed", "rank 1 was killed by SIGKILL", (0,)),
     "segfault": Fault(SEGFAULT, "crashed", "rank 1 was killed by SIGSEGV"),
     "exit_3": Fault(EXIT_3, "crashed", "rank 0 exited with code 3"),
-    "absent": Fault(ABSENT, "mismatched_ranks", "rank 1 did not collect the test", (0,)),
+    "absent": Fault(ABSENT, "mismatched_ranks", "rank 1 did not collect the test"),
     "left_state": Fault(faulty.LEFT_STATE, "measured"),
     "half_done": Fault(faulty.HALF_DONE, "measured"),
 }

@@ -1,7 +1,9 @@
-"""torchrun: every rank runs a pytest session, rank zero alone prints and writes."""
+"""torchrun: the process with rank zero orders, prints and writes; its child and the others run."""
 
 from __future__ import annotations
 
+import json
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -38,7 +40,7 @@ def note(event, arguments):
     if event == "open" and arguments[2] & (os.O_WRONLY | os.O_RDWR):
         opened.append(Path(str(arguments[0])).name)
 sys.addaudithook(note)
-atexit.register(lambda: Path(f"opened-by-{RANK}").write_text("\\n".join(opened)))
+atexit.register(lambda: Path(f"opened-by-{RANK}-{os.getpid()}").write_text("\\n".join(opened)))
 def pytest_runtest_call():
     logging.warning("said by rank " + RANK)
 """
@@ -151,12 +153,10 @@ def test_two_ranks_train_print_once_and_write_one_run(together: Run) -> None:
     ] == [("weak", 64), ("strong", 32)]
     assert sharded["correctness"]["differs_from_one_process"] is None
     assert (folder / "saved.json").exists()
-    opened = [(folder / f"opened-by-{rank}").read_text().split() for rank in (0, 1)]
-    assert {"unit.xml", "nodeids", "rank-0.jsonl"} <= set(opened[0])
-    assert set(opened[1]) & {"unit.xml", "nodeids", "rank-1.jsonl"} == {"rank-1.jsonl"}
-    log = (folder / "log.txt").read_text()
-    assert ("said by rank 0" in log, "said by rank 1" in log) == (True, False)
-    assert " passed" in (run.directory / "ranks" / "rank-1.log").read_text()
+    files = {"unit.xml", "nodeids", "rank-0.jsonl", "rank-1.jsonl"}
+    opened = [sorted(files & {*f.read_text().split()}) for f in folder.glob("opened-by-*")]
+    assert sorted(opened) == [["nodeids", "unit.xml"], ["rank-0.jsonl"], ["rank-1.jsonl"]]
+    assert "said by rank" not in (folder / "log.txt").read_text(), "it is in the ranks' reports"
 
 
 def test_headline_is_the_slowest_ranks(together: Run) -> None:
@@ -191,24 +191,40 @@ def test_failure_or_skip_on_one_rank_is_everybodys(together: Run) -> None:
 
 
 @pytest.mark.exhaustive
-def test_ranks_that_collect_different_benchmarks_are_refused(project: Project) -> None:
-    """A selection that depends on the rank is found before anything is measured."""
+def test_ranks_that_collect_different_benchmarks_run_those_of_rank_zero(project: Project) -> None:
+    """In whatever order; what another rank lacks is mismatched, what it has more is said."""
+    project.write(
+        "conftest.py",
+        """
+        import os
+        def pytest_collection_modifyitems(items):
+            if os.environ["RANK"] == "1": items.reverse()
+        """,
+    )
     project.write(
         "test_it.py",
         """
         import os, pytest
-        @pytest.mark.gpubench(ranks="any")
-        def test_x(gpubench): gpubench(lambda: None)
-        if os.environ["RANK"] == "1":
-            test_y = test_x
+        pytestmark = pytest.mark.gpubench(ranks="any")
+        RANK = os.environ["RANK"]
+        def test_first(gpubench): gpubench(lambda: None)
+        if RANK == "0":
+            def test_lacking(gpubench): gpubench(lambda: None)
+        if RANK == "1":
+            def test_more(gpubench): gpubench(lambda: None)
+        def test_last(gpubench): gpubench(lambda: None)
         """,
     )
 
     run = project.run(ranks=2)
 
     assert run.code != 0
-    said = "different benchmarks: 1 on rank 0, 2 on rank 1; only rank 1 collected test_it.py"
-    assert run.err.count(said) == 1
+    assert run.outcomes == {
+        "test_first[ws2]": "measured",
+        "test_lacking[ws2]": "mismatched_ranks",
+        "test_last[ws2]": "measured",
+    }, run.out + run.err
+    assert "only rank 1 collected test_it.py::test_more[ws2]" in run.out
 
 
 @pytest.mark.exhaustive
@@ -252,3 +268,150 @@ def test_usage_error_is_said_once(project: Project, option: str) -> None:
     assert run.code != 0
     assert run.err.count("did you mean") == 1
     assert run.directories == []
+
+
+@pytest.mark.exhaustive
+def test_plain_tests_of_all_ranks_run_together(project: Project) -> None:
+    """They meet in collectives, may skip on some ranks, and fail where they fail on any."""
+    project.write(
+        "test_it.py",
+        """
+        import os, pytest, torch
+        from torch import distributed as dist
+        RANK = int(os.environ["RANK"])
+        @pytest.mark.gpubench(ranks="any")
+        def test_mine(gpubench): gpubench(lambda: None)
+        @pytest.fixture(scope="module")
+        def group():
+            dist.is_initialized() or dist.init_process_group("gloo")
+        def test_meets(group):
+            total = torch.ones(1)
+            dist.all_reduce(total)
+            assert total.item() == 2
+        def test_skips(group):
+            if RANK == 1: pytest.skip("of rank 0")
+        def test_fails():
+            assert RANK == 0
+        def test_theirs(benchmark):
+            benchmark(sum, [1])
+        """,
+    )
+
+    run = project.run("-v", "--benchmark-json=saved.json", ranks=2)
+
+    assert run.code != 0
+    said = {
+        line.split()[0].partition("::")[2]: line.split()[1]
+        for line in run.out.splitlines()
+        if line.startswith("test_it.py::")
+    }
+    assert said == {
+        "test_mine[ws2]": "PASSED",
+        "test_meets": "PASSED",
+        "test_skips": "PASSED",
+        "test_fails": "FAILED",
+        "test_theirs": "PASSED",
+    }, run.out + run.err
+    assert "Traceback" not in run.out.partition("short test summary")[2].partition("Error")[0]
+    names = [b["name"] for b in json.loads((project.path / "saved.json").read_text())["benchmarks"]]
+    assert names == ["test_mine[ws2]", "test_theirs"]
+
+
+@pytest.mark.exhaustive
+def test_suite_without_benchmarks_of_ours_is_untouched(project: Project) -> None:
+    """Its fixtures make the group in the processes that torchrun started, as they always did."""
+    project.write(
+        "test_it.py",
+        """
+        import os, pytest
+        from torch import distributed as dist
+        @pytest.fixture(scope="session", autouse=True)
+        def group():
+            dist.init_process_group("gloo")
+            yield
+            dist.destroy_process_group()
+        def test_parent(group):
+            dist.barrier()
+            assert "GPUBENCH_INVITATION" not in os.environ
+            assert open(f"/proc/{os.getppid()}/cmdline").read().count("torch")
+        """,
+    )
+
+    run = project.run(ranks=2)
+
+    assert run.code == 0, run.out + run.err
+    assert run.out.count("1 passed") == 2
+    assert run.directories == []
+
+
+STARTS = {
+    "torchrun": {},
+    "torchrun without a shared store": {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"},
+    "plain variables": None,
+}
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("start", STARTS)
+def test_ranks_may_be_started_in_three_ways(project: Project, start: str) -> None:
+    """Whoever serves the store; groups of the user's own meet in it as well."""
+    project.write(
+        "test_it.py",
+        """
+        import pytest, torch
+        from torch import distributed as dist
+        @pytest.fixture
+        def group():
+            dist.init_process_group("gloo")
+            yield
+            dist.destroy_process_group()
+        def test_own(group):
+            dist.barrier()
+        @pytest.mark.gpubench(ranks="any")
+        def test_mine(gpubench, process_group):
+            gpubench(lambda: dist.all_reduce(torch.ones(1)))
+        """,
+    )
+    env = STARTS[start]
+    if env is not None:
+        run = project.run(ranks=2, env=env)
+        assert run.code == 0, run.out + run.err
+        assert run.outcomes == {"test_mine[ws2]": "measured"}
+        return
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    world = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    processes = [
+        project.start(env={**world, "RANK": str(rank), "LOCAL_RANK": str(rank)}) for rank in (1, 0)
+    ]
+    said = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    assert said[0][0] == ""
+    assert "1 measured" in said[1][0]
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("what", ["dist.init_process_group('gloo')", "torch.cuda.is_initialized"])
+def test_what_belongs_to_the_ranks_is_refused_in_a_conftest(project: Project, what: str) -> None:
+    """Rank zero's tests run in another process, so that it could not use that."""
+    fake = "torch.cuda.is_initialized = lambda: True"  # a device we lack
+    made = fake if "cuda" in what else what
+    project.write("conftest.py", f"import torch, torch.distributed as dist\n{made}\n")
+    project.write("test_it.py", MLP)
+
+    run = project.run(ranks=2)
+
+    assert run.code != 0
+    named = "CUDA" if "cuda" in what else "init_process_group"
+    assert run.err.count("do it in a fixture") == 1, run.out + run.err
+    assert named in run.err
+
+
+@pytest.mark.exhaustive
+def test_debugger_is_refused(project: Project) -> None:
+    """It needs the terminal, and one process."""
+    project.write("test_it.py", MLP)
+    run = project.run("--pdb", ranks=2)
+    assert run.code != 0
+    assert "without torchrun, with --world-size=1" in run.err

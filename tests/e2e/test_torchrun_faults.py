@@ -105,17 +105,26 @@ def test_killed_rank_is_named_with_its_signal(project: Project, mark: dict[str, 
     faulty = require_only_the_fault_failed(run, "crashed")
     steps = [event["step"] for event in run.journal if event["event"] == "log"]
     assert steps == [*range(900)], "of rank zero alone"
-    named = ("rank 1 was killed by SIGKILL", "rank 1 ended (see torchrun's own report)")
+    named = ("rank 1 was killed by SIGKILL", "rank 1 ended (see its launcher's own report)")
     assert faulty["reason"].startswith(named)
     assert "SIGKILL" in run.out + run.err
 
 
 @pytest.mark.exhaustive
-def test_death_of_rank_zero_leaves_a_readable_journal(
+def test_death_of_rank_zero_is_recorded(project: Project, mark: dict[str, str]) -> None:
+    """It is a child like the others; its controller writes what happened."""
+    run = run_faulty(project, "os._exit(3) if RANK == 0 else meet()", mark)
+    faulty = require_only_the_fault_failed(run, "crashed")
+    assert faulty["reason"].startswith("rank 0 exited with code 3")
+
+
+@pytest.mark.exhaustive
+def test_death_of_the_controller_leaves_a_readable_journal(
     project: Project, mark: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody is left to write a summary, but what was measured before stands in the journal."""
-    run = run_faulty(project, "os._exit(3) if RANK == 0 else meet()", mark)
+    kill = "os.kill(os.getppid(), signal.SIGKILL) if RANK == 0 else meet()"
+    run = run_faulty(project, f"{kill}; stand_still()", mark)
 
     measured = [
         e for e in journal.read(run.directory / "metrics.jsonl") if e["event"] == "benchmark"
@@ -126,7 +135,7 @@ def test_death_of_rank_zero_leaves_a_readable_journal(
     (abandoned,) = Path(mark["TMPDIR"]).glob("gpubench-*")
     monkeypatch.setattr(tempfile, "tempdir", mark["TMPDIR"])
     private_folder().remove()
-    assert not abandoned.exists(), "the next session removes what rank zero could not"
+    assert not abandoned.exists(), "the next session removes what the controller could not"
 
 
 FAILURE_GRACE, DIVERGENCE = "--distributed.failure_grace_s=1", "--distributed.divergence_s=3"
@@ -164,9 +173,6 @@ def test_rank_that_is_waited_for_in_vain_ends_the_session(
         stack = run.out.partition(f"Stack of rank {rank}")[2].partition("\n---")[0]
         assert f"in {function}" in stack
     assert ("Traceback of rank 1" in run.out) == (outcome == "failed")
-    if len(stacks) == 2:
-        log = (run.directory / "ranks" / "rank-1.log").read_text()
-        assert "in stand_still" in log, "torchrun's SIGTERM leaves the stack in the rank's own log"
 
 
 @pytest.mark.parametrize(
@@ -225,18 +231,15 @@ def test_all_ranks_stop_after_the_same_failure(project: Project, mark: dict[str,
         """,
     )
 
-    run = project.run("--maxfail=2", ranks=2, env=mark)
+    run = project.run("--maxfail=3", ranks=2, env=mark)
 
     assert run.code != 0
     twice, oom, never = run.summary["benchmarks"]
     assert (twice["outcome"], oom["outcome"]) == ("mismatched_ranks", "oom"), run.out + run.err
     assert "rank 0 passed; rank 1 failed (AssertionError: call of rank 1" in twice["reason"]
     assert oom["reason"].startswith("rank 1: out of memory, requested 2.00 GiB, peak ")
-    assert (never["outcome"], never["reason"]) == ("not_measured", "stopping after 2 failures")
-    log = (run.directory / "ranks" / "rank-1.log").read_text()
-    for said in (run.out, log):
-        assert "stopping after 2 failures" in said
-        assert "2 failed" in said
+    assert (never["outcome"], never["reason"]) == ("not_measured", "stopping after 3 failures")
+    assert "2 failed, 1 error" in run.out, "the tear-down's, as pytest counts it"
     wait_until_gone(mark)
 
 
@@ -290,7 +293,9 @@ def test_group_of_the_projects_own_is_used_until_it_is_broken(
         "conftest.py",
         """
         from torch import distributed as dist
-        def pytest_configure(): dist.init_process_group("gloo")
+        import pytest
+        @pytest.fixture(scope="session", autouse=True)
+        def group(): dist.init_process_group("gloo")
         """,
     )
     project.write("test_it.py", faulty.module((faulty.WRONG_CALL, faulty.HALF_DONE), ddp=()))
@@ -314,49 +319,25 @@ def test_group_of_the_projects_own_is_used_until_it_is_broken(
 
 @pytest.mark.exhaustive
 def test_other_tests_need_not_be_in_step(project: Project, mark: dict[str, str]) -> None:
-    """No grace runs before all ranks have come to a benchmark; after the last they may go.
-
-    Rank zero comes late to a benchmark that fails at once on the other. A call that comes too late
-    ends nothing.
-    """
-    project.write(
-        "conftest.py",
-        """
-        from gpubench_plugin.launchers.torchrun.follower import Follower
-        Follower.margin_s = 0.5
-        """,
-    )
+    """The graces of benchmarks are not theirs."""
     project.write(
         "test_it.py",
         """
         import os, time, pytest
-        from pathlib import Path
-        from gpubench_plugin.launchers.torchrun.peers import alert_root
         RANK = int(os.environ["RANK"])
         def test_slow():
             time.sleep(3 * (RANK == 0))
         @pytest.mark.gpubench(ranks="any")
-        def test_fails(gpubench):
-            assert RANK == 0
-            gpubench(lambda: None)
-        @pytest.mark.gpubench(ranks="any")
         def test_good(gpubench):
             gpubench(lambda: None)
-        def test_late():
-            (folder,) = Path(os.environ["TMPDIR"]).glob("gpubench-*")
-            alert_root(folder)
         """,
     )
 
-    graces = ("--distributed.failure_grace_s=2", "--distributed.divergence_s=2")
+    graces = ("--distributed.failure_grace_s=1", "--distributed.divergence_s=1")
     run = project.run(*graces, ranks=2, env=mark)
 
-    assert run.code != 0
-    fails, good = run.summary["benchmarks"]
-    assert good["outcome"] == "measured", run.out + run.err
-    assert "timed out" not in fails["reason"]
-    assert "out of step: rank 1 is at" in fails["reason"]
-    assert "1 failed, 3 passed" in run.out
+    assert run.code == 0, run.out + run.err
+    assert run.outcomes == {"test_good[ws2]": "measured"}
 
 
 BETWEEN = """
@@ -378,17 +359,15 @@ def test_after(gpubench):
 @pytest.mark.parametrize(
     ("act", "said"),
     [
-        ("assert RANK != %d", "left the session: stopping after 1 failures"),
-        (
-            "RANK == %d and time.sleep(1000)",
-            "did not reach the test within 5 s (measure.timeout_s)",
-        ),
+        ("assert RANK != %d", "stopping after 1 failures"),
+        ("RANK == %d and time.sleep(1000)", "timed out 5 s after another rank passed"),
     ],
 )
-def test_rank_that_does_not_come_to_a_benchmark_ends_the_session(
+def test_fault_of_a_plain_test_on_one_rank_ends_the_session(
     project: Project, mark: dict[str, str], act: str, said: str, rank: int
 ) -> None:
-    """It stopped by ``-x`` after a test that failed on it alone, or stands still in one."""
+    """It fails there and ``-x`` is given, or stands still."""
+    project.write("pytest.ini", "[pytest]\ngpubench_timeout_s = 5\n")
     project.write("test_it.py", BETWEEN % (act % rank))
 
     run = project.run("-x", ranks=2, env=mark)
@@ -396,11 +375,9 @@ def test_rank_that_does_not_come_to_a_benchmark_ends_the_session(
     assert run.code != 0
     before, after = run.summary["benchmarks"]
     assert before["outcome"] == "measured", run.out + run.err
-    is_found_hanging = rank == 1 and "sleep" in act
-    assert after["outcome"] == ("hang" if is_found_hanging else "not_measured")
-    assert after["reason"].endswith(said.rpartition(": ")[2] if rank == 0 else said)
-    log = (run.directory / "ranks" / "rank-1.log").read_text()
-    assert f"rank {rank} {said}" in (run.out if rank else run.out + log)
-    assert ("in test_between" in run.out.partition("Stack of rank 1")[2]) == is_found_hanging
+    assert after["outcome"] == "not_measured"
+    assert said in after["reason"]
+    stack = run.out.partition(f"Stack of rank {rank}")[2]
+    assert ("in test_between" in stack) == ("sleep" in act)
     assert run.summary["status"] == "failed"
     wait_until_gone(mark)
