@@ -128,10 +128,7 @@ class Controller(InProcessLauncher):
                 timeouts = replace(self._timeouts(None), timeout_s=limit_s)
                 self._team = self._start(size, timeouts)
             except GangError as error:
-                raise UsageProblem(
-                    f"{error}: were benchmarks collected there? All ranks must select the same "
-                    "tests"
-                ) from error
+                raise UsageProblem(str(error)) from error
             self._compare_collections(self._team, [item.nodeid for item in benchmarks])
 
     def _is_run_here(self, item: pytest.Item) -> bool:
@@ -373,7 +370,11 @@ class Controller(InProcessLauncher):
         self._drop()
         if not self._launcher.replaces_ranks:
             item.session.shouldfail = self._end_text(item.name, reason)
-            self.ignore_stops()  # by which their launcher ends all processes
+
+    def _expect_stops(self) -> None:
+        """Ignore the signals by which whoever started the ranks ends all once one is lost."""
+        if not self._launcher.replaces_ranks:
+            self.ignore_stops()
 
     def _end_text(self, test: str, reason: str) -> str:
         size = self._context.ranks.world.size
@@ -450,6 +451,7 @@ class Controller(InProcessLauncher):
             welcome={"run_directory": str(self._run), "options": options},
             timeouts=timeouts,
             forwarder=self._output,
+            on_loss=self._expect_stops,
         )
         self._startable.add(size)  # a later failure to start may be transient
         return team

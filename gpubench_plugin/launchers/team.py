@@ -67,7 +67,8 @@ def ignored(event: Json) -> None:
 class Team:
     """`size` ranks started by `launcher` with the command `call`; complete once constructed.
 
-    `welcome` is told to each rank that joins; `forwarder` shows the output of the ranks.
+    `welcome` is told to each rank that joins; `forwarder` shows the output of the ranks; `on_loss`
+    is called as soon as the team is known to be lost.
 
     Raises:
         GangError: a rank exited, or timed out, before all had joined.
@@ -83,8 +84,10 @@ class Team:
         welcome: Json,
         timeouts: Timeouts,
         forwarder: LogForwarder | None = None,
+        on_loss: Callable[[], object] = lambda: None,
     ):
         self.size = size
+        self._on_loss = on_loss
         self.collected: dict[int, list[str]] = {}
         """Ids of the tests that each rank has collected."""
         self._config = config
@@ -124,6 +127,7 @@ class Team:
         # Between benchmarks a rank sends nothing: a readable connection has ended.
         if not self._links or (self.is_idle and not self._selector.select(0)):
             return ""
+        self._on_loss()
         self._collect_deaths()
         return "; ".join(
             f"{self._name(rank)} {self._exit_text(rank)}"
@@ -193,6 +197,7 @@ class Team:
 
     def abandon(self, outcomes: Mapping[int, RankOutcome], message: str) -> list[RankOutcome]:
         """Outcomes with the stacks of the ranks that still run the test; the team is finished."""
+        self._on_loss()
         has_dead = any(not connection.is_open for connection in self._links.values())
         if has_dead:
             self._collect_deaths()
@@ -312,6 +317,8 @@ class Team:
         """GangError about the ranks that did not join, with their stacks."""
         missing = set(range(self.size)).difference(joined)
         message = f"{ranks_text(missing, self.size)} of {self.size} did not join {limit_text}"
+        if missing.isdisjoint(self._processes):
+            message += ": were benchmarks collected there? All ranks must select the same tests"
         present = [rank for rank in self._processes if not self._exit_text(rank)]
         return GangError(
             message, self._output(min(missing)), hang=True, stacks=self._stacks(present)

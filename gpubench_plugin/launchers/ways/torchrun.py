@@ -7,6 +7,7 @@ run. The other ranks find their invitation in the store.
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from datetime import timedelta
@@ -16,6 +17,7 @@ import pytest
 
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.launchers.ways.base import Launcher
+from gpubench_plugin.system.signals import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -71,6 +73,7 @@ class Torchrun(Launcher):
         from gpubench_plugin.launchers import processes
 
         _refuse_initialized()
+        die_with_parent(signal.SIGTERM)  # what was measured is written
         self._store = _store(serves=os.environ.get(_AGENT_STORE) != "True")
         self._store.set(_KEY, invitation.to_text())
         variables = {**os.environ, **processes.invitation_variables(invitation), **_CLIENT}
