@@ -290,7 +290,7 @@ class Controller(InProcessLauncher):
         test.is_damaged |= not verdict.agree or not all(o.is_clean for o in outcomes)
         test.is_lost |= any(outcome.context_lost for outcome in outcomes)
         if not team.is_idle:
-            self._lose(item, verdict.reason)
+            self._lose(item, f"{item.name}: {verdict.reason}")
         report, others = merging.merge_phase(item, phase, outcomes, verdict)
         for other in others:
             item.ihook.pytest_runtest_logreport(report=other)
@@ -332,7 +332,7 @@ class Controller(InProcessLauncher):
         settings = self._context.settings
         needs_fresh_team = settings.isolate or settings.launches > 1
         if test.is_lost:  # the ranks cannot leave together
-            self._lose(item, "a rank has lost its device")
+            self._lose(item, f"{item.name}: a rank has lost its device")
         elif self._launcher.replaces_ranks and (
             needs_fresh_team or (test.is_damaged and test.size > 1)
         ):
@@ -363,23 +363,23 @@ class Controller(InProcessLauncher):
             return
         outcomes = team.abandon({}, f"was stopped by {type(error).__name__}")
         self._stacks = merging.stack_sections(item, outcomes)
-        self._lose(item, f"{type(error).__name__} in the controller")
+        self._lose(item, f"{item.name}: {type(error).__name__} in the controller")
 
     def _lose(self, item: pytest.Item, reason: str) -> None:
         """Give up the ranks; a session that cannot replace them ends after this test."""
         self._drop()
         if not self._launcher.replaces_ranks:
-            item.session.shouldfail = self._end_text(item.name, reason)
+            item.session.shouldfail = self._end_text(reason)
 
     def _expect_stops(self) -> None:
         """Ignore the signals by which whoever started the ranks ends all once one is lost."""
         if not self._launcher.replaces_ranks:
             self.ignore_stops()
 
-    def _end_text(self, test: str, reason: str) -> str:
+    def _end_text(self, reason: str) -> str:
         size = self._context.ranks.world.size
         return (
-            f"{test}: {reason}; ranks started by torchrun cannot be replaced, so the session ends. "
+            f"{reason}; ranks started by torchrun cannot be replaced, so the session ends. "
             f"With pytest --world-size={size} (without torchrun) pytest starts the ranks, replaces "
             "them and continues"
         )
@@ -401,8 +401,7 @@ class Controller(InProcessLauncher):
             self.close()
         elif team is not None and (cause := self._unusable_reason(item, team)):
             if not self._launcher.replaces_ranks:
-                self._lose(item, "")
-                item.session.shouldfail = self._end_text(self._last_test_name, cause)
+                self._lose(item, cause)
                 raise item.session.Failed(item.session.shouldfail)
             self._warn_once(f"{cause}; started a new gang of {team.size}")
             self.close()
