@@ -15,6 +15,7 @@ from __future__ import annotations
 import hmac
 import json
 import math
+import os
 import re
 import secrets
 import selectors
@@ -41,8 +42,10 @@ _MAX_UNPROVEN: Final = 64
 _ACCEPTED_AT_ONCE: Final = _MAX_UNPROVEN // 4
 """In a flood, answers are read four times before the peer that sent one is closed."""
 _HANDSHAKE_S: Final = 5.0
+_CONNECT_S: Final = 0.1
+"""The kernel repeats what a flooded host has dropped after a second: a new try is sooner."""
+_ANSWER_S: Final = 1.0
 _RETRY_S: Final = 0.02
-_ADDRESS: Final = r"unix:/.+|tcp:.+:\d{1,5}"
 _BACKLOG: Final = 1024
 
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
@@ -62,12 +65,6 @@ class Link:
         self._buffer = b""
         self._send_lock = threading.Lock()
         self.is_open = True
-        if sock.family != socket.AF_UNIX:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            for name, value in _KEEPALIVE.items():
-                if hasattr(socket, name):
-                    sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def fileno(self) -> int:
         """File descriptor, for selectors."""
@@ -117,6 +114,13 @@ class Link:
         """Let the peer, which has proved itself, send long messages, and wait for them."""
         self.limit = MAX_MESSAGE_BYTES
         self._socket.setblocking(True)
+        if self._socket.family == socket.AF_UNIX:
+            return
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _KEEPALIVE.items():
+            if hasattr(socket, name):  # not on macOS
+                self._socket.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def close(self) -> None:
         """Close this end, so that the other one reads the end of the stream."""
@@ -151,8 +155,7 @@ def new_token() -> str:
 class Invitation:
     """What a rank needs to connect: its controller's `addresses`, tried in turn, and the `token`.
 
-    An address is ``unix:/path`` or ``tcp:host:port``, with IPv6 as ``tcp:[::1]:port``; the first
-    is the unix socket. A rank that
+    An address is ``unix:/path`` or ``tcp:host:port``, with IPv6 as ``tcp:[::1]:port``. A rank that
     `runs_all` runs all tests of its session, plain ones, too.
     """
 
@@ -178,78 +181,68 @@ class Invitation:
         """
         with suppress(ValueError, TypeError, KeyError):
             fields = json.loads(text)
-            addresses = tuple(fields["addresses"])
-            is_address = [re.fullmatch(_ADDRESS, address) for address in addresses]
-            if all(is_address) and addresses and re.fullmatch("[0-9a-f]{64}", fields["token"]):
-                return cls(**{**fields, "addresses": addresses})
-        raise GangError(
-            "invitation of a rank: allowed: JSON with addresses (unix:/path, tcp:host:port), "
-            "token (64 hexadecimal digits), runs_all"
-        )
+            if re.fullmatch("[0-9a-f]{64}", fields["token"]):
+                return cls(**{**fields, "addresses": tuple(fields["addresses"])})
+        raise GangError("invitation of a rank: allowed: JSON with addresses, token, runs_all")
 
 
 def connect(invitation: Invitation, hello: Json, timeout_s: float = _HANDSHAKE_S) -> Link:
     """Connect to the first address whose controller proves itself, and introduce this rank.
 
-    Tries again until the timeout, since a controller that is flooded closes connections. The
+    Tries again until the timeout, since a flooded controller closes connections, or gets none. The
     `hello` may have 3 KiB; looking up a host's name can take longer than the timeout.
 
     Raises:
         GangError: no address answered in time, or none with the token.
     """
-    deadline = monotonic() + timeout_s
-    key = bytes.fromhex(invitation.token)
+    started = monotonic()
+    deadline = started + timeout_s
     failures: dict[str, str] = {}
     while True:
         for address in invitation.addresses:
-            attempt_deadline = min(deadline, monotonic() + timeout_s / len(invitation.addresses))
+            # Longer from try to try: another address, or a new connection, may answer sooner.
+            tried_s = monotonic() - started
+            connect_s = min(timeout_s - tried_s, max(_CONNECT_S, tried_s / 10))
+            answer_deadline = min(deadline, monotonic() + max(_ANSWER_S, tried_s))
             try:
-                return _connected(address, key, hello, attempt_deadline)
+                link = Link(_opened(address, max(0.0, connect_s)), limit=_MAX_UNPROVEN_BYTES)
             except OSError as error:
                 failures[address] = error.strerror or str(error)
+                continue
+            if _introduced(link, invitation, hello, answer_deadline):
+                link.trust()
+                return link
+            failures[address] = "not proven to be the controller"
+            link.close()
         if monotonic() + _RETRY_S >= deadline:
             reasons = ", ".join(f"{address}: {reason}" for address, reason in failures.items())
-            raise GangError(f"no controller of this rank within {timeout_s:g} s: {reasons}")
+            raise GangError(f"no controller for this rank within {timeout_s:g} s: {reasons}")
         sleep(_RETRY_S)
 
 
-def _connected(address: str, key: bytes, hello: Json, deadline: float) -> Link:
-    """A proven connection; OSError if that is impossible until `deadline`."""
-    link = Link(_opened(address, deadline), limit=_MAX_UNPROVEN_BYTES)
-    try:
-        challenge = link.receive(deadline)
-        if challenge is None:
-            raise ConnectionError("answered with no challenge")
-        transcript = [_text(challenge, "nonce"), secrets.token_hex(32), json.dumps(hello)]
-        proof = _proof(key, "rank", transcript)
-        link.send({"nonce": transcript[1], "hello": transcript[2], "proof": proof})
-        answer = link.receive(deadline)
-        if answer is None or not _proves(answer, key, "controller", transcript):
-            raise ConnectionError("closed the connection, or does not know the token")
-    except BaseException:
-        link.close()
-        raise
-    link.trust()
-    return link
-
-
-def _opened(address: str, deadline: float) -> socket.socket:
-    """A connected socket; every endpoint of a host's name gets an equal share of the time."""
+def _opened(address: str, timeout_s: float) -> socket.socket:
     scheme, _, place = address.partition(":")
-    if scheme == "unix":
-        sock = socket.socket(socket.AF_UNIX)
-        try:
-            sock.settimeout(max(0.0, deadline - monotonic()))
-            sock.connect(place)
-        except BaseException:
-            sock.close()
-            raise
-        return sock
-    host, _, port = place.rpartition(":")
-    host = host.strip("[]")
-    endpoints = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
-    share_s = max(0.0, deadline - monotonic()) / len(endpoints)
-    return socket.create_connection((host, int(port)), timeout=share_s)
+    if scheme == "tcp":
+        host, _, port = place.rpartition(":")
+        return socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(timeout_s)
+    if error := sock.connect_ex(place):
+        sock.close()
+        raise OSError(error, os.strerror(error))
+    return sock
+
+
+def _introduced(link: Link, invitation: Invitation, hello: Json, deadline: float) -> bool:
+    """Whether both ends have proved themselves until `deadline`."""
+    if (challenge := link.receive(deadline)) is None:
+        return False
+    key = bytes.fromhex(invitation.token)
+    transcript = [_text(challenge, "nonce"), secrets.token_hex(32), json.dumps(hello)]
+    proof = _proof(key, "rank", transcript)
+    link.send({"nonce": transcript[1], "hello": transcript[2], "proof": proof})
+    answer = link.receive(deadline)
+    return answer is not None and _proves(answer, key, "controller", transcript)
 
 
 class Reception:
@@ -271,7 +264,8 @@ class Reception:
     def admitted(self, timeout_s: float) -> list[tuple[Link, Json]]:
         """Ranks that have proved themselves within `timeout_s`, with their hellos.
 
-        Returns as soon as there are any. Nothing else serves the peers.
+        Returns as soon as there are any. Nothing else serves the peers. A rank that gave up and
+        tried again can come twice: then its earlier link has ended.
         """
         deadline = monotonic() + timeout_s
         while True:
@@ -355,14 +349,7 @@ def _text(message: Json, name: str) -> str:
 
 def listen_unix(path: str) -> socket.socket:
     """Listening unix socket at `path`, which should be in a private folder."""
-    listener = socket.socket(socket.AF_UNIX)
-    try:
-        listener.bind(path)
-        listener.listen(_BACKLOG)
-    except BaseException:
-        listener.close()
-        raise
-    return listener
+    return socket.create_server(path, family=socket.AF_UNIX, backlog=_BACKLOG)
 
 
 def listen_tcp(host: str) -> socket.socket:

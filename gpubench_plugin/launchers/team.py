@@ -279,9 +279,9 @@ class Team:
             remaining_s = clock.remaining(join_deadline.at)
             for connection, hello in reception.admitted(_ACCEPT_S):
                 rank = int(hello["rank"])
-                if rank in self._links or not 0 <= rank < self.size:
-                    connection.close()
-                    continue
+                if (earlier := self._links.pop(rank, None)) is not None:  # it gave that one up
+                    self._selector.unregister(earlier)
+                    earlier.close()
                 self._links[rank] = connection
                 self._selector.register(connection, selectors.EVENT_READ, rank)
                 process = PeerRank(hello)
@@ -293,7 +293,7 @@ class Team:
 
     def _watch(self, rank: int, pid: int | None) -> None:
         """Notice the end of the process at once (Linux 5.3 or newer, and not in every sandbox)."""
-        if pid is not None:
+        if pid is not None and rank not in self._pidfds:
             with suppress(AttributeError, OSError):
                 self._pidfds[rank] = os.pidfd_open(pid)
                 self._selector.register(self._pidfds[rank], selectors.EVENT_READ, rank)

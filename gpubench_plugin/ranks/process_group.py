@@ -312,7 +312,7 @@ def store_for(world: World) -> Store:
         UsageProblem: the rendezvous at the address in the environment failed.
     """
     if world.size > 1:
-        return _shared_store(world.size)
+        return _shared_store()
     store: Store = dist.HashStore()  # type: ignore[attr-defined] # torch does not declare it
     return store
 
@@ -324,11 +324,13 @@ def on_loopback() -> bool:
 
 
 @cache
-def _shared_store(size: int) -> Store:
+def _shared_store() -> Store:
     """The store in a gang's private folder, else the one that is hosted for all ranks."""
     store: Store
-    if file := os.environ.get(STORE):
-        store = dist.FileStore(file, size)  # type: ignore[attr-defined] # not declared either
+    # Out of the environment, which processes that a test starts as ranks of their own inherit.
+    if path := os.environ.pop(STORE, ""):
+        # Without a number of ranks, whose last one would delete the file: the gang does.
+        store = dist.FileStore(path)  # type: ignore[attr-defined] # not declared either
         return store
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from contextlib import closing
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +16,7 @@ from torch import distributed as dist
 from gpubench_plugin.config.sections import DistributedSection
 from gpubench_plugin.ranks import process_group
 from gpubench_plugin.ranks.process_group import ProcessGroup
-from gpubench_plugin.ranks.world import World
+from gpubench_plugin.ranks.world import STORE, World
 from gpubench_plugin.training.parallelism import ddp
 
 
@@ -97,3 +99,21 @@ def test_store_of_ranks_on_one_host_listens_on_loopback_only(
     process_group.store_for(World(size=2, local_size=2))
     process_group._shared_store.cache_clear()
     assert heard == ["::1" if address == "::1" else "127.0.0.1"]
+
+
+def test_store_of_a_gang_is_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It has what control messages need, and processes that a test starts do not inherit it."""
+    monkeypatch.setenv(STORE, str(tmp_path / "store"))
+    process_group._shared_store.cache_clear()
+    mine = process_group.store_for(World(size=2, local_size=2))
+    process_group._shared_store.cache_clear()
+    other = dist.FileStore(str(tmp_path / "store"))
+
+    assert STORE not in os.environ
+    assert not mine.check(["a"])
+    assert other.compare_set("a", "", "1") == mine.compare_set("a", "", "2") == b"1"
+    mine.set("a", "3")
+    assert other.get("a") == b"3"
+    mine.delete_key("a")
+    assert not other.check(["a"])
+    assert (mine.add("n", 2), other.add("n", 3)) == (2, 5)
