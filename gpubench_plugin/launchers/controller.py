@@ -27,11 +27,11 @@ from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
 from gpubench_plugin.launchers.merged_launches import merge_launches
 from gpubench_plugin.launchers.outcome import judge, judge_plain, ranks_text
 from gpubench_plugin.launchers.output import LogForwarder
+from gpubench_plugin.launchers.processes import RankCommand
 from gpubench_plugin.launchers.proxies import is_proxy, make_proxy
 from gpubench_plugin.launchers.report_payload import LiveRecord
 from gpubench_plugin.launchers.report_transport import warning_from_json
 from gpubench_plugin.launchers.team import Team
-from gpubench_plugin.launchers.ways.base import RankCommand
 from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.core.records import Json, Measurement
+    from gpubench_plugin.launchers.merged_reports import Phase
     from gpubench_plugin.launchers.outcome import RankOutcome
-    from gpubench_plugin.launchers.team import Phase
     from gpubench_plugin.launchers.ways.base import Launcher
 
 _SHARED_OPTIONS: Final = ("randomly_seed",)

@@ -7,8 +7,9 @@ import shutil
 import socket
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
@@ -21,7 +22,6 @@ from gpubench_plugin.system.child_process import Child, code_text
 if TYPE_CHECKING:
     from gpubench_plugin.core.records import Json
     from gpubench_plugin.launchers.link import Invitation
-    from gpubench_plugin.launchers.ways.base import RankCommand
 
 _LAUNCHER_PREFIXES: Final = ("TORCHELASTIC_", "PET_")
 _RANK_VARIABLES: Final = frozenset(
@@ -34,6 +34,15 @@ _KILL_TIMEOUT_S: Final = 5.0
 """A killed process is gone at once, unless it is in uninterruptible sleep (a driver, NFS)."""
 _EXIT_STATUS: Final = 49  # field 52 of proc_pid_stat(5), counted from after the name
 _POLL_S: Final = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankCommand:
+    """The pytest `command` of a rank, which runs in `folder`; it writes its log into `logs`."""
+
+    command: Sequence[str]
+    folder: Path
+    logs: Path
 
 
 class RankProcess(ABC):

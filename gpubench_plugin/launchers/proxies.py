@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gpubench_plugin.launchers.team import Phase
+    from gpubench_plugin.launchers.merged_reports import Phase
 
 _ON_RANKS: Final = frozenset(
     {

@@ -30,7 +30,7 @@ from gpubench_plugin.system.helper_threads import HelperThread
 from gpubench_plugin.system.signals import ENDING, die_with_parent
 
 if TYPE_CHECKING:
-    from gpubench_plugin.launchers.team import Phase
+    from gpubench_plugin.launchers.merged_reports import Phase
 
 
 class Rank(LauncherPlugin):

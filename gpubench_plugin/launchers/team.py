@@ -13,7 +13,7 @@ import os
 import selectors
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import GangError
 from gpubench_plugin.launchers import stacks
@@ -41,14 +41,12 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.core.records import Json
     from gpubench_plugin.launchers.link import Link
+    from gpubench_plugin.launchers.merged_reports import Phase
     from gpubench_plugin.launchers.output import LogForwarder
-    from gpubench_plugin.launchers.processes import RankProcess
-    from gpubench_plugin.launchers.ways.base import Launcher, RankCommand
+    from gpubench_plugin.launchers.processes import RankCommand, RankProcess
+    from gpubench_plugin.launchers.ways.base import Launcher
 
     OnEvent = Callable[[Json], object]
-
-Phase = Literal["setup", "call", "teardown"]
-"""Phase of a test, as pytest names it."""
 
 _ACCEPT_S: Final = 0.1
 """How late the death of a rank before it joined may be noticed."""

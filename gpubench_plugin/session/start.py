@@ -105,7 +105,12 @@ def _choose_launcher(session: pytest.Session, benchmarks: Iterable[pytest.Item])
     if is_worker(session.config):  # it starts no ranks: tests of several are skipped
         return InProcessLauncher(session.config)
     cases = [case for item in benchmarks if (case := case_on_ranks(item)) is not None]
-    return launcher_of(context_of(session.config), cases).plugin(session.config)
+    way = launcher_of(context_of(session.config), cases)
+    if not way.has_ranks:
+        return InProcessLauncher(session.config)
+    from gpubench_plugin.launchers.controller import Controller
+
+    return Controller(session.config, way)
 
 
 def _resolve_cases(

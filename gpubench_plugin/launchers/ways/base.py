@@ -7,31 +7,17 @@ What the ranks do, and what becomes of a benchmark on them, is the same whoever 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.core import catalog
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
-
-    import pytest
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.launchers.context import RunContext
-    from gpubench_plugin.launchers.in_process import LauncherPlugin
     from gpubench_plugin.launchers.link import Invitation
-    from gpubench_plugin.launchers.processes import RankProcess
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankCommand:
-    """The pytest `command` of a rank, which runs in `folder`; it writes its log into `logs`."""
-
-    command: Sequence[str]
-    folder: Path
-    logs: Path
+    from gpubench_plugin.launchers.processes import RankCommand, RankProcess
 
 
 class Launcher(ABC):
@@ -44,6 +30,9 @@ class Launcher(ABC):
     replaces_ranks: ClassVar[bool] = True
     """Whether ranks can be started again, after a failure or for another world size."""
 
+    has_ranks: ClassVar[bool] = True
+    """Whether there are processes beside that of the session."""
+
     runs_all: ClassVar[bool] = False
     """Whether tests that are no benchmarks run on the ranks, too, and not in this process."""
 
@@ -55,12 +44,6 @@ class Launcher(ABC):
         Raises:
             UsageProblem: it would, but an option does not go with it.
         """
-
-    def plugin(self, config: pytest.Config) -> LauncherPlugin:
-        """The plugin that runs the session's benchmarks: by default a controller of ranks."""
-        from gpubench_plugin.launchers.controller import Controller
-
-        return Controller(config, self)
 
     def host(self) -> str | None:
         """Address to listen on beside the unix socket, for ranks on other hosts; None if none."""

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.launchers.context import RunContext
     from gpubench_plugin.launchers.link import Invitation
-    from gpubench_plugin.launchers.processes import RankProcess
-    from gpubench_plugin.launchers.ways.base import RankCommand
+    from gpubench_plugin.launchers.processes import RankCommand, RankProcess
 
 
 def needs_ranks(context: RunContext, cases: Iterable[Case]) -> bool:

@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.launchers.context import RunContext
     from gpubench_plugin.launchers.link import Invitation
-    from gpubench_plugin.launchers.processes import RankProcess
+    from gpubench_plugin.launchers.processes import RankCommand, RankProcess
     from gpubench_plugin.launchers.rank import Rank
-    from gpubench_plugin.launchers.ways.base import RankCommand
 
 _AGENT_STORE: Final = "TORCHELASTIC_USE_AGENT_STORE"
 _RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
