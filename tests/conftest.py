@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from gpubench_plugin.core.errors import Unsupported
+from tests.support.other_plugins import switched_off
 from tests.support.projects import InlineProject, Project
 
 # What this session was told by its own pytest-xdist, and by tox, which moves pytest's cache.
@@ -19,9 +20,10 @@ OF_THIS_SESSION = ("PYTEST_XDIST", "TOX_")
 
 
 def pytest_configure() -> None:
-    """Tests start sessions of their own: no workers of this one, and each with its own cache."""
+    """Tests start sessions of their own: no workers of this one, each with its own cache."""
     for name in [name for name in os.environ if name.startswith(OF_THIS_SESSION)]:
         del os.environ[name]
+    os.environ["PYTEST_ADDOPTS"] = switched_off()
 
 
 def pytest_sessionfinish() -> None:

@@ -23,6 +23,7 @@ import cpuinfo
 import pytest
 from _pytest.unraisableexception import gc_collect_iterations_key
 
+from tests.support.other_plugins import switched_off
 from tests.support.sessions import TookTooLongError, alarm, surroundings, torchrun, written_by
 
 QUICK = ("--measure.by=steps", "--measure.steps=20", "--measure.warmup_s=0.001")
@@ -138,7 +139,8 @@ def _environment() -> dict[str, str]:
     dropped = ("PYTEST", "COLUMNS", "FORCE_COLOR", "RANK", "WORLD_SIZE", "LOCAL_RANK", "CI")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     # A registry costs each session half a second; a test that is about it sets the variable to "".
-    return {**kept, "OMP_NUM_THREADS": "1", "GPUBENCH_REGISTRY": "none"}
+    own = {"OMP_NUM_THREADS": "1", "GPUBENCH_REGISTRY": "none", "PYTEST_ADDOPTS": switched_off()}
+    return {**kept, **own}
 
 
 class InlineProject(Project):
