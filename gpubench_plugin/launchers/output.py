@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
+from gpubench_plugin.launchers.proxies import is_conftest
+
 if TYPE_CHECKING:
     import pytest
 
@@ -114,15 +116,35 @@ class LogForwarder:
 
 _CACHE_WRITERS: Final = ("lfplugin", "nfplugin", "stepwiseplugin")
 """Names of the plugins of ``--lf``, ``--nf`` and ``--stepwise``, which read and write the cache."""
-_FILE_OPTIONS: Final = ("xmlpath", "report_log")
-"""Options of pytest and pytest-reportlog that name one file."""
+_FILE_OPTIONS: Final = ("xmlpath", "report_log", "allure_report_dir")
+"""Options of pytest, pytest-reportlog and Allure by which files are written from the start."""
+_CONTROLLER_HOOKS: Final = ("pytest_runtest_protocol", "pytest_runtest_logreport")
+"""Hooks around a whole test and of its reports: a plugin with one works in the controller alone."""
+SURROUNDINGS: Final = ("_pytest", "gpubench_plugin")
+"""Packages whose hooks around a test run on ranks, too."""
 
 
 def unregister_writers(config: pytest.Config) -> None:
-    """Unregister the plugins that read and write pytest's cache."""
+    """Unregister the plugins that read and write pytest's cache, and mute those of reports."""
     for name in _CACHE_WRITERS:
         if config.pluginmanager.hasplugin(name):
             config.pluginmanager.unregister(name=name)
+    coverage = config.pluginmanager.get_plugin("_cov")
+    if coverage is not None and coverage.cov_controller is not None:
+        _mute(config, coverage)
+        config.add_cleanup(coverage.cov_controller.cov.save)  # for the controller to combine
+    for name in _CONTROLLER_HOOKS:
+        for implementation in getattr(config.hook, name).get_hookimpls():
+            package = implementation.function.__module__.partition(".")[0]
+            if package not in SURROUNDINGS and not is_conftest(implementation.plugin):
+                _mute(config, implementation.plugin)
+
+
+def _mute(config: pytest.Config, plugin: object) -> None:
+    """Call no hook of the plugin any more, but let it end as it would."""
+    for hook in config.pluginmanager.get_hookcallers(plugin) or ():
+        if hook.name != "pytest_unconfigure":
+            hook._remove_plugin(plugin)
 
 
 def disable_output_before_configure(config: pytest.Config) -> None:

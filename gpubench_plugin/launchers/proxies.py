@@ -64,8 +64,12 @@ class _ControllerHooks:
 
 
 def _belongs_to_ranks(plugin: object) -> bool:
-    file = getattr(plugin, "__file__", None) or ""
-    return file.endswith("conftest.py") or getattr(plugin, "__name__", "") == "_pytest.skipping"
+    return is_conftest(plugin) or getattr(plugin, "__name__", "") == "_pytest.skipping"
+
+
+def is_conftest(plugin: object) -> bool:
+    """Whether the plugin is a module ``conftest.py``."""
+    return (getattr(plugin, "__file__", None) or "").endswith("conftest.py")
 
 
 def make_proxy(item: pytest.Item, order: Callable[[pytest.Item, Phase], None]) -> None:

@@ -168,7 +168,7 @@ class Rank(LauncherPlugin):
         foreign = [
             implementation.plugin
             for implementation in hook.get_hookimpls()
-            if implementation.function.__module__.partition(".")[0] not in _SURROUNDINGS
+            if implementation.function.__module__.partition(".")[0] not in output.SURROUNDINGS
         ]
         manager = self._config.pluginmanager
         protocol = manager.subset_hook_caller("pytest_runtest_protocol", foreign)
@@ -256,6 +256,3 @@ class Rank(LauncherPlugin):
         # At exit Python collects all objects several times, with torch for half a second, for which
         # the next gang would wait.
         gc.freeze()
-
-
-_SURROUNDINGS = ("_pytest", "gpubench_plugin")
