@@ -49,7 +49,7 @@ _SHARED_OPTIONS: Final = ("randomly_seed",)
 _IDS_SHOWN: Final = 3
 
 
-class RanksFailed(Exception):
+class RanksFailed(pytest.fail.Exception):
     """A test did not pass on the ranks; the report has their tracebacks."""
 
 
@@ -63,6 +63,7 @@ class _Test:
     timeouts: Timeouts
     rounds: FixedRounds | None = None
     record: LiveRecord = field(default_factory=LiveRecord)
+    has_ended: bool = False
     error: GangError | None = None
     """Why its ranks could not be started."""
     is_damaged: bool = False
@@ -94,6 +95,7 @@ class Controller(InProcessLauncher):
         self._run = run
         self._team: Team | None = None
         self._test: _Test | None = None
+        self._nextitem: pytest.Item | None = None
         self._merged: pytest.TestReport | None = None
         self._raised: BaseException | None = None
         self._stacks: list[tuple[str, str]] = []
@@ -140,6 +142,7 @@ class Controller(InProcessLauncher):
     ) -> Generator[None, object, object]:
         """Start the ranks before another plugin's timeout of the test begins."""
         if is_proxy(item):
+            self._nextitem = nextitem
             self._prepare(item, nextitem)
         return (yield)
 
@@ -189,6 +192,8 @@ class Controller(InProcessLauncher):
             if phase == "setup":
                 raise skip
             return
+        if phase == "setup" and self._test is not None and self._test.has_ended:  # it is repeated
+            self._prepare(item, self._nextitem)
         self._merged = report = self._phase(item, phase)
         if report is None or report.passed:
             if phase == "teardown" and case is not None:
@@ -260,6 +265,7 @@ class Controller(InProcessLauncher):
         """Run a phase on the ranks; None where there are none, or no more."""
         test = self._test
         assert test is not None
+        test.has_ended |= phase == "teardown"
         if phase == "call" and test.error is not None:
             return merging.start_error_report(item, test.error)
         if self._team is None or not self._team.is_idle:
@@ -437,6 +443,8 @@ class Controller(InProcessLauncher):
     def _start(self, size: int, timeouts: Timeouts) -> Team:
         invocation = self._config.invocation_params
         command = [*_python(invocation.dir), "-m", "pytest", *map(str, invocation.args)]
+        if self._config.pluginmanager.hasplugin("_cov"):
+            command.append("--cov-append")  # else a rank would erase what others have measured
         options = {
             name: value
             for name in _SHARED_OPTIONS
