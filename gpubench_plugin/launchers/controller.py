@@ -49,10 +49,6 @@ _SHARED_OPTIONS: Final = ("randomly_seed",)
 _IDS_SHOWN: Final = 3
 
 
-class RanksFailed(pytest.fail.Exception):
-    """A test did not pass on the ranks; the report has their tracebacks."""
-
-
 @dataclass(kw_only=True)
 class _Test:
     """The test that runs: its timeouts and record, and how its phases have ended so far."""
@@ -167,6 +163,8 @@ class Controller(InProcessLauncher):
             return report
         if state_of(item) is not None:
             report_payload.attach(report, call, LiveRecord())
+        if call.excinfo is not None and self._stacks:  # they say more than this process's own
+            report.longrepr = call.excinfo.exconly()
         report.sections += self._stacks
         self._stacks = []
         return report
@@ -200,7 +198,7 @@ class Controller(InProcessLauncher):
                 self._store(case)
             return
         reason = report.longreprtext.strip().rpartition("\n")[2]
-        self._raised = pytest.skip.Exception(reason) if report.skipped else RanksFailed(reason)
+        self._raised = (pytest.skip if report.skipped else pytest.fail).Exception(reason)
         raise self._raised
 
     def remeasure(

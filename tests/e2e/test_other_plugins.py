@@ -105,7 +105,7 @@ def test_a_timeout_fails_its_test_with_the_ranks_stacks(project: Project) -> Non
         "teardown": ["error"],
         "next": ["passed"],
     }
-    assert len(re.findall("(?m)^E .*Timeout .>3", ended.out)) == 3
+    assert len(re.findall("(?m)^Failed: Timeout .>3", ended.out)) == 3
     assert len(re.findall("- Stack of rank 1 -", ended.out)) == 3
 
 
@@ -143,7 +143,9 @@ def test_next(): pass
         "call_asleep": ["failure"],
         "next": ["passed"],
     }
-    assert "time.sleep(100)" in ended.out
+    stacks = re.findall(r"- Stack -(?s:.*?), line \d+ in (test_\w+)", ended.out)
+    assert stacks == ["test_asleep", "test_call_asleep"]
+    assert "controller.py" not in ended.out
 
 
 HOOKS = """
