@@ -197,7 +197,8 @@ class Team:
         if has_dead:
             self._collect_deaths()
         exit_texts = {rank: self._exit_text(rank) for rank in self._links}
-        stuck = [rank for rank, text in exit_texts.items() if not text and rank not in outcomes]
+        running = [rank for rank, process in self._processes.items() if not process.exit_text()]
+        stuck = [rank for rank in running if rank not in outcomes]
         stacks_by_rank = self._stacks(stuck)
         flights = [] if has_dead else save_flights(self._scratch.path, self._logs)
         final_outcomes = []
@@ -382,7 +383,7 @@ class Team:
             process = self._processes.get(rank)
             if process is not None and process.pid is not None:
                 pids[rank] = process.pid
-            elif rank in self._links:
+            elif rank in self._links and self._links[rank].is_open:
                 remote.add(rank)
         found = stacks.request(self._scratch.path, pids)
         if not remote:
