@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +19,7 @@ from gpubench_plugin.launchers.deadlines import Timeouts
 from gpubench_plugin.launchers.team import Team
 from gpubench_plugin.launchers.ways.base import RankCommand
 from gpubench_plugin.launchers.ways.gang import Gang
+from gpubench_plugin.system.timeout_clock import TimeoutClock
 from tests.support.processes import wait_until
 
 if TYPE_CHECKING:
@@ -74,6 +73,7 @@ def serve(link):
         answer["order"] += test == "forgets" and rank == 1
         if test == "lacks" and rank == 1: answer["absent"] = "SyntaxError"
         link.send({"reports": [], "warnings": [], **answer})
+        open(f"answered-{rank}", "w").close()
 
 def log(order):
     sent = f"sent-{order['order']}"
@@ -89,9 +89,6 @@ def act(test, phase):
     if test == "dawdles": time.sleep(0.7)
     if test == "leaves" and rank == 1: os._exit(5)
     if test == "closes" and rank == 1: link._socket.close(); time.sleep(600)
-    if test == "writes":
-        open(f"began-{rank}", "w").close()
-        while not os.path.exists("go"): time.sleep(0.01)
     if test == "babbles" and rank == 1: link._socket.sendall(b"what?\n"); time.sleep(600)
 """
 SERVES = "link = reach(); join(link); serve(link)"
@@ -244,41 +241,19 @@ def test_rank_that_others_started_is_known_as_well(
         launcher.other.kill()
 
 
-CONTROLLER = """
-import sys
-from pathlib import Path
-from gpubench_plugin.launchers.deadlines import Timeouts
-from gpubench_plugin.launchers.team import Team
-from gpubench_plugin.launchers.ways.base import RankCommand
-from gpubench_plugin.launchers.ways.gang import Gang
+def test_answers_that_came_while_the_controller_was_stopped_count(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beyond the limit, which it finds expired as it goes on."""
 
-here = Path.cwd()
-start = Timeouts(timeout_s=60.0, failure_grace_s=60.0, divergence_s=60.0)
-call = RankCommand(command=[sys.executable, "-c", sys.argv[1]], folder=here, logs=here)
-welcome = {"run_directory": "here"}
-team = Team(2, config=None, launcher=Gang(), call=call, welcome=welcome, timeouts=start)
-team.begin(Timeouts(timeout_s=1.5, failure_grace_s=60.0, divergence_s=60.0), None)
-print(*(outcome.state for outcome in team.run("setup", "writes")))
-team.close()
-"""
+    class Late(TimeoutClock):
+        def remaining(self, deadline: float) -> float:
+            wait_until(lambda: len(list(tmp_path.glob("answered-*"))) == 2)
+            return 0.0
 
-
-def test_answer_that_came_while_the_controller_was_stopped_counts(tmp_path: Path) -> None:
-    """The ranks end while their controller is stopped beyond the limit: they are heard after it."""
-    controller = subprocess.Popen(
-        [sys.executable, "-c", CONTROLLER, RANK + SERVES],
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    wait_until(lambda: len(list(tmp_path.glob("began-*"))) == 2)
-    controller.send_signal(signal.SIGSTOP)
-    (tmp_path / "go").touch()
-    time.sleep(1.8)
-    controller.send_signal(signal.SIGCONT)
-
-    out, _ = controller.communicate(timeout=60)
-    assert out == "ended ended\n"
+    team = start()
+    monkeypatch.setattr("gpubench_plugin.launchers.team.TimeoutClock", Late)
+    assert [outcome.state for outcome in run(team, "first")] == ["ended", "ended"]
 
 
 @pytest.mark.parametrize(
