@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +10,6 @@ import pytest
 from gpubench_plugin.core.errors import GangError
 from gpubench_plugin.launchers import controller, report_payload
 from gpubench_plugin.launchers.outcome import RankOutcome
-from gpubench_plugin.launchers.report_transport import warning_to_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,7 +44,7 @@ def test_b(gpubench, shared): note("b")
 
 def test_plain(shared): note("plain")
 """
-BOTH = ("test_a[ws2]", "test_b[ws2]")
+A_AND_B = ("-k", "not plain", "-p", "no:randomly")
 TORCHRUN = {
     "RANK": "0",
     "LOCAL_RANK": "0",
@@ -57,51 +55,35 @@ TORCHRUN = {
 
 
 class Stage:
-    """Notes what is ordered, and tells how the ranks end it."""
+    """Ranks in the place of a team: notes what is ordered, and tells how they end it."""
 
     def __init__(self, path: Path, reported: ReportMaker, came_to_end: EndedMaker):
-        self._path = path
+        self.trace = path
         self._report, self._end = reported, came_to_end
+        self.errors: dict[int, list[GangError]] = {}
+        """Why ranks of a size cannot be started, each once, the last first."""
         self.collected: Mapping[int, list[str]] = {}
         self.lost = ""
-        self.starts: Callable[[int], object] = lambda _: None
-        """Raises where the ranks cannot be started."""
-        self.plays: Callable[[str], Mapping[str, Any] | None] = lambda _: None
-        """Changes to the passing report of all ranks, or the `outcomes`; by "phase test"."""
+        self.plays: Callable[[str], Mapping[str, Any] | list[RankOutcome] | None] = lambda _: None
+        """How all ranks end "phase test": with changes to a passing report, or the outcomes."""
 
     def note(self, text: str) -> None:
-        with self._path.open("a") as trace:
+        with self.trace.open("a") as trace:
             trace.write(f"{text}\n")
 
     @property
     def notes(self) -> list[str]:
-        return self._path.read_text().splitlines()
+        return self.trace.read_text().splitlines()
 
-    def team(self, size: int, **_: object) -> PlayedTeam:
+    def start(self, size: int, **_: object) -> Stage:
         self.note(f"start {size}")
-        self.starts(size)
-        return PlayedTeam(self, size)
-
-    def outcomes(self, phase: str, test: str, nodeid: str, size: int) -> list[RankOutcome]:
-        changes = dict(self.plays(f"{phase} {test}") or {})
-        if found := changes.pop("outcomes", None):
-            return list(found)
-        payload = changes.pop("payload", {})
-        of_rank = {name: changes.pop(name) for name in ("exit", "exit_code") if name in changes}
-        report = self._report(phase, nodeid=nodeid, **changes)
-        setattr(report, report_payload.ATTRIBUTE, {**report_payload.read(report), **payload})
-        return [self._end(rank, report, **of_rank) for rank in range(size)]
-
-
-class PlayedTeam:
-    """In the place of a team."""
-
-    def __init__(self, stage: Stage, size: int):
-        self.size, self.is_idle, self.collected = size, True, stage.collected
-        self._stage = stage
+        if errors := self.errors.get(size):
+            raise errors.pop()
+        self.size, self.is_idle = size, True
+        return self
 
     def lost_ranks(self) -> str:
-        lost, self._stage.lost = self._stage.lost, ""
+        lost, self.lost = self.lost, ""
         return lost
 
     def is_healthy(self, timeout_s: float, *, renew: bool, damaged: bool) -> bool:
@@ -111,12 +93,17 @@ class PlayedTeam:
         """Nothing is timed."""
 
     def run(self, phase: str, nodeid: str, next_nodeid: str | None) -> list[RankOutcome]:
-        test = nodeid.partition("::test_")[2]
-        following = (next_nodeid or "").partition("::test_")[2]
-        self._stage.note(f"{phase} {test}" + (f" before {following}" if following else ""))
-        outcomes = self._stage.outcomes(phase, test, nodeid, self.size)
-        self.is_idle = all(outcome.state in {"ended", "absent"} for outcome in outcomes)
-        return outcomes
+        test, following = (n.partition("::test_")[2] for n in (nodeid, next_nodeid or ""))
+        self.note(f"{phase} {test}" + (f" before {following}" if following else ""))
+        played = self.plays(f"{phase} {test}") or {}
+        if isinstance(played, list):
+            self.is_idle = all(outcome.state == "ended" for outcome in played)
+            return played
+        changes = {"payload": {}, **played}
+        payload = changes.pop("payload")
+        report = self._report(phase, nodeid=nodeid, **changes)
+        setattr(report, report_payload.ATTRIBUTE, {**report_payload.read(report), **payload})
+        return [self._end(rank, report) for rank in range(self.size)]
 
     def abandon(self, outcomes: object, message: str) -> list[RankOutcome]:
         ranks = range(self.size)
@@ -126,10 +113,10 @@ class PlayedTeam:
         self.is_idle = False
 
     def close(self) -> None:
-        self._stage.note("close")
+        self.note("close")
 
     def kill(self) -> None:
-        self._stage.note("kill")
+        self.note("kill")
 
 
 @pytest.fixture
@@ -141,7 +128,7 @@ def stage(
 ) -> Stage:
     """The ranks of the project's session, and the module of its tests."""
     made = Stage(project.path / "trace", reported, came_to_end)
-    monkeypatch.setattr(controller, "Team", made.team)
+    monkeypatch.setattr(controller, "Team", made.start)
     project.write("test_it.py", MODULE)
     return made
 
@@ -160,6 +147,11 @@ def pytest_runtest_makereport(item): note(f"hook of {item.name}")
 def pytest_runtest_logreport(report):
     if report.when == "call": note(f"reported {report.nodeid[12:]}")
 """
+FIRST, SECOND = phases("a[ws2]", "b[ws2]"), phases("b[ws2]")
+
+
+def outcomes(first: str, second: str = "not_measured") -> dict[str, str]:
+    return {"test_a[ws2]": first, "test_b[ws2]": second}
 
 
 def test_ranks_alone_set_up_and_run_their_tests(stage: Stage, project: Project) -> None:
@@ -168,45 +160,38 @@ def test_ranks_alone_set_up_and_run_their_tests(stage: Stage, project: Project) 
     ended = project.run("-p", "no:randomly")
     assert [n for n in stage.notes if n != "hook of test_plain"] == [
         *("set up", "plain", "reported test_plain", "tear down", "start 2"),
-        *("setup a[ws2] before b[ws2]", "call a[ws2] before b[ws2]"),
-        *("reported test_a[ws2]", "teardown a[ws2] before b[ws2]"),
-        *("setup b[ws2]", "call b[ws2]", "reported test_b[ws2]", "teardown b[ws2]", "close"),
+        *(*FIRST[:2], "reported test_a[ws2]", FIRST[2]),
+        *(*SECOND[:2], "reported test_b[ws2]", SECOND[2], "close"),
     ]
     assert stage.notes.count("hook of test_plain") == 5
-    assert (ended.code, ended.outcomes) == (0, dict.fromkeys(BOTH, "not_measured"))
+    assert (ended.code, ended.outcomes) == (0, outcomes("not_measured"))
 
 
 def test_each_size_or_isolated_test_has_a_team(stage: Stage, project: Project) -> None:
     """Fixtures live on for the next test of the same team only: what they hold, another needs."""
     project.write("test_it.py", MODULE.replace("ranks=2", 'ranks="any"'))
-    project.run("--world-size=1,2", "-k", "not plain")
-    sizes = [
-        [f"start {n}", *phases(f"a[ws{n}]", f"b[ws{n}]"), *phases(f"b[ws{n}]"), "close"]
-        for n in (1, 2)
-    ]
-    assert stage.notes == [*sizes[0], *sizes[1]]
+    project.run("--world-size=1,2", *A_AND_B)
+    one = ["start 1", *phases("a[ws1]", "b[ws1]"), *phases("b[ws1]"), "close"]
+    assert stage.notes == [*one, "start 2", *FIRST, *SECOND, "close"]
 
-    stage._path.unlink()
-    project.run("--isolate", "--world-size=1", "-k", "not plain")
-    assert stage.notes == [
-        *("start 1", *phases("a[ws1]"), "close", "start 1", *phases("b[ws1]"), "close")
-    ]
+    stage.trace.unlink()
+    project.run("--isolate", "--world-size=2", *A_AND_B)
+    assert stage.notes == ["start 2", *phases("a[ws2]"), "close", "start 2", *SECOND, "close"]
 
 
 @pytest.mark.parametrize(
-    ("at", "changes", "outcome", "left_out", "between"),
+    ("at", "changes", "outcome", "between"),
     [
-        ("setup a[ws2]", {"outcome": "skipped", "longrepr": ("x", 1, "no")}, "skipped", 1, []),
-        ("setup a[ws2]", {"outcome": "failed"}, "failed", 1, ["close", "start 2"]),
-        ("call a[ws2]", {"outcome": "failed"}, "failed", 0, ["close", "start 2"]),
-        ("teardown a[ws2]", {"outcome": "failed"}, "failed", 0, ["close", "start 2"]),
-        ("call a[ws2]", {"wasxfail": "", "outcome": "skipped"}, "skipped", 0, ["close", "start 2"]),
+        ("setup", {"outcome": "skipped", "longrepr": ("x", 1, "no")}, "skipped", ""),
+        ("setup", {"outcome": "failed"}, "failed", "close"),
+        ("call", {"outcome": "failed"}, "failed", "close"),
+        ("teardown", {"outcome": "failed"}, "failed", "close"),
+        ("call", {"wasxfail": "", "outcome": "skipped"}, "skipped", "close"),
         (
-            "call a[ws2]",
+            "call",
             {"outcome": "failed", "kind": "crashed", "payload": {"context_lost": True}},
             "crashed",
-            0,
-            ["kill", "start 2"],
+            "kill",
         ),
     ],
 )
@@ -216,89 +201,64 @@ def test_what_the_ranks_report_is_the_test_s_and_the_next_runs(
     at: str,
     changes: Mapping[str, Any],
     outcome: str,
-    left_out: int,
-    between: list[str],
+    between: str,
 ) -> None:
     """On new ranks where the old ones may be out of step or have lost their device."""
-    stage.plays = lambda phase: changes if phase == at else None
-    ended = project.run("-k", "not plain")
-    first = phases("a[ws2]", "b[ws2]")
-    assert stage.notes == [
-        *("start 2", first[0], *first[1 + left_out :], *between),
-        *(*phases("b[ws2]"), "close"),
-    ]
-    assert ended.outcomes == dict(zip(BOTH, (outcome, "not_measured"), strict=True))
+    stage.plays = lambda phase: changes if phase == f"{at} a[ws2]" else None
+    ended = project.run(*A_AND_B)
+    first = [FIRST[0], FIRST[2]] if at == "setup" else FIRST
+    restart = [between, "start 2"] if between else []
+    assert stage.notes == ["start 2", *first, *restart, *SECOND, "close"]
+    assert ended.outcomes == outcomes(outcome)
     assert ended.code == (changes["outcome"] == "failed")
 
 
-def test_error_while_the_controller_waits_fails_that_test(stage: Stage, project: Project) -> None:
-    """As the alarm of a timeout raises it; the ranks' stacks are shown, and others go on."""
+@pytest.mark.parametrize("error", [pytest.fail.Exception("Timeout >1.0s"), KeyboardInterrupt()])
+def test_error_while_the_controller_waits_fails_that_test(
+    stage: Stage, project: Project, error: BaseException
+) -> None:
+    """As a timeout's alarm raises it: the ranks' stacks are shown; only Ctrl-C ends the session."""
 
     def play(phase: str) -> None:
         if phase == "call a[ws2]":
-            pytest.fail("Timeout >1.0s")
+            raise error
 
     stage.plays = play
-    ended = project.run("-k", "not plain")
-    assert stage.notes == [
-        *("start 2", *phases("a[ws2]", "b[ws2]")[:2], "kill"),
-        *("start 2", *phases("b[ws2]"), "close"),
-    ]
-    assert ended.outcomes == dict(zip(BOTH, ("failed", "not_measured"), strict=True))
+    ended = project.run(*A_AND_B)
+    if isinstance(error, KeyboardInterrupt):
+        assert stage.notes == ["start 2", *FIRST[:2], "kill"]
+        assert (ended.code, ended.summary["status"]) == (2, "interrupted")
+        return
+    assert stage.notes == ["start 2", *FIRST[:2], "kill", "start 2", *SECOND, "close"]
+    assert ended.outcomes == outcomes("failed")
     for text in ("Timeout >1.0s", "Stack of rank 0", "rank 1 waits", "1 failed, 1 passed"):
         assert text in ended.out
-
-
-def test_ctrl_c_kills_the_ranks(stage: Stage, project: Project) -> None:
-    """There is nothing to show, and nothing is waited for."""
-
-    def play(phase: str) -> None:
-        if phase == "call a[ws2]":
-            raise KeyboardInterrupt
-
-    stage.plays = play
-    ended = project.run("-k", "not plain")
-    assert stage.notes[-2:] == ["call a[ws2] before b[ws2]", "kill"]
-    assert (ended.code, ended.summary["status"]) == (2, "interrupted")
 
 
 def test_ranks_that_do_not_start_fail_the_tests_of_their_size(
     stage: Stage, project: Project
 ) -> None:
-    """Once for all of them, unless ranks of that size have started before; others are started."""
+    """They are not tried again for each; those of another size are started."""
     project.write("test_it.py", MODULE.replace("ranks=2", 'ranks="any"'))
-
-    def start(size: int) -> None:
-        if size == 2:
-            raise GangError("rank 1 exited with code 1", "no licence")
-
-    stage.starts = start
-    ended = project.run("--world-size=1,2", "--isolate", "-k", "not plain")
-    assert stage.notes.count("start 2") == 1
-    assert stage.notes.count("start 1") == 2
-    assert [b["outcome"] for b in ended.summary["benchmarks"]].count("crashed") == 2
-    assert ended.out.count("no licence") >= 1
+    stage.errors = {2: [GangError("rank 1 exited with code 1", "no licence")]}
+    ended = project.run("--world-size=1,2", "--isolate", *A_AND_B)
+    assert [n for n in stage.notes if n.startswith("start")] == ["start 1", "start 1", "start 2"]
+    found = ended.outcomes
+    assert {name: found[name] for name in outcomes("")} == outcomes("crashed", "crashed")
+    assert ended.out.count("no licence") == 1
 
 
 def test_ranks_that_were_killed_are_started_again_once(stage: Stage, project: Project) -> None:
     """As they start, or between two tests; a warning says so."""
-    errors = [GangError("rank 1 was killed by SIGKILL", killed=True)]
-
-    def start(size: int) -> None:
-        if errors:
-            raise errors.pop()
+    stage.errors = {2: [GangError("rank 1 was killed by SIGKILL", killed=True)]}
 
     def play(phase: str) -> None:
         if phase == "teardown a[ws2]":
             stage.lost = "rank 0 exited with code 3"
 
-    stage.starts, stage.plays = start, play
-    ended = project.run("-k", "not plain")
-    restarted = "start 2"
-    assert stage.notes == [
-        *("start 2", restarted, *phases("a[ws2]", "b[ws2]"), "close"),
-        *(restarted, *phases("b[ws2]"), "close"),
-    ]
+    stage.plays = play
+    ended = project.run(*A_AND_B)
+    assert stage.notes == ["start 2", "start 2", *FIRST, "close", "start 2", *SECOND, "close"]
     assert "rank 1 was killed by SIGKILL; started a new gang of 2" in ended.out
     assert "between two benchmarks, rank 0 exited with code 3; started a new" in ended.out
 
@@ -321,7 +281,7 @@ def test_launches_are_one_test(
 
     stage.plays = play
     ended = project.run("--launches=2", "-k", "test_a", "--benchmark-json=of_benchmark.json")
-    assert stage.notes == [*("start 2", *phases("a[ws2]"), "close") * 2]
+    assert stage.notes == ["start 2", *phases("a[ws2]"), "close"] * 2
     (benchmark,) = ended.summary["benchmarks"]
     if settings:
         assert (benchmark["outcome"], ended.code) == ("failed", 1)
@@ -335,31 +295,27 @@ def test_warnings_and_the_wish_to_end_come_from_ranks(
     stage: Stage, project: Project, came_to_end: EndedMaker
 ) -> None:
     """What all ranks warn of is told once; pytest.exit on one ends the session with its code."""
+    warned = {"category": "UserWarning", "filename": "test_it.py", "lineno": 4, "when": "runtest"}
+    both, one = ({**warned, "nodeid": "", "location": None, "text": t} for t in ("old", "odd"))
 
-    def warned(text: str) -> Json:
-        message = warnings.WarningMessage(UserWarning(text), UserWarning, "test_it.py", 4)
-        return warning_to_json(message, "runtest", "test_it.py::test_a", ("test_it.py", 4, "f"))
-
-    def play(phase: str) -> Json | None:
+    def play(phase: str) -> list[RankOutcome] | None:
         if phase == "call a[ws2]":
-            both, one = warned("old"), warned("odd")
-            endings = came_to_end(0, warnings=(both,)), came_to_end(1, warnings=(both, one))
-            return {"outcomes": endings}
-        return {"exit": "enough", "exit_code": 1} if phase == "setup b[ws2]" else None
+            return [came_to_end(0, warnings=(both,)), came_to_end(1, warnings=(both, one))]
+        exits = came_to_end(0, exit="enough", exit_code=1)
+        return [exits, came_to_end(1)] if phase == "setup b[ws2]" else None
 
     stage.plays = play
-    ended = project.run("-k", "not plain")
+    ended = project.run(*A_AND_B)
     assert ended.out.count("UserWarning: [all ranks] old") == 1
     assert ended.out.count("UserWarning: [rank 1] odd") == 1
-    assert ended.code == 1
     assert "rank 0: enough" in ended.out
-    assert stage.notes[-2:] == ["setup b[ws2]", "kill"]
+    assert (stage.notes[-2:], ended.code) == (["setup b[ws2]", "kill"], 1)
 
 
 def test_debugger_is_refused(stage: Stage, project: Project) -> None:
     """Ranks have no terminal."""
     ended = project.run("--pdb")
-    assert (ended.code, stage._path.exists()) == (4, False)
+    assert (ended.code, stage.trace.exists()) == (4, False)
     assert "--pdb" in ended.err
 
 
@@ -368,11 +324,9 @@ def test_ranks_of_torchrun_run_all_tests(stage: Stage, project: Project) -> None
     stage.collected = {0: [], 1: ["test_it.py::test_only_here"]}
     stage.plays = lambda phase: {"outcome": "failed"} if phase == "call plain" else None
     ended = project.run("-p", "no:randomly", env=TORCHRUN)
-    assert stage.notes == [
-        *("start 2", *phases("a[ws2]", "b[ws2]"), *phases("b[ws2]", "plain")),
-        *(*phases("plain"), "close"),
-    ]
-    assert (ended.code, ended.outcomes) == (1, dict.fromkeys(BOTH, "not_measured"))
+    second, plain = phases("b[ws2]", "plain"), phases("plain")
+    assert stage.notes == ["start 2", *FIRST, *second, *plain, "close"]
+    assert (ended.code, ended.outcomes) == (1, outcomes("not_measured"))
     assert "only rank 1 collected test_it.py::test_only_here" in ended.out
 
 
@@ -380,25 +334,14 @@ def test_loss_of_ranks_that_cannot_be_replaced_ends_the_session(
     stage: Stage, project: Project, came_to_end: EndedMaker
 ) -> None:
     """Of torchrun's; their launcher would end all processes before the results are written."""
-    died = RankOutcome(rank=1, state="died", details="was killed by SIGKILL")
-    stage.plays = lambda phase: (
-        {"outcomes": [came_to_end(0), died]} if phase[:4] == "call" else None
-    )
+    died = [came_to_end(0), RankOutcome(rank=1, state="died", details="was killed by SIGKILL")]
+    stage.plays = lambda phase: died if phase == "call a[ws2]" else None
     ended = project.run("-p", "no:randomly", env=TORCHRUN)
-    assert stage.notes == ["start 2", *phases("a[ws2]", "b[ws2]")[:2], "kill"]
+    assert stage.notes == ["start 2", *FIRST[:2], "kill"]
     assert (ended.code, ended.outcomes["test_a[ws2]"]) == (1, "crashed")
     assert "test_a[ws2]: rank 1 was killed by SIGKILL; ranks started by torchrun" in ended.out
 
-
-def test_ranks_of_torchrun_that_do_not_join_are_a_usage_error(
-    stage: Stage, project: Project
-) -> None:
-    """Before any test runs."""
-
-    def start(size: int) -> None:
-        raise GangError("rank 1 of 2 did not join")
-
-    stage.starts = start
+    stage.errors = {2: [GangError("rank 1 of 2 did not join")]}
     ended = project.run(env=TORCHRUN)
     assert ended.code == 4
     assert "rank 1 of 2 did not join: were benchmarks collected there?" in ended.err

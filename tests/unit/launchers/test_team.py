@@ -9,7 +9,7 @@ import tempfile
 import textwrap
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
@@ -97,18 +97,20 @@ SERVES = "link = reach(); join(link); serve(link)"
 class HalfGang(Gang):
     """Starts rank one as if somebody else had."""
 
+    others: ClassVar[list[RankProcess]] = []
+
     def start(
         self, size: int, invitation: Invitation, call: RankCommand
     ) -> Mapping[int, RankProcess]:
-        processes = dict(super().start(size, invitation, call))
-        self.other = processes.pop(1)
-        return processes
+        processes = super().start(size, invitation, call)
+        self.others.append(processes[1])
+        return {0: processes[0]}
 
 
 @pytest.fixture
 def start(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[Start]:
     """Starts teams of two whose ranks run a piece of Python; they are killed at the end."""
-    teams = []
+    teams: list[Team] = []
 
     def of(source: str = SERVES, **changes: Any) -> Team:
         command = [sys.executable, "-c", RANK + textwrap.dedent(source)]
@@ -123,8 +125,9 @@ def start(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[Start]:
         return made
 
     yield of
-    for team in teams:
-        team.kill()
+    for made in (*teams, *HalfGang.others):
+        made.kill()
+    HalfGang.others.clear()
 
 
 def run(team: Team, test: str, timeouts: Timeouts = LONG) -> list[RankOutcome]:
@@ -175,34 +178,41 @@ def test_rank_without_the_test_runs_its_setup_only(start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("test", "state", "told"),
+    ("rank", "test", "told", "stack"),
     [
-        ("parts", "stuck", "timed out 1 s after another rank passed"),
-        ("leaves", "died", "exited with code 5"),
-        ("closes", "died", "disconnected from the controller"),
-        ("babbles", "died", "disconnected from the controller"),
-        ("forgets", "stuck", "answered out of order"),
+        ("a child", "parts", "timed out 1 s after another rank passed", "in act"),
+        ("a child", "leaves", "exited with code 5", ""),
+        ("a child", "closes", "disconnected from the controller", "in act"),
+        ("a child", "babbles", "disconnected from the controller", "in act"),
+        ("a child", "forgets", "answered out of order", ""),
+        ("here", "leaves", "exited with code 5", ""),
+        ("here", "parts", "timed out 1 s after another rank passed", "in act"),
+        ("far", "leaves", "disconnected from the controller (on afar)", ""),
+        ("far", "hangs", "timed out 1 s after another rank passed", "in a thread that listens"),
     ],
 )
 def test_rank_that_does_not_end_a_phase_ends_the_team(
-    start: Start, test: str, state: str, told: str
+    start: Start, rank: str, test: str, told: str, stack: str
 ) -> None:
-    """It is told what became of every rank, and where those are that still run.
+    """It is told what became of it, and where it is if it still runs, whoever has started it.
 
     What rank zero logged before is passed on.
     """
-    team, events = start(), list[object]()
+    launcher = Gang() if rank == "a child" else HalfGang()
+    hello = 'namespace="far", host="afar"' if rank == "far" else ""
+    team = start(f"link = reach({hello}); join(link); serve(link)", launcher=launcher)
 
-    # Only "parts" is about the limit. Coverage writes its data within os._exit: 0.11 s on an idle
-    # machine, up to 0.6 s beside eight busy processes (2 ms without coverage).
-    divergence_s = 1.0 if test == "parts" else 10.0
+    # Coverage writes its data within os._exit: 0.11 s on an idle machine, up to 0.6 s beside eight
+    # busy processes (2 ms without coverage).
+    divergence_s, events = 1.0 if "1 s" in told else 10.0, list[object]()
     team.begin(replace(LONG, divergence_s=divergence_s), None, events.append)
     zero, one = team.run("setup", test)
 
-    assert events == [[test, "setup", None, None]]
-    assert zero.rank == 0
+    assert (zero.rank, events) == (0, [[test, "setup", None, None]])
+    state = "died" if told.startswith(("exited", "disconnected")) else "stuck"
     assert (one.state, one.details[: len(told)]) == (state, told)
-    assert ("in act" in one.stack) == (test not in {"leaves", "forgets"})
+    assert stack in one.stack
+    assert bool(stack) == bool(one.stack) or test == "forgets"
     assert not team.is_idle
 
 
@@ -214,31 +224,6 @@ def test_timeout_is_one_for_all_phases_of_a_test(start: Start) -> None:
     while team.is_idle:
         outcomes = team.run(next(phases), "dawdles")
     assert outcomes[0].details == "timed out after 1.5 s (measure.timeout_s)"
-
-
-@pytest.mark.parametrize(
-    ("namespace", "test", "told", "stack"),
-    [
-        ("", "leaves", "exited with code 5", ""),
-        ("", "parts", "timed out", "in act"),
-        ("far", "leaves", "disconnected from the controller (on afar)", ""),
-        ("far", "hangs", "timed out", "in a thread that listens"),
-    ],
-)
-def test_rank_that_others_started_is_known_as_well(
-    start: Start, namespace: str, test: str, told: str, stack: str
-) -> None:
-    """Its end by the kernel, its stack by a signal; from another host by its connection."""
-    hello = 'namespace="far", host="afar"' if namespace else ""
-    launcher = HalfGang()
-    try:
-        team = start(f"link = reach({hello}); join(link); serve(link)", launcher=launcher)
-        _, one = run(team, test, replace(LONG, divergence_s=1.0))
-        assert told in one.details
-        assert stack in one.stack
-        assert bool(stack) == bool(one.stack)
-    finally:
-        launcher.other.kill()
 
 
 def test_answers_that_came_while_the_controller_was_stopped_count(
@@ -301,61 +286,32 @@ def test_rank_that_nobody_waits_for_is_refused(start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "said", "output", "killed"),
-    [
-        (
-            "if rank == 1: sys.exit('no licence')\ntime.sleep(600)",
-            "rank 1 exited with code 1",
-            "no licence",
-            False,
-        ),
-        (
-            "link = reach()\nif rank == 0: os.kill(os.getpid(), signal.SIGSEGV)\ntime.sleep(600)",
-            "rank 0 was killed by SIGSEGV",
-            "",
-            True,
-        ),
-        (
-            "link = reach()\nif rank == 1: link.close()\ntime.sleep(600)",
-            "rank 1 disconnected from the controller",
-            "",
-            False,
-        ),
-    ],
-)
-def test_rank_that_ends_too_early_is_named(
-    start: Start, source: str, said: str, output: str, killed: bool
-) -> None:
-    """With how it ended and what it wrote; the other one is ended, no file is left open."""
-    before = open_files()
-
-    with pytest.raises(GangError) as caught:
-        start(source)
-
-    assert str(caught.value) == f"{said} while the gang of 2 was starting"
-    assert (caught.value.output, caught.value.was_killed) == (output, killed)
-    assert open_files() == before
-
-
-@pytest.mark.parametrize(
     ("source", "said"),
     [
+        ("if rank == 1: sys.exit('no licence')", "rank 1 exited with code 1"),
+        ("link = reach()\nif rank == 0: os.kill(os.getpid(), 11)", "rank 0 was killed by SIGSEGV"),
+        ("link = reach()\nif rank == 1: link.close()", "rank 1 disconnected from the controller"),
+        ("rank or reach()", "rank 1 of 2 did not join within 4 s (gpubench_timeout_s)"),
         (
-            "if rank == 1: time.sleep(600)\nlink = reach(); time.sleep(600)",
-            "rank 1 of 2 did not join within 4 s (gpubench_timeout_s)",
-        ),
-        (
-            "link = reach()\nif rank == 0: time.sleep(600)\njoin(link); time.sleep(600)",
+            "link = reach()\nif rank == 1: join(link)",
             "rank 0 of 2 did not join within 1 s of another (distributed.divergence_s)",
         ),
     ],
 )
-def test_ranks_are_not_waited_for_without_end(start: Start, source: str, said: str) -> None:
-    """Whether they do not come or do not tell what they have collected: that is a hang."""
+def test_rank_that_does_not_join_is_named(start: Start, source: str, said: str) -> None:
+    """With how it ended and what it wrote, or in time where they are; no file is left open."""
+    before = open_files()
     with pytest.raises(GangError) as caught:
-        start(source, timeouts=replace(LONG, timeout_s=4.0, divergence_s=1.0))
-    assert str(caught.value) == said
-    assert (caught.value.hang, [*caught.value.stacks]) == (True, [0, 1])
+        start(
+            f"{source}\ntime.sleep(600)",
+            timeouts=replace(LONG, timeout_s=4.0, divergence_s=1.0),
+        )
+    error, hangs = caught.value, "did not join" in said
+    assert str(error) == said + ("" if hangs else " while the gang of 2 was starting")
+    assert error.output == ("no licence" if "code 1" in said else "")
+    assert error.was_killed == ("was killed" in said)
+    assert (error.hang, [*error.stacks]) == (hangs, [0, 1] if hangs else [])
+    assert open_files() == before
 
 
 def test_team_that_cannot_be_made_is_an_error(

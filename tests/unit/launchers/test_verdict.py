@@ -119,15 +119,6 @@ def test_ranks_may_differ_in_a_test_that_is_no_benchmark(
     assert judge_plain(endings(words)).outcome == outcome
 
 
-def test_expected_failure_leaves_no_clean_rank(
-    reported: ReportMaker, came_to_end: EndedMaker
-) -> None:
-    """It passes for the user; its ranks may have broken off within a collective."""
-    assert came_to_end(0, reported("setup", "skipped")).is_clean
-    assert not came_to_end(0, reported(outcome="skipped", wasxfail="a bug")).is_clean
-    assert not came_to_end(0, reported(outcome="failed")).is_clean
-
-
 def test_rank_that_asked_to_leave_has_not_passed(came_to_end: EndedMaker) -> None:
     """A rank that ends the session does not leave the others the long grace of a pass."""
     assert came_to_end(0).passed

@@ -1,4 +1,4 @@
-"""Which launcher runs a session, and what the one for torchrun's ranks opens and refuses."""
+"""Which launcher runs a session, and what the one for torchrun's ranks opens."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from torch import distributed as dist
 
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.launchers.ways import base, torchrun
 from gpubench_plugin.launchers.ways.gang import Gang
 from gpubench_plugin.launchers.ways.in_process import InProcess
@@ -20,7 +18,7 @@ from gpubench_plugin.launchers.ways.in_process import InProcess
 class Mine(InProcess):
     """A launcher of another distribution."""
 
-    claims = classmethod(lambda cls, context, cases: len(cases) == 1)  # type: ignore[assignment]
+    claims = classmethod(lambda cls, context, cases: len(cases) == 1)
 
 
 def test_launchers_of_others_are_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,37 +55,3 @@ def test_store_that_the_controller_serves_is_open_to_its_host_alone(
     monkeypatch.setattr(dist, "TCPStore", store)
     torchrun._store(serves=True)
     assert heard == ["::1" if address == "::1" else "127.0.0.1"]
-
-
-@pytest.mark.parametrize(
-    ("variables", "host"),
-    [
-        ({"MASTER_ADDR": "localhost"}, None),
-        ({"LOCAL_WORLD_SIZE": "4"}, None),
-        ({"GLOO_SOCKET_IFNAME": "lo"}, "127.0.0.1"),
-    ],
-)
-def test_controller_listens_beyond_its_host_where_ranks_are(
-    variables: dict[str, str], host: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where gloo does, else on the interface towards the master."""
-    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
-    usual = {"MASTER_ADDR": "192.0.2.1", "LOCAL_WORLD_SIZE": "2", "WORLD_SIZE": "4"}
-    for name, value in {**usual, **variables}.items():
-        monkeypatch.setenv(name, value)
-    assert torchrun.Torchrun().host() == host
-    assert torchrun._address_towards("127.0.0.1", 1) == "127.0.0.1"
-
-
-@pytest.mark.parametrize(
-    ("module", "what"), [(dist, r"a process group \(init_process_group\)"), (torch.cuda, "CUDA")]
-)
-def test_what_only_the_process_of_the_tests_may_own_is_refused(
-    module: object, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A conftest that has made it is told to do so in a fixture."""
-    monkeypatch.setattr(dist, "is_initialized", lambda: False)
-    torchrun._refuse_initialized()
-    monkeypatch.setattr(module, "is_initialized", lambda: True)
-    with pytest.raises(UsageProblem, match=f"has initialized {what} .* in a fixture"):
-        torchrun._refuse_initialized()
