@@ -312,13 +312,6 @@ def test_warnings_and_the_wish_to_end_come_from_ranks(
     assert (stage.notes[-2:], ended.code) == (["setup b[ws2]", "kill"], 1)
 
 
-def test_debugger_is_refused(stage: Stage, project: Project) -> None:
-    """Ranks have no terminal."""
-    ended = project.run("--pdb")
-    assert (ended.code, stage.trace.exists()) == (4, False)
-    assert "--pdb" in ended.err
-
-
 def test_ranks_of_torchrun_run_all_tests(stage: Stage, project: Project) -> None:
     """In the order of the controller; what it has not collected is not run, and warned of."""
     stage.collected = {0: [], 1: ["test_it.py::test_only_here"]}
