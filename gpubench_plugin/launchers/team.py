@@ -273,7 +273,8 @@ class Team:
         """Take in all ranks."""
         while len(self._links) < self.size:
             remaining_s = clock.remaining(join_deadline.at)
-            for connection, hello in reception.admitted(_ACCEPT_S):
+            pause_s = min(_ACCEPT_S, poll_interval_s(remaining_s))
+            for connection, hello in reception.admitted(pause_s):
                 rank = int(hello["rank"])
                 if rank in self._links or not 0 <= rank < self.size:
                     connection.close()
