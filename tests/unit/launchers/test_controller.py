@@ -63,7 +63,7 @@ class Stage:
         self.errors: dict[int, list[GangError]] = {}
         """Why ranks of a size cannot be started, each once, the last first."""
         self.collected: Mapping[int, list[str]] = {}
-        self.lost = ""
+        self.lost, self.is_sound = "", True
         self.plays: Callable[[str], Mapping[str, Any] | list[RankOutcome] | None] = lambda _: None
         """How all ranks end "phase test": with changes to a passing report, or the outcomes."""
 
@@ -87,7 +87,7 @@ class Stage:
         return lost
 
     def is_healthy(self, timeout_s: float, *, renew: bool, damaged: bool) -> bool:
-        return renew or not damaged
+        return self.is_sound
 
     def begin(self, *_: object) -> None:
         """Nothing is timed."""
@@ -248,19 +248,28 @@ def test_ranks_that_do_not_start_fail_the_tests_of_their_size(
     assert ended.out.count("no licence") == 1
 
 
-def test_ranks_that_were_killed_are_started_again_once(stage: Stage, project: Project) -> None:
-    """As they start, or between two tests; a warning says so."""
+@pytest.mark.parametrize(
+    ("lost", "told"),
+    [
+        ("rank 0 exited with code 3", "between two benchmarks, rank 0 exited with code 3"),
+        ("", "test_a[ws2] left the process group in an unusable state"),
+    ],
+)
+def test_ranks_that_are_lost_or_useless_are_started_again(
+    stage: Stage, project: Project, lost: str, told: str
+) -> None:
+    """Once as they start, and between two tests; a warning says so."""
     stage.errors = {2: [GangError("rank 1 was killed by SIGKILL", killed=True)]}
 
     def play(phase: str) -> None:
         if phase == "teardown a[ws2]":
-            stage.lost = "rank 0 exited with code 3"
+            stage.lost, stage.is_sound = lost, False
 
     stage.plays = play
     ended = project.run(*A_AND_B)
     assert stage.notes == ["start 2", "start 2", *FIRST, "close", "start 2", *SECOND, "close"]
     assert "rank 1 was killed by SIGKILL; started a new gang of 2" in ended.out
-    assert "between two benchmarks, rank 0 exited with code 3; started a new" in ended.out
+    assert f"{told}; started a new gang of 2" in ended.out
 
 
 @pytest.mark.parametrize("settings", [{}, {"batch_size": 8}])

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -105,19 +106,11 @@ def test_kill_ends_what_the_ranks_have_started(launch: Launch, tmp_path: Path) -
 def test_rank_that_stays_is_of_this_process_group_and_ends_without_it(tmp_path: Path) -> None:
     """What is sent to the group reaches it; it alone is killed if others cannot be started."""
     call = RankCommand(command=["sleep", "600"], folder=tmp_path, logs=tmp_path)
-    started: list[ChildRank] = []
-
-    def fail() -> None:
-        with all_or_none() as ranks:
-            started.append(ChildRank(call, os.environ, tmp_path / "log", stays=True))
-            ranks[0] = started[0]
-            assert os.getpgid(started[0].pid or 0) == os.getpgid(0)
-            raise BlockingIOError
-
-    with pytest.raises(BlockingIOError):
-        fail()
-
-    assert started[0].exit_text().startswith("was killed by SIGKILL")
+    with suppress(BlockingIOError), all_or_none() as ranks:
+        ranks[0] = rank = ChildRank(call, os.environ, tmp_path / "log", stays=True)
+        assert os.getpgid(rank.pid or 0) == os.getpgid(0)
+        raise BlockingIOError
+    assert rank.exit_text().startswith("was killed by SIGKILL")
 
 
 def test_end_of_a_rank_that_is_no_child_is_known() -> None:
