@@ -112,27 +112,23 @@ def start(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[Start]:
     """Starts teams of two whose ranks run a piece of Python; they are killed at the end."""
     teams: list[Team] = []
 
-    def of(source: str = SERVES, **changes: Any) -> Team:
+    def of(source: str = SERVES, timeouts: Timeouts = LONG, kind: type[Gang] = Gang) -> Team:
         command = [sys.executable, "-c", RANK + textwrap.dedent(source)]
-        given: dict[str, Any] = {
-            "launcher": Gang(),
-            "call": RankCommand(command=command, folder=tmp_path, logs=tmp_path / "ranks"),
-            "timeouts": LONG,
-            **changes,
-        }
-        made = Team(2, config=pytestconfig, welcome={"run_directory": "here"}, **given)
-        teams.append(made)
-        return made
+        call = RankCommand(command=command, folder=tmp_path, logs=tmp_path / "ranks")
+        given: Any = {"launcher": kind(), "call": call, "timeouts": timeouts}
+        teams.append(Team(2, config=pytestconfig, welcome={"run_directory": "here"}, **given))
+        return teams[-1]
 
     yield of
-    for made in (*teams, *HalfGang.others):
-        made.kill()
-    HalfGang.others.clear()
+    for team in teams:
+        team.kill()
+    while HalfGang.others:
+        HalfGang.others.pop().kill()
 
 
-def run(team: Team, test: str, timeouts: Timeouts = LONG) -> list[RankOutcome]:
+def run(team: Team, test: str) -> list[RankOutcome]:
     """How the ranks end the setup of that test."""
-    team.begin(timeouts, None)
+    team.begin(LONG, None)
     return team.run("setup", test)
 
 
@@ -198,9 +194,9 @@ def test_rank_that_does_not_end_a_phase_ends_the_team(
 
     What rank zero logged before is passed on.
     """
-    launcher = Gang() if rank == "a child" else HalfGang()
+    kind = Gang if rank == "a child" else HalfGang
     hello = 'namespace="far", host="afar"' if rank == "far" else ""
-    team = start(f"link = reach({hello}); join(link); serve(link)", launcher=launcher)
+    team = start(f"link = reach({hello}); join(link); serve(link)", kind=kind)
 
     # Coverage writes its data within os._exit: 0.11 s on an idle machine, up to 0.6 s beside eight
     # busy processes (2 ms without coverage).
@@ -302,10 +298,7 @@ def test_rank_that_does_not_join_is_named(start: Start, source: str, said: str) 
     """With how it ended and what it wrote, or in time where they are; no file is left open."""
     before = open_files()
     with pytest.raises(GangError) as caught:
-        start(
-            f"{source}\ntime.sleep(600)",
-            timeouts=replace(LONG, timeout_s=4.0, divergence_s=1.0),
-        )
+        start(f"{source}\ntime.sleep(600)", replace(LONG, timeout_s=4.0, divergence_s=1.0))
     error, hangs = caught.value, "did not join" in said
     assert str(error) == said + ("" if hangs else " while the gang of 2 was starting")
     assert error.output == ("no licence" if "code 1" in said else "")
