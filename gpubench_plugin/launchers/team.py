@@ -279,6 +279,9 @@ class Team:
             pause_s = min(_ACCEPT_S, poll_interval_s(remaining_s))
             for connection, hello in reception.admitted(pause_s):
                 rank = int(hello["rank"])
+                if not 0 <= rank < self.size:
+                    connection.close()
+                    continue
                 if (earlier := self._links.pop(rank, None)) is not None:  # it gave that one up
                     self._selector.unregister(earlier)
                     earlier.close()

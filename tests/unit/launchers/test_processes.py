@@ -13,8 +13,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.launchers.link import INVITATION
-from gpubench_plugin.launchers.processes import ChildRank, PeerRank, all_or_none, this_process
-from gpubench_plugin.launchers.ways.base import RankCommand
+from gpubench_plugin.launchers.processes import (
+    ChildRank,
+    PeerRank,
+    RankCommand,
+    all_or_none,
+    this_process,
+)
 from gpubench_plugin.ranks.world import STORE
 from tests.support.processes import is_running, wait_until
 
