@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import fsum
 from statistics import median
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
 from gpubench_plugin.core.quality_flags import CONDENSED
 from gpubench_plugin.core.records import RankTimes, Samples, Work, has_quantile
@@ -28,12 +28,16 @@ _FRACTIONS: Final = (0.05, 0.95, 0.99)
 
 @dataclass(frozen=True, kw_only=True)
 class RankReport:
-    """A rank's time statistics, condensed samples, work and facts."""
+    """A rank's time statistics, condensed samples, work and facts.
+
+    `machine` has facts by dot key of this rank, and of its host from the first rank of each host.
+    """
 
     times: RankTimes
     samples: Samples
     work: Work
     facts: Mapping[str, float]
+    machine: Mapping[Literal["rank", "host"], Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def of(

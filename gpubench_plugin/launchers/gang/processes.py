@@ -12,6 +12,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Final
 
+from gpubench_plugin.environment import threads
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.gang.protocol import JoinInfo
 from gpubench_plugin.ranks.world import LISTENER, threads_per_rank
@@ -141,8 +142,15 @@ def _rank_variables(rank: int, size: int, port: int) -> dict[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         "PYTHONUNBUFFERED": "1",  # keeps the output of a killed rank
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads_per_rank(size))),
+        **_thread_variables(size),
     }
+
+
+def _thread_variables(size: int) -> dict[str, str]:
+    """An equal share of the cores, marked as such, unless the user set a number."""
+    if os.environ.get(threads.VARIABLE):
+        return {}
+    return dict.fromkeys((threads.VARIABLE, threads.SHARE), str(threads_per_rank(size)))
 
 
 def _backend_variables(join_info: JoinInfo) -> dict[str, str]:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.environment.threads import is_set_by_launcher
+from gpubench_plugin.ranks.world import threads_per_rank
 from tests.support.processes import is_running, wait_until
 
 if TYPE_CHECKING:
@@ -67,6 +69,18 @@ def test_each_rank_learns_its_place_and_nothing_of_another_launcher(
         assert one["session"] == one["pid"]
         assert launcher.logs[rank].read_text() == "out\nerr"
     assert [signal.getsignal(number) for number in HANDLED] == handlers
+
+
+def test_each_rank_gets_a_share_of_the_cores_where_the_user_set_no_threads(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is not taken for the user's number."""
+    monkeypatch.delenv("OMP_NUM_THREADS")
+
+    assert launch(TELL, size=2).wait(30)
+    told = json.loads((tmp_path / "told-1").read_text())["environment"]
+    assert told["OMP_NUM_THREADS"] == str(threads_per_rank(2))
+    assert is_set_by_launcher(told)
 
 
 def test_store_of_rank_zero_is_handed_over_and_listens_on_loopback_only(
