@@ -145,7 +145,10 @@ def test_facts_are_the_worst_ranks_and_losses_the_mean() -> None:
 def on_host(rank: int, host: str, *, threads: int = 2, **facts: str) -> RankReport:
     """The report of the first rank of a host; `facts` are its processor's."""
     own = report(rank)
-    machine = {"rank": {"torch.threads": threads}, "host": {f"cpu.{k}": facts[k] for k in facts}}
+    machine: Any = {
+        "rank": {"torch.threads": threads},
+        "host": {f"cpu.{k}": facts[k] for k in facts},
+    }
     return replace(own, times=replace(own.times, host=host), machine=machine)
 
 
