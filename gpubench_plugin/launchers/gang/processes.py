@@ -148,7 +148,7 @@ def _rank_variables(rank: int, size: int, port: int) -> dict[str, str]:
 
 def _thread_variables(size: int) -> dict[str, str]:
     """An equal share of the cores, marked as such, unless the user set a number."""
-    if os.environ.get(threads.VARIABLE):
+    if os.environ.get(threads.VARIABLE) and not threads.is_set_by_launcher(os.environ):
         return {}
     return dict.fromkeys((threads.VARIABLE, threads.SHARE), str(threads_per_rank(size)))
 

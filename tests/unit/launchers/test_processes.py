@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.environment.threads import is_set_by_launcher
+from gpubench_plugin.environment.threads import SHARE, is_set_by_launcher
 from gpubench_plugin.ranks.world import threads_per_rank
 from tests.support.processes import is_running, wait_until
 
@@ -74,8 +74,9 @@ def test_each_rank_learns_its_place_and_nothing_of_another_launcher(
 def test_each_rank_gets_a_share_of_the_cores_where_the_user_set_no_threads(
     launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Which is not taken for the user's number."""
-    monkeypatch.delenv("OMP_NUM_THREADS")
+    """Which is not taken for the user's number; nor is that of a gang around this process."""
+    for name in ("OMP_NUM_THREADS", SHARE):
+        monkeypatch.setenv(name, "7")
 
     assert launch(TELL, size=2).wait(30)
     told = json.loads((tmp_path / "told-1").read_text())["environment"]
