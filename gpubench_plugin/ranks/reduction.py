@@ -11,7 +11,7 @@ import socket
 from array import array
 from dataclasses import asdict, replace
 from reprlib import repr as shortened
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import (
     CorrectnessError,
@@ -260,7 +260,7 @@ class Reduction:
             aggregate.add(stored.restore(RankReport, data, "the report of a rank"))
         return aggregate
 
-    def _machine(self, own: Observation) -> dict[Literal["rank", "host"], Json]:
+    def _machine(self, own: Observation) -> dict[str, Json]:
         """Facts of this rank, and of its host if that is one of several, from the first rank there.
 
         Variables count as the host's: launchers may bind each rank of a host to cores of its own.
