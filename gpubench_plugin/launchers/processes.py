@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.environment import threads
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.link import INVITATION
 from gpubench_plugin.ranks.world import STORE, threads_per_rank
@@ -212,11 +213,18 @@ def world_variables(size: int, folder: Path, port: int) -> dict[str, str]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(port),
         STORE: str(folder / "store"),
-        "OMP_NUM_THREADS": str(threads_per_rank(size)),
         "GLOO_SOCKET_IFNAME": loopback,
         "NCCL_SOCKET_IFNAME": loopback,
-        **_set_by_user("OMP_NUM_", "GLOO_SOCKET_", "NCCL_SOCKET_"),
+        **_set_by_user("GLOO_SOCKET_", "NCCL_SOCKET_"),
+        **_thread_variables(size),
     }
+
+
+def _thread_variables(size: int) -> dict[str, str]:
+    """An equal share of the cores, marked as such, unless the user set a number."""
+    if os.environ.get(threads.VARIABLE) and not threads.is_set_by_launcher(os.environ):
+        return {}
+    return dict.fromkeys((threads.VARIABLE, threads.SHARE), str(threads_per_rank(size)))
 
 
 def _set_by_user(*prefixes: str) -> dict[str, str]:

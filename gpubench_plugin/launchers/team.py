@@ -200,7 +200,8 @@ class Team:
         if has_dead:
             self._collect_deaths()
         exit_texts = {rank: self._exit_text(rank) for rank in self._links}
-        stuck = [rank for rank, text in exit_texts.items() if not text and rank not in outcomes]
+        running = [rank for rank, process in self._processes.items() if not process.exit_text()]
+        stuck = [rank for rank in running if rank not in outcomes]
         stacks_by_rank = self._stacks(stuck)
         flights = [] if has_dead else save_flights(self._scratch.path, self._logs)
         final_outcomes = []
@@ -275,8 +276,12 @@ class Team:
         """Take in all ranks."""
         while len(self._links) < self.size:
             remaining_s = clock.remaining(join_deadline.at)
-            for connection, hello in reception.admitted(_ACCEPT_S):
+            pause_s = min(_ACCEPT_S, poll_interval_s(remaining_s))
+            for connection, hello in reception.admitted(pause_s):
                 rank = int(hello["rank"])
+                if not 0 <= rank < self.size:
+                    connection.close()
+                    continue
                 if (earlier := self._links.pop(rank, None)) is not None:  # it gave that one up
                     self._selector.unregister(earlier)
                     earlier.close()
@@ -387,7 +392,7 @@ class Team:
             process = self._processes.get(rank)
             if process is not None and process.pid is not None:
                 pids[rank] = process.pid
-            elif rank in self._links:
+            elif rank in self._links and self._links[rank].is_open:
                 remote.add(rank)
         found = stacks.request(self._scratch.path, pids)
         if not remote:

@@ -1,136 +1,349 @@
-"""What the controller asks of gangs, with gangs that start no process."""
+"""The controller in real sessions, whose ranks are played: it starts no process."""
 
 from __future__ import annotations
 
-from functools import partial
-from types import SimpleNamespace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from gpubench_plugin.launchers.gang import controller
-from gpubench_plugin.launchers.gang.controller import GangController
 
-from gpubench_plugin.config.case import Case
-from gpubench_plugin.config.marks import BenchmarkMark
-from gpubench_plugin.config.sections import Configuration, ModelSection
-from gpubench_plugin.environment.devices import Device
-from gpubench_plugin.launchers import report_payload
-from gpubench_plugin.launchers.context import CONTEXT, STATE, BenchmarkState, RunContext
+from gpubench_plugin.core.errors import GangError
+from gpubench_plugin.launchers import controller, report_payload
+from gpubench_plugin.launchers.outcome import RankOutcome
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from gpubench_plugin.launchers.outcome import RankOutcome
+    from gpubench_plugin.core.records import Json, Measurement
+    from tests.support.projects import Project
 
     EndedMaker = Callable[..., RankOutcome]
+    ReportMaker = Callable[..., pytest.TestReport]
+
+pytestmark = pytest.mark.slow
+
+MODULE = """
+import pytest
+
+def note(text):
+    with open("trace", "a") as trace: trace.write(text + "\\n")
+
+@pytest.fixture(scope="session")
+def shared():
+    note("set up")
+    yield
+    note("tear down")
+
+@pytest.mark.gpubench(ranks=2)
+def test_a(gpubench, shared): note("a")
+
+@pytest.mark.gpubench(ranks=2)
+@pytest.mark.skipif(True, reason="known to the ranks alone")
+def test_b(gpubench, shared): note("b")
+
+def test_plain(shared): note("plain")
+"""
+A_AND_B = ("-k", "not plain", "-p", "no:randomly")
+TORCHRUN = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "2",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "1",
+}
 
 
-class Gang:
-    """Runs nothing; notes what it is asked for, and what it is told is next."""
+class Stage:
+    """Ranks in the place of a team: notes what is ordered, and tells how they end it."""
 
-    is_idle = True
+    def __init__(self, path: Path, reported: ReportMaker, came_to_end: EndedMaker):
+        self.trace = path
+        self._report, self._end = reported, came_to_end
+        self.errors: dict[int, list[GangError]] = {}
+        """Why ranks of a size cannot be started, each once, the last first."""
+        self.collected: Mapping[int, list[str]] = {}
+        self.lost, self.is_sound = "", True
+        self.plays: Callable[[str], Mapping[str, Any] | list[RankOutcome] | None] = lambda _: None
+        """How all ranks end "phase test": with changes to a passing report, or the outcomes."""
 
-    def __init__(self, noted: list[Any], ending: RankOutcome, size: int, **_: Any):
-        self.size = size
-        self._noted = noted
-        self._ending = ending
+    def note(self, text: str) -> None:
+        with self.trace.open("a") as trace:
+            trace.write(f"{text}\n")
 
-    def run(
-        self,
-        test: str,
-        following: str | None,
-        patience: object,
-        rounds: object,
-        *,
-        on_event: object,
-    ) -> list[RankOutcome]:
-        self._noted.append((self.size, test, following))
-        return [self._ending]
+    @property
+    def notes(self) -> list[str]:
+        return self.trace.read_text().splitlines()
+
+    def start(self, size: int, **_: object) -> Stage:
+        self.note(f"start {size}")
+        if errors := self.errors.get(size):
+            raise errors.pop()
+        self.size, self.is_idle = size, True
+        return self
 
     def lost_ranks(self) -> str:
-        return ""
+        lost, self.lost = self.lost, ""
+        return lost
 
-    def is_healthy(self, grace_s: float) -> bool:
-        return True
+    def is_healthy(self, timeout_s: float, *, renew: bool, damaged: bool) -> bool:
+        return self.is_sound
+
+    def begin(self, *_: object) -> None:
+        """Nothing is timed."""
+
+    def run(self, phase: str, nodeid: str, next_nodeid: str | None) -> list[RankOutcome]:
+        test, following = (n.partition("::test_")[2] for n in (nodeid, next_nodeid or ""))
+        self.note(f"{phase} {test}" + (f" before {following}" if following else ""))
+        played = self.plays(f"{phase} {test}") or {}
+        if isinstance(played, list):
+            self.is_idle = all(outcome.state == "ended" for outcome in played)
+            return played
+        changes = {"payload": {}, **played}
+        payload = changes.pop("payload")
+        report = self._report(phase, nodeid=nodeid, **changes)
+        setattr(report, report_payload.ATTRIBUTE, {**report_payload.read(report), **payload})
+        return [self._end(rank, report) for rank in range(self.size)]
+
+    def abandon(self, outcomes: object, message: str) -> list[RankOutcome]:
+        ranks = range(self.size)
+        return [RankOutcome(rank=r, state="stuck", stack=f"rank {r} waits") for r in ranks]
+
+    def give_up(self) -> None:
+        self.is_idle = False
 
     def close(self) -> None:
-        self._noted.append("closed")
+        self.note("close")
 
     def kill(self) -> None:
-        self._noted.append("killed")
+        self.note("kill")
 
 
-def item(name: str, world_size: int) -> Any:
-    """A test, of so many ranks."""
-    case = Case(
-        id=name,
-        params={},
-        mark=BenchmarkMark(ranks="any"),
-        world_size=world_size,
-        device=Device(torch_name="cpu", model="a CPU", memory_gib=None),
-        configuration=Configuration[ModelSection](model=ModelSection()),
-    )
-    stash = pytest.Stash()
-    stash[STATE] = BenchmarkState(case=case)
-    hook = SimpleNamespace(
-        pytest_runtest_logstart=lambda **_: None,
-        pytest_runtest_logreport=lambda **_: None,
-        pytest_runtest_logfinish=lambda **_: None,
-    )
-    return SimpleNamespace(
-        nodeid=name, name=name, location=(name, 0, name), stash=stash, ihook=hook
-    )
+@pytest.fixture
+def stage(
+    monkeypatch: pytest.MonkeyPatch,
+    project: Project,
+    reported: ReportMaker,
+    came_to_end: EndedMaker,
+) -> Stage:
+    """The ranks of the project's session, and the module of its tests."""
+    made = Stage(project.path / "trace", reported, came_to_end)
+    monkeypatch.setattr(controller, "Team", made.start)
+    project.write("test_it.py", MODULE)
+    return made
 
 
-def test_fixtures_live_on_for_the_next_test_of_the_same_gang_only(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, came_to_end: EndedMaker
-) -> None:
-    """Before another gang is started they are torn down: what they hold, it may need."""
-    noted: list[tuple[int, str, str | None]] = []
-    monkeypatch.setattr(controller, "Gang", partial(Gang, noted, came_to_end(0)))
-    role = controller_in(tmp_path)
-    tests = [item("a", 1), item("b", 1), item("c", 2), item("d", 2)]
-    for test, following in zip(tests, [*tests[1:], None], strict=True):
-        assert role.pytest_runtest_protocol(test, following)
-    assert noted == [(1, "a", "b"), (1, "b", None), "closed", (2, "c", "d"), (2, "d", None)]
+def phases(test: str, before: str = "") -> list[str]:
+    """What is noted of a test all of whose phases are run."""
+    suffix = f" before {before}" if before else ""
+    return [f"{phase} {test}{suffix}" for phase in ("setup", "call", "teardown")]
+
+
+HOOKS = """
+from test_it import note
+def pytest_runtest_setup(item): note(f"hook of {item.name}")
+def pytest_runtest_call(item): note(f"hook of {item.name}")
+def pytest_runtest_makereport(item): note(f"hook of {item.name}")
+def pytest_runtest_logreport(report):
+    if report.when == "call": note(f"reported {report.nodeid[12:]}")
+"""
+FIRST, SECOND = phases("a[ws2]", "b[ws2]"), phases("b[ws2]")
+
+
+def outcomes(first: str, second: str = "not_measured") -> dict[str, str]:
+    return {"test_a[ws2]": first, "test_b[ws2]": second}
+
+
+def test_ranks_alone_set_up_and_run_their_tests(stage: Stage, project: Project) -> None:
+    """Fixtures, the conftest's hooks of phases, skip marks; a plain test is run and ended here."""
+    project.write("conftest.py", HOOKS)
+    ended = project.run("-p", "no:randomly")
+    assert [n for n in stage.notes if n != "hook of test_plain"] == [
+        *("set up", "plain", "reported test_plain", "tear down", "start 2"),
+        *(*FIRST[:2], "reported test_a[ws2]", FIRST[2]),
+        *(*SECOND[:2], "reported test_b[ws2]", SECOND[2], "close"),
+    ]
+    assert stage.notes.count("hook of test_plain") == 5
+    assert (ended.code, ended.outcomes) == (0, outcomes("not_measured"))
+
+
+def test_each_size_or_isolated_test_has_a_team(stage: Stage, project: Project) -> None:
+    """Fixtures live on for the next test of the same team only: what they hold, another needs."""
+    project.write("test_it.py", MODULE.replace("ranks=2", 'ranks="any"'))
+    project.run("--world-size=1,2", *A_AND_B)
+    one = ["start 1", *phases("a[ws1]", "b[ws1]"), *phases("b[ws1]"), "close"]
+    assert stage.notes == [*one, "start 2", *FIRST, *SECOND, "close"]
+
+    stage.trace.unlink()
+    project.run("--isolate", "--world-size=2", *A_AND_B)
+    assert stage.notes == ["start 2", *phases("a[ws2]"), "close", "start 2", *SECOND, "close"]
 
 
 @pytest.mark.parametrize(
-    ("kind", "is_lost", "ended"),
-    [("crashed", True, "killed"), ("skipped", True, "killed"), ("failed", False, None)],
-    ids=["lost", "expected to be lost", "failed"],
+    ("at", "changes", "outcome", "between"),
+    [
+        ("setup", {"outcome": "skipped", "longrepr": ("x", 1, "no")}, "skipped", ""),
+        ("setup", {"outcome": "failed"}, "failed", "close"),
+        ("call", {"outcome": "failed"}, "failed", "close"),
+        ("teardown", {"outcome": "failed"}, "failed", "close"),
+        ("call", {"wasxfail": "", "outcome": "skipped"}, "skipped", "close"),
+        (
+            "call",
+            {"outcome": "failed", "kind": "crashed", "payload": {"context_lost": True}},
+            "crashed",
+            "kill",
+        ),
+    ],
 )
-def test_process_that_lost_its_context_is_replaced(
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-    came_to_end: EndedMaker,
-    reported: Callable[..., pytest.TestReport],
-    kind: str,
-    is_lost: bool,
-    ended: str | None,
+def test_what_the_ranks_report_is_the_test_s_and_the_next_runs(
+    stage: Stage,
+    project: Project,
+    at: str,
+    changes: Mapping[str, Any],
+    outcome: str,
+    between: str,
 ) -> None:
-    """Also of a single rank, which goes on after a mere failure; it is not asked to leave."""
-    noted: list[Any] = []
-    report = reported(outcome="failed", kind=kind, reason="of the device")
-    if is_lost:
-        report_payload.mark_context_lost(report)
-    monkeypatch.setattr(controller, "Gang", partial(Gang, noted, came_to_end(0, report)))
-    role = controller_in(tmp_path)
-    tests = [item("a", 1), item("b", 1)]
-    for test, following in zip(tests, [tests[1], None], strict=True):
-        role.pytest_runtest_protocol(test, following)
-    between = [] if ended is None else [ended]
-    assert [(1, "a", "b"), *between, (1, "b", None)] == noted
+    """On new ranks where the old ones may be out of step or have lost their device."""
+    stage.plays = lambda phase: changes if phase == f"{at} a[ws2]" else None
+    ended = project.run(*A_AND_B)
+    first = [FIRST[0], FIRST[2]] if at == "setup" else FIRST
+    restart = [between, "start 2"] if between else []
+    assert stage.notes == ["start 2", *first, *restart, *SECOND, "close"]
+    assert ended.outcomes == outcomes(outcome)
+    assert ended.code == (changes["outcome"] == "failed")
 
 
-def controller_in(folder: Path) -> GangController:
-    """A controller whose gangs write into that folder."""
-    config: Any = SimpleNamespace(
-        getoption=lambda *_: "fd",
-        invocation_params=SimpleNamespace(dir=folder, args=()),
-        stash=pytest.Stash(),
-    )
-    settings: Any = SimpleNamespace(launches=1, isolate=False, timeout_s=60.0)
-    config.stash[CONTEXT] = RunContext(settings=settings, ranks=settings)
-    return GangController(config, folder)
+@pytest.mark.parametrize("error", [pytest.fail.Exception("Timeout >1.0s"), KeyboardInterrupt()])
+def test_error_while_the_controller_waits_fails_that_test(
+    stage: Stage, project: Project, error: BaseException
+) -> None:
+    """As a timeout's alarm raises it: the ranks' stacks are shown; only Ctrl-C ends the session."""
+
+    def play(phase: str) -> None:
+        if phase == "call a[ws2]":
+            raise error
+
+    stage.plays = play
+    ended = project.run(*A_AND_B)
+    if isinstance(error, KeyboardInterrupt):
+        assert stage.notes == ["start 2", *FIRST[:2], "kill"]
+        assert (ended.code, ended.summary["status"]) == (2, "interrupted")
+        return
+    assert stage.notes == ["start 2", *FIRST[:2], "kill", "start 2", *SECOND, "close"]
+    assert ended.outcomes == outcomes("failed")
+    for text in ("Timeout >1.0s", "Stack of rank 0", "rank 1 waits", "1 failed, 1 passed"):
+        assert text in ended.out
+
+
+def test_ranks_that_do_not_start_fail_the_tests_of_their_size(
+    stage: Stage, project: Project
+) -> None:
+    """They are not tried again for each; those of another size are started."""
+    project.write("test_it.py", MODULE.replace("ranks=2", 'ranks="any"'))
+    stage.errors = {2: [GangError("rank 1 exited with code 1", "no licence")]}
+    ended = project.run("--world-size=1,2", "--isolate", *A_AND_B)
+    assert [n for n in stage.notes if n.startswith("start")] == ["start 1", "start 1", "start 2"]
+    found = ended.outcomes
+    assert {name: found[name] for name in outcomes("")} == outcomes("crashed", "crashed")
+    assert ended.out.count("no licence") == 1
+
+
+@pytest.mark.parametrize(
+    ("lost", "told"),
+    [
+        ("rank 0 exited with code 3", "between two benchmarks, rank 0 exited with code 3"),
+        ("", "test_a[ws2] left the process group in an unusable state"),
+    ],
+)
+def test_ranks_that_are_lost_or_useless_are_started_again(
+    stage: Stage, project: Project, lost: str, told: str
+) -> None:
+    """Once as they start, and between two tests; a warning says so."""
+    stage.errors = {2: [GangError("rank 1 was killed by SIGKILL", killed=True)]}
+
+    def play(phase: str) -> None:
+        if phase == "teardown a[ws2]":
+            stage.lost, stage.is_sound = lost, False
+
+    stage.plays = play
+    ended = project.run(*A_AND_B)
+    assert stage.notes == ["start 2", "start 2", *FIRST, "close", "start 2", *SECOND, "close"]
+    assert "rank 1 was killed by SIGKILL; started a new gang of 2" in ended.out
+    assert f"{told}; started a new gang of 2" in ended.out
+
+
+@pytest.mark.parametrize("settings", [{}, {"batch_size": 8}])
+def test_launches_are_one_test(
+    stage: Stage,
+    project: Project,
+    measured: Callable[..., Measurement],
+    settings: dict[str, int],
+) -> None:
+    """Each on new ranks; what differs between them is refused."""
+    launches = iter((settings, {}))
+
+    def play(phase: str) -> Json | None:
+        if phase != "call a[ws2]":
+            return None
+        measurement = measured(id="test_it.py::test_a[ws2]", name="test_a[ws2]", world_size=2)
+        return {"payload": {"measurement": replace(measurement, settings=next(launches))}}
+
+    stage.plays = play
+    ended = project.run("--launches=2", "-k", "test_a", "--benchmark-json=of_benchmark.json")
+    assert stage.notes == ["start 2", *phases("a[ws2]"), "close"] * 2
+    (benchmark,) = ended.summary["benchmarks"]
+    if settings:
+        assert (benchmark["outcome"], ended.code) == ("failed", 1)
+        assert "batch_size=8, None" in benchmark["reason"]
+    else:
+        assert (benchmark["launches"], ended.code) == (2, 0)
+        assert '"test_a[ws2]"' in (project.path / "of_benchmark.json").read_text()
+
+
+def test_warnings_and_the_wish_to_end_come_from_ranks(
+    stage: Stage, project: Project, came_to_end: EndedMaker
+) -> None:
+    """What all ranks warn of is told once; pytest.exit on one ends the session with its code."""
+    warned = {"category": "UserWarning", "filename": "test_it.py", "lineno": 4, "when": "runtest"}
+    both, one = ({**warned, "nodeid": "", "location": None, "text": t} for t in ("old", "odd"))
+
+    def play(phase: str) -> list[RankOutcome] | None:
+        if phase == "call a[ws2]":
+            return [came_to_end(0, warnings=(both,)), came_to_end(1, warnings=(both, one))]
+        exits = came_to_end(0, exit="enough", exit_code=1)
+        return [exits, came_to_end(1)] if phase == "setup b[ws2]" else None
+
+    stage.plays = play
+    ended = project.run(*A_AND_B)
+    assert ended.out.count("UserWarning: [all ranks] old") == 1
+    assert ended.out.count("UserWarning: [rank 1] odd") == 1
+    assert "rank 0: enough" in ended.out
+    assert (stage.notes[-2:], ended.code) == (["setup b[ws2]", "kill"], 1)
+
+
+def test_ranks_of_torchrun_run_all_tests(stage: Stage, project: Project) -> None:
+    """In the order of the controller; what it has not collected is not run, and warned of."""
+    stage.collected = {0: [], 1: ["test_it.py::test_only_here"]}
+    stage.plays = lambda phase: {"outcome": "failed"} if phase == "call plain" else None
+    ended = project.run("-p", "no:randomly", env=TORCHRUN)
+    second, plain = phases("b[ws2]", "plain"), phases("plain")
+    assert stage.notes == ["start 2", *FIRST, *second, *plain, "close"]
+    assert (ended.code, ended.outcomes) == (1, outcomes("not_measured"))
+    assert "only rank 1 collected test_it.py::test_only_here" in ended.out
+
+
+def test_loss_of_ranks_that_cannot_be_replaced_ends_the_session(
+    stage: Stage, project: Project, came_to_end: EndedMaker
+) -> None:
+    """Of torchrun's; their launcher would end all processes before the results are written."""
+    died = [came_to_end(0), RankOutcome(rank=1, state="died", details="was killed by SIGKILL")]
+    stage.plays = lambda phase: died if phase == "call a[ws2]" else None
+    ended = project.run("-p", "no:randomly", env=TORCHRUN)
+    assert stage.notes == ["start 2", *FIRST[:2], "kill"]
+    assert (ended.code, ended.outcomes["test_a[ws2]"]) == (1, "crashed")
+    assert "test_a[ws2]: rank 1 was killed by SIGKILL; ranks started by torchrun" in ended.out
+
+    stage.errors = {2: [GangError("rank 1 of 2 did not join")]}
+    ended = project.run(env=TORCHRUN)
+    assert ended.code == 4
+    assert "rank 1 of 2 did not join" in ended.err

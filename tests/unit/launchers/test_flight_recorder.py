@@ -7,29 +7,30 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.launchers.gang.processes import save_flights
+from gpubench_plugin.launchers.processes import invitation_variables, save_flights
 
 if TYPE_CHECKING:
-    from gpubench_plugin.launchers.gang.protocol import JoinInfo
+    from gpubench_plugin.launchers.link import Invitation
 
 
 def test_ranks_are_asked_for_their_records_and_these_are_kept(
-    invitation: JoinInfo, tmp_path: Path
+    invitation: Invitation, tmp_path: Path
 ) -> None:
     """A word on the pipe, a file in return, copied to where the run is."""
-    pipe = Path(f"{invitation.pipe_prefix}0.pipe")
+    variables = invitation_variables(invitation)
+    pipe = Path(f"{variables['TORCH_NCCL_DEBUG_INFO_PIPE_FILE']}0.pipe")
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDWR)  # with a writer of its own it waits for another one's word
     asked = []
 
     def play() -> None:
         asked.append(os.read(reader, 10))
-        Path(f"{invitation.dump_prefix}0").write_bytes(b"what rank 0 was in")
+        Path(f"{variables['TORCH_FR_DUMP_TEMP_FILE']}0").write_bytes(b"what rank 0 was in")
 
     rank = threading.Thread(target=play)
     rank.start()
 
-    kept = save_flights(invitation, tmp_path)
+    kept = save_flights(invitation.folder, tmp_path)
 
     rank.join(timeout=30)
     os.close(reader)
@@ -38,9 +39,9 @@ def test_ranks_are_asked_for_their_records_and_these_are_kept(
     assert kept[0].read_bytes() == b"what rank 0 was in"
 
 
-def test_without_pipes_nothing_is_waited_for(invitation: JoinInfo, tmp_path: Path) -> None:
+def test_without_pipes_nothing_is_waited_for(invitation: Invitation, tmp_path: Path) -> None:
     """A gang on gloo has no recorder; what one wrote by itself is kept all the same."""
-    assert save_flights(invitation, tmp_path) == []
+    assert save_flights(invitation.folder, tmp_path) == []
 
-    Path(f"{invitation.dump_prefix}1").write_bytes(b"written on a timeout")
-    assert save_flights(invitation, tmp_path) == [tmp_path / "flight-recorder-1"]
+    (invitation.folder / "flight-1").write_bytes(b"written on a timeout")
+    assert save_flights(invitation.folder, tmp_path) == [tmp_path / "flight-recorder-1"]

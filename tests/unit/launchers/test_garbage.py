@@ -84,24 +84,20 @@ def test_what_is_there_before_a_benchmark_is_left_out(runs: LauncherPlugin) -> N
         assert len(gc.get_objects()) < 1000
 
 
-@pytest.mark.parametrize("scope", shown("session", exhaustively=["class", "module", "package"]))
+@pytest.mark.parametrize(
+    "scope", shown("session", "function", exhaustively=["class", "module", "package"])
+)
 def test_what_shared_fixtures_held_is_collected(runs: LauncherPlugin, scope: str) -> None:
-    """It was left out while benchmarks shared it, and is looked at when the fixture has ended."""
+    """It was left out while benchmarks shared it, and is looked at when the fixture has ended.
+
+    Fixtures of one test end after every test: then each would cost as much as all before it.
+    """
     shared, gone = left_out(runs)
     begin(runs, "a.py")
     end_fixture(runs, scope)
     del shared
     begin(runs, "a.py")
-    assert gone() is None
-
-
-def test_fixtures_of_one_test_make_nothing_be_looked_at_anew(runs: LauncherPlugin) -> None:
-    """They end after every test: then each would cost as much as all before it."""
-    shared, gone = left_out(runs)
-    end_fixture(runs, "function")
-    del shared
-    begin(runs, "a.py")
-    assert gone() is not None
+    assert (gone() is None) == (scope != "function")
 
 
 def test_what_was_left_out_is_collected_with_the_next_file_or_after_the_session(
@@ -126,14 +122,6 @@ def test_variables_of_a_failed_test_are_not_left_out(runs: LauncherPlugin) -> No
     del model
     begin(runs, "a.py")
     assert gone() is None
-
-
-def test_nothing_stays_frozen(runs: LauncherPlugin) -> None:
-    """The session leaves the process as it was."""
-    begin(runs, "a.py")
-    begin(runs, "a.py")
-    runs.pytest_unfreeze()
-    assert gc.get_freeze_count() == 0
 
 
 def test_what_a_cache_has_let_go_of_is_freed_when_memory_grew(runs: LauncherPlugin) -> None:

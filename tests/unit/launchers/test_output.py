@@ -14,10 +14,11 @@ def test_whole_lines_are_passed_on_with_their_rank(tmp_path: Path) -> None:
     """Each line once, from where each rank began; the rest when it is whole, or at the end."""
     logs = {0: tmp_path / "0", 1: tmp_path / "1"}
     logs[0].write_bytes(b"of an earlier gang\n")
+    logs[1].touch()
     written: list[str] = []
     output = LogForwarder(written.append)
     assert output() > 0, "it may be asked before any gang has started"
-    output.follow(logs, {0: 19, 1: 0})
+    output.follow(logs)
 
     with logs[0].open("ab") as log:
         log.write(b"one\ntwo\nthr")

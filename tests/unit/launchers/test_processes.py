@@ -1,24 +1,37 @@
-"""The processes of a gang: what they inherit, where they listen, how they end."""
+"""The processes of ranks: what they inherit, how they end, and that they do end."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
+import subprocess
+import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.environment.threads import SHARE, is_set_by_launcher
+from gpubench_plugin.launchers.link import INVITATION
+from gpubench_plugin.launchers.processes import (
+    ChildRank,
+    PeerRank,
+    RankCommand,
+    all_or_none,
+    this_process,
+)
+from gpubench_plugin.ranks.world import STORE, threads_per_rank
 from tests.support.processes import is_running, wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from gpubench_plugin.launchers.gang.processes import RankProcesses
-    from gpubench_plugin.launchers.gang.protocol import JoinInfo
+    from gpubench_plugin.launchers.link import Invitation
+    from gpubench_plugin.launchers.processes import RankProcess
 
-    Launch = Callable[..., RankProcesses]
+    Launch = Callable[..., Mapping[int, RankProcess]]
 
 pytestmark = pytest.mark.slow
 
@@ -27,9 +40,7 @@ HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.
 
 TELL = """
 import json, os
-fds = {int(fd): os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")
-       if os.path.exists(f"/proc/self/fd/{fd}")}
-told = {"environment": dict(os.environ), "pid": os.getpid(), "session": os.getsid(0), "fds": fds}
+told = {"environment": dict(os.environ), "pid": os.getpid(), "session": os.getsid(0)}
 json.dump(told, open(f"told-{os.environ['RANK']}", "w"))
 print("out", flush=True)
 os.write(2, b"err")
@@ -37,64 +48,55 @@ os.write(2, b"err")
 
 
 def test_each_rank_learns_its_place_and_nothing_of_another_launcher(
-    launch: Launch, invitation: JoinInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    launch: Launch, invitation: Invitation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As torchrun would set it up; what is not torchrun's is left alone."""
-    for name in ("TORCHELASTIC_RUN_ID", "PET_NNODES", "ROLE_RANK", "GROUP_RANK", "RANK"):
-        monkeypatch.setenv(name, "7")
-    monkeypatch.setenv("LOCAL_DATA", "mine")
-    monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "mine")
+    foreign = ("TORCHELASTIC_RUN_ID", "PET_NNODES", "ROLE_RANK", "GROUP_RANK", "RANK")
+    own = {"LOCAL_DATA": "mine", "GLOO_SOCKET_IFNAME": "mine", "OMP_NUM_THREADS": "3"}
+    for name, value in {**dict.fromkeys(foreign, "7"), **own}.items():
+        monkeypatch.setenv(name, value)
     handlers = [signal.getsignal(number) for number in HANDLED]
 
-    launcher = launch(TELL, size=2)
+    processes = launch(TELL, size=2)
 
-    assert launcher.wait(30)
-    told = [json.loads((tmp_path / f"told-{rank}").read_text()) for rank in range(2)]
-    for rank, one in enumerate(told):
-        environment = one["environment"]
-        assert {name: environment[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")} == {
+    for rank, process in processes.items():
+        assert process.exit_text(30) == "exited with code 0"
+        assert process.output_tail(7) == "out\nerr"
+        assert process.output_tail(2) == "rr"
+        told = json.loads((tmp_path / f"told-{rank}").read_text())
+        expected = {
             "RANK": str(rank),
             "LOCAL_RANK": str(rank),
             "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            **own,
+            STORE: f"{invitation.folder}/store",
+            INVITATION: invitation.to_text(),
         }
-        assert environment["MASTER_ADDR"] == "127.0.0.1"
-        assert environment["LOCAL_DATA"] == environment["GLOO_SOCKET_IFNAME"] == "mine"
-        assert environment["OMP_NUM_THREADS"] == "3"
-        assert environment.items() >= invitation.to_environment().items()
+        assert told["environment"].items() >= expected.items()
         unwanted = ("TORCHELASTIC_", "PET_", "ROLE_", "GROUP_")
-        assert [name for name in environment if name.startswith(unwanted)] == []
-        assert one["session"] == one["pid"]
-        assert launcher.logs[rank].read_text() == "out\nerr"
+        assert [name for name in told["environment"] if name.startswith(unwanted)] == []
+        assert told["session"] == told["pid"]
     assert [signal.getsignal(number) for number in HANDLED] == handlers
 
 
-def test_store_of_rank_zero_is_handed_over_and_listens_on_loopback_only(
-    launch: Launch, tmp_path: Path
+def test_each_rank_gets_a_share_of_the_cores_where_the_user_set_no_threads(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rank zero inherits one socket, bound to 127.0.0.1; the other rank and this process none."""
-    before = os.listdir("/proc/self/fd")  # noqa: PTH208 # the names are the point
-    launcher = launch(
-        """
-        import json, os, socket
-        fd = os.environ.get("GPUBENCH_STORE_FD")
-        with open(f"told-{os.environ['RANK']}", "w") as file:
-            json.dump(fd and socket.socket(fileno=int(fd)).getsockname(), file)
-        """,
-        size=2,
-    )
+    """Which is not taken for the user's number; nor is that of a gang around this process."""
+    for name in ("OMP_NUM_THREADS", SHARE):
+        monkeypatch.setenv(name, "7")
 
-    assert launcher.wait(30)
-    zero, one = (json.loads((tmp_path / f"told-{rank}").read_text()) for rank in range(2))
-    assert zero[0] == "127.0.0.1"
-    assert one is None
-    launcher.kill()
-    assert os.listdir("/proc/self/fd") == before  # noqa: PTH208 # names are wanted
+    for process in launch(TELL, size=2).values():
+        assert process.exit_text(30) == "exited with code 0"
+    told = json.loads((tmp_path / "told-1").read_text())["environment"]
+    assert told["OMP_NUM_THREADS"] == str(threads_per_rank(2))
+    assert is_set_by_launcher(told)
 
 
 def test_kill_ends_what_the_ranks_have_started(launch: Launch, tmp_path: Path) -> None:
     """Also of a rank that is gone itself; a second time does nothing."""
-    launcher = launch(
+    processes = launch(
         """
         import os, subprocess, time
         rank = os.environ["RANK"]
@@ -108,12 +110,41 @@ def test_kill_ends_what_the_ranks_have_started(launch: Launch, tmp_path: Path) -
     )
     files = [tmp_path / f"child-{rank}" for rank in range(2)]
     wait_until(lambda: all(file.exists() for file in files))
-    assert launcher.exit_text(0, 30) == "exited with code 0"
-    assert list(launcher.running_pids) == [1]
+    assert [processes[0].exit_text(30), processes[1].exit_text()] == ["exited with code 0", ""]
+    assert processes[0].pid is None
 
-    launcher.kill()
-    launcher.kill()
+    for process in processes.values():
+        process.kill()
+        process.kill()
 
-    assert launcher.running_pids == {}
+    assert processes[1].pid is None
+    assert [process.was_killed for process in processes.values()] == [False, True]
     children = [int(file.read_text()) for file in files]
     wait_until(lambda: not any(is_running(child) for child in children))
+
+
+def test_rank_that_stays_is_of_this_process_group_and_ends_without_it(tmp_path: Path) -> None:
+    """What is sent to the group reaches it; it alone is killed if others cannot be started."""
+    call = RankCommand(command=["sleep", "600"], folder=tmp_path, logs=tmp_path)
+    with suppress(BlockingIOError), all_or_none() as ranks:
+        ranks[0] = rank = ChildRank(call, os.environ, tmp_path / "log", stays=True)
+        assert os.getpgid(rank.pid or 0) == os.getpgid(0)
+        raise BlockingIOError
+    assert rank.exit_text().startswith("was killed by SIGKILL")
+
+
+def test_end_of_a_rank_that_is_no_child_is_known() -> None:
+    """As the kernel tells it until its parent reaps it, after which it is only gone."""
+    code = "import os, time; pid = os.fork() or time.sleep(600); print(pid, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        peer = PeerRank({**this_process(), "pid": pid})
+        assert (peer.exit_text(), peer.where) == ("", "")
+        os.kill(pid, signal.SIGTERM)
+        assert peer.exit_text(30) == "was killed by SIGTERM"
+        parent.communicate("\n")
+    wait_until(lambda: peer.exit_text() == "ended (see its launcher's own report)")
+    peer.kill()

@@ -10,10 +10,11 @@ from gpubench_plugin.launchers import stacks
 from tests.support.processes import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
 
-    from gpubench_plugin.launchers.gang.processes import RankProcesses
-    from gpubench_plugin.launchers.gang.protocol import JoinInfo
+    from gpubench_plugin.launchers.link import Invitation
+    from gpubench_plugin.launchers.processes import RankProcess
 
 pytestmark = pytest.mark.slow
 
@@ -24,7 +25,7 @@ from pathlib import Path
 from socket import socketpair
 from gpubench_plugin.system.helper_threads import HelperThread
 from gpubench_plugin.launchers import stacks
-from gpubench_plugin.launchers.gang.protocol import Link
+from gpubench_plugin.launchers.link import INVITATION, Invitation, Link
 rank = int(os.environ["RANK"])
 def count_for_ever():
     while True: pass
@@ -33,8 +34,7 @@ def sleep_for_ever():
 ends = socketpair()
 HelperThread("orders", Link(ends[0]).receive).start()
 if rank < 2:
-    stacks.enable_dumps(Path(os.environ["GPUBENCH_GANG"]), rank)
-Path(f"ready-{rank}").touch()
+    stacks.enable_dumps(Invitation.from_text(os.environ[INVITATION]).folder, rank)
 if rank == 2:
     import signal
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -44,23 +44,21 @@ Path(f"ready-{rank}").touch()
 
 
 def test_every_rank_tells_where_it_is(
-    launch: Callable[..., RankProcesses], invitation: JoinInfo
+    launch: Callable[..., Mapping[int, RankProcess]], invitation: Invitation, tmp_path: Path
 ) -> None:
     """Computing or waiting; twice; without the thread that listens; who is silent is left out."""
-    launcher = launch(BUSY, size=3)
-    folder = launcher.logs[0].parents[1]
-    wait_until(lambda: len(list(folder.glob("ready-*"))) == 3)
-    processes = launcher.running_pids
-    asked = {rank: pid for rank, pid in processes.items() if rank < 2}
+    pids = {rank: process.pid or 0 for rank, process in launch(BUSY, size=3).items()}
+    wait_until(lambda: len(list(tmp_path.glob("ready-*"))) == 3)
+    asked = {rank: pid for rank, pid in pids.items() if rank < 2}
 
     first = stacks.request(invitation.folder, asked)
-    second = stacks.request(invitation.folder, processes)
+    second = stacks.request(invitation.folder, pids)
 
     assert list(first) == list(second) == [0, 1]
     for found in (first, second):
         assert "in count_for_ever" in found[0]
         assert "in sleep_for_ever" in found[1]
-        assert "protocol.py" not in found[0] + found[1]
+        assert "link.py" not in found[0] + found[1]
         assert found[1].count("most recent call first") == 1
 
 

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome, judge, ranks_text
+from gpubench_plugin.launchers.outcome import (
+    JointVerdict,
+    RankOutcome,
+    judge,
+    judge_plain,
+    ranks_text,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -94,6 +100,23 @@ def test_ranks_that_ended_alike_agree(
 ) -> None:
     """Nothing is added to what all ranks say."""
     assert judge(endings(words)) == JointVerdict()
+
+
+@pytest.mark.parametrize(
+    ("words", "outcome"),
+    [
+        ("passed absent skipped failed", None),
+        ("oom passed", None),
+        ("absent died", "crashed"),
+        ("passed stuck", "hang"),
+        ("failed stuck", "failed"),
+    ],
+)
+def test_ranks_may_differ_in_a_test_that_is_no_benchmark(
+    endings: Callable[[str], list[RankOutcome]], words: str, outcome: str | None
+) -> None:
+    """It may be of some ranks only; a rank that dies or hangs is a failure all the same."""
+    assert judge_plain(endings(words)).outcome == outcome
 
 
 def test_rank_that_asked_to_leave_has_not_passed(came_to_end: EndedMaker) -> None:

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import os
-import socket
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import distributed as dist
 
 from gpubench_plugin.config.sections import DistributedSection
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.ranks import process_group
 from gpubench_plugin.ranks.process_group import ProcessGroup
 from gpubench_plugin.ranks.world import STORE, World
 from gpubench_plugin.training.parallelism import ddp
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.fixture
@@ -80,25 +83,18 @@ def test_ddp_takes_the_rank_s_device(
     assert wrapped == [ids]
 
 
-@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
-def test_store_of_ranks_on_one_host_listens_on_loopback_only(
-    monkeypatch: pytest.MonkeyPatch, address: str
-) -> None:
-    """Torch itself would listen on every interface."""
-    heard = []
+def test_store_that_nobody_hosts_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With its address."""
 
-    def store(*_: object, master_listen_fd: int, **__: object) -> None:
-        with socket.socket(fileno=master_listen_fd) as listener:
-            heard.append(listener.getsockname()[0])
+    def store(*_: object, **__: object) -> None:
+        raise dist.DistNetworkError("refused")
 
-    monkeypatch.setenv("MASTER_ADDR", address)
-    monkeypatch.setenv("MASTER_PORT", "0")
-    monkeypatch.setattr(dist, "is_initialized", lambda: False)
     monkeypatch.setattr(dist, "TCPStore", store)
+    monkeypatch.setenv("MASTER_ADDR", "::1")
+    monkeypatch.setenv("MASTER_PORT", "1")
     process_group._shared_store.cache_clear()
-    process_group.store_for(World(size=2, local_size=2))
-    process_group._shared_store.cache_clear()
-    assert heard == ["::1" if address == "::1" else "127.0.0.1"]
+    with pytest.raises(UsageProblem, match=r"MASTER_ADDR=::1 MASTER_PORT=1: .*: refused"):
+        process_group.store_for(World(size=2, local_size=2))
 
 
 def test_store_of_a_gang_is_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

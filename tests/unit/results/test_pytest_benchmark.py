@@ -354,3 +354,38 @@ def test_statistics_of_launches_and_of_a_sample_are_those_of_the_metrics(
         assert (stats.median, stats.min, stats.max, stats.mean) == (2.0, 0.5, 70.0, 3.5)
         assert (stats.ops, stats.total) == (1 / 3.5, 3.5 * rounds)
         assert (stats.rounds, at_a_time) == (rounds, iterations)
+
+
+HANDED_OVER = """
+import json
+from pathlib import Path
+from gpubench_plugin.results import pytest_benchmark
+
+def pytest_sessionfinish(session):
+    found = session.config._benchmarksession.benchmarks
+    before = [result.as_dict() for result in found if not result.has_error]
+    results = json.loads(json.dumps(pytest_benchmark.taken_results(session.config)))
+    left = len(found)
+    after = [pytest_benchmark.add_result(session.config, result).as_dict() for result in results]
+    Path("told.json").write_text(json.dumps([before, left, after]))
+"""
+
+
+def test_results_of_another_process_are_as_good_as_own_ones(tmp_path: Path) -> None:
+    """What a rank took out of its session, without failed tests, the controller adds to its own."""
+    tests = "@pytest.mark.parametrize('n', [3])\n@pytest.mark.benchmark(group='sums')\n"
+    tests += (
+        "def test_n(benchmark, n):\n    benchmark.extra_info['n'] = n\n    benchmark(sum, [n])\n"
+    )
+    project = Project(tmp_path, TESTS + tests)
+    (tmp_path / "handed_over.py").write_text(HANDED_OVER)
+    project.pytest("-p", "handed_over", "--benchmark-json=a.json", "--benchmark-max-time=0.01")
+    before, left, after = json.loads((tmp_path / "told.json").read_text())
+    assert (left, after) == (0, before)
+    assert [result["name"] for result in after] == ["test_train[amp]", "test_ordinary", "test_n[3]"]
+    written = project.json("a.json")["test_n[3]"]
+    assert (written["group"], written["params"], written["extra_info"]) == (
+        "sums",
+        {"n": 3},
+        {"n": 3},
+    )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -72,6 +75,15 @@ def test_child_that_ignores_sigterm_is_killed_with_what_it_started(tmp_path: Pat
 
     grandchild = int((tmp_path / "grandchild").read_text())
     wait_until(lambda: not is_running(grandchild))
+
+
+@pytest.mark.slow
+def test_child_of_this_session_is_killed_alone() -> None:
+    """It stays in this process's group, which outlives it."""
+    with closing(Child(["sleep", "600"], new_session=False)) as child:
+        assert os.getpgid(child.pid) == os.getpgid(0)
+        child.kill()
+        assert child.wait(30) == -signal.SIGKILL
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from gpubench_plugin.launchers.gang.protocol import JoinInfo
 
 from gpubench_plugin.system import scratch
 
@@ -147,5 +146,5 @@ def test_socket_fits_whatever_the_folder_for_temporary_files(
         folder = scratch.private_folder()
         assert folder.path.parent == Path(parent if length == 59 else "/tmp")
         with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(JoinInfo(folder=folder.path, token="").socket))
+            listener.bind(f"{folder.path}/controller")
         folder.remove()

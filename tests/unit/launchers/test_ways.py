@@ -1,0 +1,57 @@
+"""Which launcher runs a session, and what the one for torchrun's ranks opens."""
+
+from __future__ import annotations
+
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from torch import distributed as dist
+
+from gpubench_plugin.core import catalog
+from gpubench_plugin.launchers.ways import base, torchrun
+from gpubench_plugin.launchers.ways.gang import Gang
+from gpubench_plugin.launchers.ways.in_process import InProcess
+
+
+class Mine(InProcess):
+    """A launcher of another distribution."""
+
+    claims = classmethod(lambda cls, context, cases: len(cases) == 1)
+
+
+def test_launchers_of_others_are_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What they do not claim is run by one of ours, and by one alone."""
+    kinds = {name: catalog.load("launchers", name) for name in catalog.choices("launchers")}
+    monkeypatch.setattr(catalog, "choices", lambda _: [*kinds, "mine"])
+    monkeypatch.setattr(catalog, "load", lambda _, name: kinds.get(name, Mine))
+
+    def launcher(cases: int, started: int | None = None, *, isolate: bool = False) -> type:
+        settings = SimpleNamespace(isolate=isolate, launches=1, world_sizes=())
+        ranks = SimpleNamespace(started_world_size=started)
+        context: Any = SimpleNamespace(settings=settings, ranks=ranks)
+        case: Any = SimpleNamespace(world_size=1)
+        return type(base.launcher_of(context, [case] * cases))
+
+    assert launcher(1) is launcher(1, isolate=True) is Mine
+    assert (launcher(2), launcher(0, 2)) == (InProcess, InProcess)
+    assert (launcher(2, isolate=True), launcher(2, 2)) == (Gang, torchrun.Torchrun)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
+def test_store_that_the_controller_serves_is_open_to_its_host_alone(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    """Torch itself would listen on every interface."""
+    heard = []
+
+    def store(*_: object, master_listen_fd: int, **__: object) -> None:
+        with socket.socket(fileno=master_listen_fd) as listener:
+            heard.append(listener.getsockname()[0])
+
+    monkeypatch.setenv("MASTER_ADDR", address)
+    monkeypatch.setenv("MASTER_PORT", "0")
+    monkeypatch.setattr(dist, "TCPStore", store)
+    torchrun._store(serves=True)
+    assert heard == ["::1" if address == "::1" else "127.0.0.1"]
