@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tests.support.projects import Project, Run
 
-pytestmark = pytest.mark.exhaustive
+pytestmark = pytest.mark.slow
 
 LAUNCHERS = pytest.mark.parametrize(
     "launcher",
@@ -47,9 +47,7 @@ def is_first_try(name):
 """
 
 
-def run(
-    project: Project, launcher: tuple[str, ...], *options: str, plugins: str, **env: str
-) -> Run:
+def run(project: Project, launcher: tuple[str, ...], *options: str, plugins: str) -> Run:
     """Run a session with those plugins, in a gang or of torchrun's ranks."""
     wanted = plugins.split()
     if missing := {*wanted} - entry_points(group="pytest11").names:
@@ -72,6 +70,9 @@ def outcomes(project: Project) -> dict[str, list[str]]:
 
 
 WAITING = """
+import os
+if "RANK" in os.environ:
+    time.sleep(3)  # as they start
 @pytest.fixture
 def late_setup(process_group):
     rank_one_waits()
@@ -91,6 +92,7 @@ def test_next(process_group): dist.barrier()
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.own_process
 def test_a_timeout_fails_its_test_with_the_ranks_stacks(project: Project) -> None:
     """In whichever phase it is; the next test runs, and starting ranks takes none of its time."""
@@ -109,6 +111,7 @@ def test_a_timeout_fails_its_test_with_the_ranks_stacks(project: Project) -> Non
     assert len(re.findall("- Stack of rank 1 -", ended.out)) == 3
 
 
+@pytest.mark.exhaustive
 @pytest.mark.own_process
 def test_a_timeout_ends_ranks_of_torchrun(project: Project) -> None:
     """Its test fails with the stacks; ranks that cannot be replaced run no other."""
@@ -123,6 +126,7 @@ def test_a_timeout_ends_ranks_of_torchrun(project: Project) -> None:
     assert "ranks started by torchrun cannot be replaced" in ended.out
 
 
+@pytest.mark.exhaustive
 @pytest.mark.own_process
 def test_a_timeout_ends_a_process_of_its_own(project: Project) -> None:
     """With ``--isolate`` on one rank, too, whether for the whole test or its call alone."""
@@ -199,11 +203,15 @@ def test_one_rank_always(process_group):
     assert dist.get_rank() == 0, "rank one is never right"
 def test_all_first(process_group):
     assert not is_first_try("all")
+def test_measured(gpubench, process_group):
+    gpubench(lambda: None)
+    assert not is_first_try("measured")
 def test_good(process_group):
     is_first_try("good")
 """
 
 
+@pytest.mark.exhaustive
 @LAUNCHERS
 def test_reruns_repeat_on_all_ranks(project: Project, launcher: tuple[str, ...]) -> None:
     """So no rank waits for another that repeats alone; an assertion that stays is reported."""
@@ -213,14 +221,16 @@ def test_reruns_repeat_on_all_ranks(project: Project, launcher: tuple[str, ...])
     ended = run(project, launcher, *options, plugins="rerunfailures")
 
     assert ended.code == 1
-    assert "1 failed, 3 passed, 3 rerun" in ended.out
+    assert "1 failed, 4 passed, 4 rerun" in ended.out
     assert "rank one is never right" in ended.out
     tries = {
         name: [(project.path / f"tries-{name}-{rank}").read_text() for rank in (0, 1)]
-        for name in ("one", "always", "all", "good")
+        for name in ("one", "always", "all", "measured", "good")
     }
     twice = ["xx", "xx"]
-    assert tries == {"one": twice, "always": twice, "all": twice, "good": ["x", "x"]}
+    assert tries.pop("good") == ["x", "x"]
+    assert tries == dict.fromkeys(("one", "always", "all", "measured"), twice)
+    assert ended.outcomes["test_measured[ws2]"] == "measured"
 
 
 MIXED = """
@@ -283,8 +293,13 @@ def of_html(folder: Path) -> dict[str, str]:
     ("launcher", "clean"),
     [
         pytest.param(("--world-size=2",), (), id="gang"),
-        pytest.param(("--world-size=2",), ("--clean-alluredir",), id="gang, clean"),
-        pytest.param((), (), id="torchrun"),
+        pytest.param(
+            ("--world-size=2",),
+            ("--clean-alluredir",),
+            id="gang, clean",
+            marks=pytest.mark.exhaustive,
+        ),
+        pytest.param((), (), id="torchrun", marks=pytest.mark.exhaustive),
     ],
 )
 def test_reports_have_every_test_once(
@@ -324,6 +339,7 @@ def unused():
 """
 
 
+@pytest.mark.exhaustive
 @pytest.mark.own_process
 @LAUNCHERS
 def test_coverage_has_the_lines_that_ran_on_ranks(
@@ -359,6 +375,7 @@ def test_other(process_group): pass
 """
 
 
+@pytest.mark.exhaustive
 @LAUNCHERS
 @pytest.mark.parametrize(
     ("plugin", "option"),
@@ -402,6 +419,7 @@ def pytest_runtest_protocol(item, nextitem):
 """
 
 
+@pytest.mark.exhaustive
 @LAUNCHERS
 def test_a_conftest_s_wrapper_with_state_runs_once_per_test(
     project: Project, launcher: tuple[str, ...]

@@ -16,6 +16,7 @@ import pytest
 from gpubench_plugin.core import records
 from gpubench_plugin.core.records import LaunchSample, Metric, RoundLayout
 from gpubench_plugin.results import pytest_benchmark
+from tests.support.other_plugins import switched_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,7 +170,7 @@ class Project:
         done = subprocess.run(
             [sys.executable, *arguments],
             cwd=folder or self.folder,
-            env={**inherited, "COLUMNS": "250", **environ},
+            env={**inherited, "PYTEST_ADDOPTS": switched_off(), "COLUMNS": "250", **environ},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

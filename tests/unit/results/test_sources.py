@@ -19,6 +19,7 @@ from gpubench_plugin.core.records import LaunchSample, Measurement, Metric
 from gpubench_plugin.results import sources
 from gpubench_plugin.results.reader import run_of
 from gpubench_plugin.results.summary import write_summary
+from tests.support.other_plugins import switched_off
 from tests.support.runs_builder import RESNET, measurement, write_run
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def _pytest(folder: Path, *args: str) -> None:
     subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *args],
         cwd=folder,
-        env={**environment, "OMP_NUM_THREADS": "1"},
+        env={**environment, "OMP_NUM_THREADS": "1", "PYTEST_ADDOPTS": switched_off()},
         capture_output=True,
         timeout=240,
         check=False,
