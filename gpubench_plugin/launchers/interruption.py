@@ -1,0 +1,200 @@
+"""Requests to end a session: SIGTERM, SIGHUP and Ctrl-C, none of which is lost.
+
+A request interrupts the main thread by an exception, which the code of a test may swallow: a weak
+reference's callback, a compiler that wraps whatever it meets, an ``except`` for everything. So the
+request lasts, and no phase of a test that ends after it is reported. A main thread that does not
+end its phase, or stays in C, is given some seconds.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Generator, Sequence
+from types import FrameType
+from typing import Any, Final
+
+import pytest
+
+from gpubench_plugin.launchers.context import state_of
+from gpubench_plugin.launchers.deadlines import Watchdog
+from gpubench_plugin.launchers.forced_exit import force_exit
+from gpubench_plugin.system.helper_threads import HelperThread
+
+GRACE_S: Final = 10.0
+"""For the main thread; with the end of the session within the 30 s that schedulers wait."""
+_DEFAULTS: Final[dict[signal.Signals, Any]] = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
+
+
+def has_debugger(config: pytest.Config) -> bool:
+    """Whether a debugger is to have the terminal."""
+    return bool(config.getoption("usepdb", False) or config.getoption("trace", False))
+
+
+class SignalInterrupt:
+    """Ends a session on SIGTERM or SIGHUP as on Ctrl-C, writing all results once.
+
+    Such signals often come twice: ``timeout`` of coreutils signals the process and its group, and
+    people press Ctrl-C again. While pytest ends, a second one would cost the exit code and the
+    run's status. For launchers whose process writes results. Handlers of others, and ignored
+    signals (``nohup``), stay; Ctrl-C is a debugger's where there is one.
+    """
+
+    _own_signals: Sequence[signal.Signals] = ()
+    _requested = ""
+    """Name of the first signal."""
+    _is_held = _is_ending = _is_finishing_session = _is_debugged = False
+
+    def handle_signals(self, session: pytest.Session) -> None:
+        """Set the handlers, if called in the main thread; what comes now waits for the tests."""
+        self._session = session
+        self._is_held = True
+        self._is_debugged = has_debugger(session.config)
+        self._grace = Watchdog(self.force_interruption)
+        self._first = threading.Lock()
+        self._wakeup = os.pipe()
+        os.set_blocking(self._wakeup[1], False)
+        if threading.current_thread() is threading.main_thread():
+            self._own_signals = [
+                n for n, default in _DEFAULTS.items() if signal.getsignal(n) is default
+            ]
+        for number in self._own_signals:
+            signal.signal(number, self._handle)
+
+    def force_interruption(self) -> None:
+        """End the session from another thread, though the main thread has not reacted."""
+        force_exit(
+            self._session,
+            (),
+            message=(
+                f"interrupted by {self._requested}; the main thread did not react within "
+                f"{GRACE_S:g} s, so no fixture was torn down"
+            ),
+            code=pytest.ExitCode.INTERRUPTED,
+            is_shown=self._session.config.pluginmanager.hasplugin("terminalreporter"),
+        )
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtestloop")
+    def pytest_raise_signals(self) -> Generator[None, object, object]:
+        """Let signals interrupt the tests; an earlier or later one waits for its place."""
+        self._is_held = False
+        try:
+            self._end_if_requested()
+            return (yield)
+        finally:
+            self._is_held = True
+            self._end_if_requested()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_protocol")
+    def pytest_notice_signals(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Notice signals while a benchmark runs C code, in which Python calls no handler."""
+        if self._is_debugged or not self._own_signals or state_of(item) is None:
+            return (yield)
+        HelperThread("gpubench-signals", self._notice).start()
+        previous = -1
+        try:
+            previous = signal.set_wakeup_fd(self._wakeup[1], warn_on_full_buffer=False)
+            return (yield)
+        finally:
+            signal.set_wakeup_fd(previous)
+            os.write(self._wakeup[1], b"\0")  # ends the thread
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_logreport")
+    def pytest_hold_signals(self) -> Generator[None, object, object]:
+        """Report no outcome after a request, and the one before it to its end."""
+        self._end_if_requested()
+        self._is_held = True
+        try:
+            return (yield)
+        finally:
+            self._is_held = False
+            self._end_if_requested()
+
+    @pytest.hookimpl(specname="pytest_enter_pdb")
+    def pytest_leave_signals(self) -> None:
+        """Leave Ctrl-C to the debugger, and the user all the time."""
+        self._is_debugged = True
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_keyboard_interrupt(self) -> None:
+        """Ignore further signals while pytest handles an interrupt."""
+        self._is_ending = self._is_held = True
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_sessionfinish(self) -> Generator[None, object, object]:
+        """Let nothing disturb the writing of the results, nor a request after it be lost."""
+        self._is_finishing_session = self._is_held = True
+        self._grace.cancel()
+        result = yield
+        self._end_if_requested()
+        return result
+
+    @pytest.hookimpl(tryfirst=True, specname="pytest_sessionfinish")  # within the recording's
+    def pytest_release_signals(self) -> None:
+        """Allow signals again: after the results, fixture teardown may hang."""
+        self._is_held = False
+        self._end_if_requested()
+
+    def pytest_unconfigure(self) -> None:
+        """Restore the default handlers."""
+        self._grace.cancel()
+        for number in self._own_signals:
+            signal.signal(number, _DEFAULTS[number])
+        for descriptor in self._wakeup:
+            os.close(descriptor)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        __tracebackhide__ = True  # for pytest to show the interrupted line
+        was_requested = bool(self._requested)
+        self._request(number)
+        if self._is_held:
+            return
+        if number != signal.SIGINT and was_requested and self._is_finishing_session:
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self._interrupt(signal.Signals(number).name)  # again, if a test has caught the first
+
+    def _notice(self) -> None:
+        while number := int.from_bytes(os.read(self._wakeup[0], 1)):
+            if number in self._own_signals:
+                self._request(number)
+
+    def _request(self, number: int) -> None:
+        """Keep the first request; called in the handler and beside it, so it waits for no lock."""
+        is_for_debugger = self._is_debugged and number == signal.SIGINT
+        if is_for_debugger or not self._first.acquire(blocking=False):
+            return
+        self._requested = signal.Signals(number).name
+        if not (self._is_debugged or self._is_finishing_session):
+            self._grace.start(GRACE_S)
+
+    def _end_if_requested(self) -> None:
+        """End the session if a request has not, as it should have; only in the main thread."""
+        is_done = self._is_ending or isinstance(sys.exception(), KeyboardInterrupt)
+        is_main = threading.current_thread() is threading.main_thread()
+        if self._requested and is_main and not is_done:
+            self._interrupt(self._requested)
+
+    def _interrupt(self, name: str) -> None:
+        __tracebackhide__ = True
+        if self._is_finishing_session:  # where pytest handles nothing else
+            pytest.exit(f"interrupted by {name}", pytest.ExitCode.INTERRUPTED)
+        # No ``pytest.exit``, whose exception an ``except Exception`` catches.
+        raise KeyboardInterrupt(f"interrupted by {name}")
+
+
+def _reset_signals() -> None:
+    """In a forked process, which is no part of the session."""
+    for number, default in _DEFAULTS.items():
+        if isinstance(getattr(signal.getsignal(number), "__self__", None), SignalInterrupt):
+            signal.signal(number, default)
+    signal.set_wakeup_fd(-1)
+
+
+os.register_at_fork(after_in_child=_reset_signals)
