@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
+from gpubench_plugin.launchers import interruption
 from tests.support.asked_to_end import Moment, asked, write_tests
+from tests.support.exhaustive import shown
 from tests.support.projects import InlineProject
 
 NAMES = {f"test_{name}[ws1]": name for name in ("before", "compiled", "after")}
@@ -21,7 +21,7 @@ def kept(project: InlineProject, seed: int) -> str:
     one = InlineProject(folder)
     write_tests(one)
     run = asked(one, "before or compiled or after", Moment.of_seed(seed))
-    ended = {line for line in (folder / "ended").read_text().splitlines()}
+    ended = (folder / "ended").read_text().split()
     outcomes = run.outcomes
     expected = {name: "measured" if name in ended else "not_measured" for name in NAMES}
     if (run.code, run.summary["status"]) != (2, "interrupted"):
@@ -29,12 +29,33 @@ def kept(project: InlineProject, seed: int) -> str:
     return "kept" if outcomes == expected else f"{outcomes}"
 
 
-@pytest.mark.parametrize(
-    "seeds", [pytest.param(range(12), id="12"), pytest.param(range(200), id="200")]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", shown(range(12), exhaustively=[range(12, 200)]))
 def test_no_moment_of_a_compiler_loses_a_request(project: InlineProject, seeds: range) -> None:
+    """Exit code 2 and an interrupted run, with what had ended and nothing else."""
     write_tests(project)
-    assert project.run("-k", "before or compiled or after").code == 0
-    counted = Counter(kept(project, seed) for seed in seeds)
-    print(counted)
-    assert counted == {"kept": len(seeds)}
+    assert project.run("-k", "before or compiled or after").code == 0  # and torch is imported
+    assert Counter(kept(project, seed) for seed in seeds) == {"kept": len(seeds)}
+
+
+@pytest.mark.slow
+def test_plain_test_that_swallows_a_request_is_the_last(project: InlineProject) -> None:
+    """Of a session with benchmarks."""
+    write_tests(project)
+    run = asked(project, "plain or benchmark", Moment(at_s=0.01))
+    assert (run.code, run.summary["status"]) == (2, "interrupted")
+    assert run.outcomes == {"test_benchmark[ws1]": "not_measured"}
+    assert not (project.path / "ended").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["endless", "mutex"])
+def test_main_thread_that_does_not_react_is_ended(
+    project: InlineProject, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """After a grace period; what was measured is recorded, and the message names the signal."""
+    monkeypatch.setattr(interruption, "GRACE_S", 0.2)
+    write_tests(project)
+    run = asked(project, f"before or {name}", Moment(at_s=0.01))
+    assert (run.code, run.summary["status"]) == (2, "interrupted")
+    assert run.outcomes == {"test_before[ws1]": "measured", f"test_{name}[ws1]": "not_measured"}

@@ -106,7 +106,7 @@ def test_endless(gpubench, asked):
     while True:
         compiler.despite_everything()
 
-def test_c(gpubench, asked):
+def test_mutex(gpubench, asked):
     mutex = ctypes.create_string_buffer(64)
     for _ in range(2): ctypes.CDLL(None).pthread_mutex_lock(mutex)
 """
@@ -157,7 +157,7 @@ def _run(project: Project, tests: str, env: dict[str, str]) -> None:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        with open(project.path / "output", "wb", buffering=0) as output:
+        with (project.path / "output").open("wb", buffering=0) as output:
             for standard in (1, 2):
                 os.dup2(output.fileno(), standard)
         code = project.run(*QUICK, "-k", tests, env=env).code
