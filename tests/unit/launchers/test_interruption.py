@@ -18,7 +18,7 @@ NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 @pytest.fixture
 def interruption(request: pytest.FixtureRequest) -> Iterator[SignalInterrupt]:
     """A session's that runs its tests, where nobody else has set a handler."""
-    defaults = (signal.default_int_handler, signal.SIG_DFL, signal.SIG_DFL)
+    defaults: tuple[Any, ...] = (signal.default_int_handler, signal.SIG_DFL, signal.SIG_DFL)
     before = [signal.signal(n, d) for n, d in zip(NUMBERS, defaults, strict=True)]
     made = SignalInterrupt()
     made.handle_signals(request.session)
