@@ -16,11 +16,12 @@ from tests.support.projects import QUICK, Run
 from tests.support.sessions import written_by
 
 if TYPE_CHECKING:
+    import subprocess
+
     from tests.support.projects import Project
 
 TESTS = """
-import pathlib
-import torch
+import pathlib, pytest, torch
 
 def test_before(gpubench): gpubench(lambda: None)
 def test_compiled(gpubench):
@@ -39,16 +40,20 @@ SPAN_S = 10.0
 
 @dataclass(frozen=True)
 class Launcher:
-    """How the benchmarks are run: by pytest with options, or by so many ranks of torchrun."""
+    """How the benchmarks are run: on so many ranks, which pytest starts, or torchrun."""
 
-    options: tuple[str, ...] = ()
-    ranks: int = 0
+    ranks: int = 1
+    is_torchrun: bool = False
+
+    def start(self, project: Project) -> subprocess.Popen[str]:
+        """Start pytest or torchrun."""
+        source = f"{TESTS}pytestmark = pytest.mark.gpubench(ranks={self.ranks})\n"
+        project.write("test_it.py", source)
+        env = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
+        return project.start(*QUICK, env=env, ranks=self.ranks if self.is_torchrun else 0)
 
 
-LAUNCHERS = {
-    "in_process": Launcher(),
-    "gang": Launcher(options=("--world-size=2",)),
-}
+LAUNCHERS = {"in_process": Launcher(), "gang": Launcher(ranks=2)}
 
 
 @pytest.mark.slow
@@ -57,15 +62,13 @@ LAUNCHERS = {
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_compiler_loses_no_request(project: Project, name: str, seed: int) -> None:
     """An interrupted run, exit code 2, with what had ended before."""
-    launcher = LAUNCHERS[name]
-    project.write("test_it.py", TESTS)
-    env = {"TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1"}
-    process = project.start(*QUICK, *launcher.options, env=env, ranks=launcher.ranks)
+    process = LAUNCHERS[name].start(project)
     wait_until(lambda: (project.path / "compiling").exists() or process.poll() is not None)
     sleep(Random(seed).uniform(0, SPAN_S))
     process.send_signal(signal.SIGTERM)
 
-    run = Run(process.wait(60), *written_by(process, within_s=60), project.path / "results")
+    out, err = written_by(process, within_s=60)
+    run = Run(process.returncode, out, err, project.path / "results")
     assert run.code == 2, run.out + run.err
     assert run.summary["status"] == "interrupted"
     assert [b["outcome"] for b in run.summary["benchmarks"]] == [
