@@ -100,8 +100,8 @@ def call_or_exit(function: Callable[[], object]) -> None:
 class Watchdog:
     """Calls `on_timeout` from its own thread when the guarded block times out.
 
-    `on_timeout` must end the process, and an error in it does. A block that finishes meanwhile
-    waits for it, so that the two do not write at the same time.
+    `on_timeout` must end the process, unless that is being done, and an error in it does. A block
+    that finishes meanwhile waits for it, so that the two do not write at the same time.
     """
 
     def __init__(self, on_timeout: Callable[[], None]):

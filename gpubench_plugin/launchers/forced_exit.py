@@ -19,8 +19,6 @@ from gpubench_plugin.core.errors import error_text
 
 EXIT_GRACE_S: Final = 20.0
 """For the end of a session, within the 30 s after which torch.distributed.elastic kills ranks."""
-_ENDING: Final = threading.Lock()
-"""Held by the thread that ends the session: no other one may."""
 
 
 def force_exit(
@@ -38,7 +36,6 @@ def force_exit(
     any thread. `code` is the exit code of the session and the process; `on_written` is called when
     everything is written. After a grace period the process exits in any case.
     """
-    _ENDING.acquire()  # for good
     limit = threading.Timer(EXIT_GRACE_S, os._exit, (code,))
     limit.daemon = True
     limit.start()

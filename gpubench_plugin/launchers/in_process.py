@@ -263,8 +263,8 @@ class InProcessLauncher(LauncherPlugin, SignalInterrupt):
         item.session.shouldfail = message
 
     def _end(self) -> None:
-        if self._requested:  # what follows is no outcome
-            self.force_interruption()
+        if self._requested:  # no outcome follows, and this has a watchdog of its own
+            return
         assert self._running_test is not None
         item, deadline = self._running_test
         outcomes = [

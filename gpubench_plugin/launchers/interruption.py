@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 from collections.abc import Generator, Sequence
+from functools import partial
 from types import FrameType
 from typing import Any, Final
 
@@ -56,40 +57,19 @@ class SignalInterrupt:
         self._session = session
         self._is_held = True
         self._is_debugged = has_debugger(session.config)
-        self._grace = Watchdog(self.force_interruption)
+        self._grace = Watchdog(self._end_unresponsive)
         self._first = threading.Lock()
         self._wakeup = os.pipe()
         os.set_blocking(self._wakeup[1], False)
-        if threading.current_thread() is threading.main_thread():
-            self._own_signals = [
-                n for n, default in _DEFAULTS.items() if signal.getsignal(n) is default
-            ]
+        if _is_main_thread():
+            self._own_signals = [n for n, d in _DEFAULTS.items() if signal.getsignal(n) is d]
         for number in self._own_signals:
             signal.signal(number, self._handle)
-
-    def force_interruption(self) -> None:
-        """End the session from another thread, though the main thread has not reacted."""
-        force_exit(
-            self._session,
-            (),
-            message=(
-                f"interrupted by {self._requested}; the main thread did not react within "
-                f"{GRACE_S:g} s, so no fixture was torn down"
-            ),
-            code=pytest.ExitCode.INTERRUPTED,
-            is_shown=self._session.config.pluginmanager.hasplugin("terminalreporter"),
-        )
 
     @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtestloop")
     def pytest_raise_signals(self) -> Generator[None, object, object]:
         """Let signals interrupt the tests; an earlier or later one waits for its place."""
-        self._is_held = False
-        try:
-            self._end_if_requested()
-            return (yield)
-        finally:
-            self._is_held = True
-            self._end_if_requested()
+        return (yield from self._holding(False))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_protocol")
     def pytest_notice_signals(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -97,9 +77,8 @@ class SignalInterrupt:
         if self._is_debugged or not self._own_signals or state_of(item) is None:
             return (yield)
         HelperThread("gpubench-signals", self._notice).start()
-        previous = -1
+        previous = signal.set_wakeup_fd(self._wakeup[1], warn_on_full_buffer=False)
         try:
-            previous = signal.set_wakeup_fd(self._wakeup[1], warn_on_full_buffer=False)
             return (yield)
         finally:
             signal.set_wakeup_fd(previous)
@@ -108,13 +87,7 @@ class SignalInterrupt:
     @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_logreport")
     def pytest_hold_signals(self) -> Generator[None, object, object]:
         """Report no outcome after a request, and the one before it to its end."""
-        self._end_if_requested()
-        self._is_held = True
-        try:
-            return (yield)
-        finally:
-            self._is_held = False
-            self._end_if_requested()
+        return (yield from self._holding(True))
 
     @pytest.hookimpl(specname="pytest_enter_pdb")
     def pytest_leave_signals(self) -> None:
@@ -144,10 +117,19 @@ class SignalInterrupt:
     def pytest_unconfigure(self) -> None:
         """Restore the default handlers."""
         self._grace.cancel()
-        for number in self._own_signals:
-            signal.signal(number, _DEFAULTS[number])
+        _restore_defaults()
         for descriptor in self._wakeup:
             os.close(descriptor)
+
+    def _holding(self, is_held: bool) -> Generator[None, object, object]:
+        """Hold signals, or let them through, around other hooks; a request ends the session."""
+        self._end_if_requested()
+        self._is_held = is_held
+        try:
+            return (yield)
+        finally:
+            self._is_held = not is_held
+            self._end_if_requested()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         __tracebackhide__ = True  # for pytest to show the interrupted line
@@ -162,7 +144,7 @@ class SignalInterrupt:
 
     def _notice(self) -> None:
         while number := int.from_bytes(os.read(self._wakeup[0], 1)):
-            if number in self._own_signals:
+            if signal.getsignal(number) == self._handle:
                 self._request(number)
 
     def _request(self, number: int) -> None:
@@ -174,11 +156,17 @@ class SignalInterrupt:
         if not (self._is_debugged or self._is_finishing_session):
             self._grace.start(GRACE_S)
 
+    def _end_unresponsive(self) -> None:
+        """End the session from the watchdog's thread."""
+        message = f"interrupted by {self._requested}; nothing reacted to it within {GRACE_S:g} s"
+        code = pytest.ExitCode.INTERRUPTED
+        is_shown = self._session.config.pluginmanager.hasplugin("terminalreporter")
+        force_exit(self._session, (), message=message, code=code, is_shown=is_shown)
+
     def _end_if_requested(self) -> None:
         """End the session if a request has not, as it should have; only in the main thread."""
         is_done = self._is_ending or isinstance(sys.exception(), KeyboardInterrupt)
-        is_main = threading.current_thread() is threading.main_thread()
-        if self._requested and is_main and not is_done:
+        if self._requested and _is_main_thread() and not is_done:
             self._interrupt(self._requested)
 
     def _interrupt(self, name: str) -> None:
@@ -189,12 +177,16 @@ class SignalInterrupt:
         raise KeyboardInterrupt(f"interrupted by {name}")
 
 
-def _reset_signals() -> None:
-    """In a forked process, which is no part of the session."""
+def _is_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
+def _restore_defaults() -> None:
     for number, default in _DEFAULTS.items():
         if isinstance(getattr(signal.getsignal(number), "__self__", None), SignalInterrupt):
             signal.signal(number, default)
-    signal.set_wakeup_fd(-1)
 
 
-os.register_at_fork(after_in_child=_reset_signals)
+# A forked process is no part of the session.
+os.register_at_fork(after_in_child=_restore_defaults)
+os.register_at_fork(after_in_child=partial(signal.set_wakeup_fd, -1))

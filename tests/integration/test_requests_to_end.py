@@ -59,3 +59,11 @@ def test_main_thread_that_does_not_react_is_ended(
     run = asked(project, f"before or {name}", Moment(at_s=0.01))
     assert (run.code, run.summary["status"]) == (2, "interrupted")
     assert run.outcomes == {"test_before[ws1]": "measured", f"test_{name}[ws1]": "not_measured"}
+
+
+@pytest.mark.slow
+def test_signals_of_others_are_no_request(project: InlineProject) -> None:
+    """Those of a forked process, and those for which a test has a handler of its own."""
+    write_tests(project)
+    run = asked(project, "others", None)
+    assert (run.code, run.outcomes) == (0, {"test_others[ws1]": "measured"})

@@ -82,7 +82,8 @@ def compile(rounds=2):
         for kind in KINDS: kind()
 """
 TESTS = """
-import ctypes, pytest
+import ctypes, os, signal, time
+import pytest
 import compiler
 
 @pytest.fixture
@@ -101,6 +102,17 @@ def test_after(gpubench): gpubench(lambda: None)
 def test_plain(asked):
     compiler.compile(rounds=6)
 def test_benchmark(gpubench): gpubench(lambda: None)
+
+def test_others(gpubench):
+    child = os.fork()
+    if not child: time.sleep(60)
+    os.kill(child, signal.SIGTERM)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+    ours = signal.signal(signal.SIGTERM, lambda *_: None)
+    signal.raise_signal(signal.SIGTERM)
+    time.sleep(0.05)
+    signal.signal(signal.SIGTERM, ours)
+    gpubench(lambda: None)
 
 def test_endless(gpubench, asked):
     while True:
