@@ -13,7 +13,6 @@ import signal
 import sys
 import threading
 from collections.abc import Generator, Sequence
-from functools import partial
 from types import FrameType
 from typing import Any, Final
 
@@ -187,6 +186,22 @@ def _restore_defaults() -> None:
             signal.signal(number, default)
 
 
-# A forked process is no part of the session.
-os.register_at_fork(after_in_child=_restore_defaults)
-os.register_at_fork(after_in_child=partial(signal.set_wakeup_fd, -1))
+_mask = threading.local()
+
+
+def _before_fork() -> None:
+    """Let no signal reach the forked process while it still has the session's handlers."""
+    _mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, _DEFAULTS)
+
+
+def _after_fork() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _mask.before)
+
+
+def _leave_session() -> None:
+    _restore_defaults()
+    signal.set_wakeup_fd(-1)
+    _after_fork()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_leave_session)
