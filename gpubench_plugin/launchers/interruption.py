@@ -13,11 +13,12 @@ import signal
 import sys
 import threading
 from collections.abc import Generator, Sequence
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Any, Final
 
 import pytest
 
+from gpubench_plugin.core.errors import with_causes
 from gpubench_plugin.launchers.context import state_of
 from gpubench_plugin.launchers.deadlines import Watchdog
 from gpubench_plugin.launchers.forced_exit import force_exit
@@ -94,9 +95,11 @@ class SignalInterrupt:
         self._is_debugged = True
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_keyboard_interrupt(self) -> None:
+    def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Ignore further signals while pytest handles an interrupt."""
         self._is_ending = self._is_held = True
+        for error in with_causes([excinfo.value]):
+            _drop_unnumbered(error.__traceback__)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self) -> Generator[None, object, object]:
@@ -174,6 +177,15 @@ class SignalInterrupt:
             pytest.exit(f"interrupted by {name}", pytest.ExitCode.INTERRUPTED)
         # No ``pytest.exit``, whose exception an ``except Exception`` catches.
         raise KeyboardInterrupt(f"interrupted by {name}")
+
+
+def _drop_unnumbered(entry: TracebackType | None) -> None:
+    """Drop frames interrupted at an instruction without a line, which pytest cannot show."""
+    while entry is not None and (inner := entry.tb_next) is not None:
+        if inner.tb_lineno:
+            entry = inner
+        else:
+            entry.tb_next = inner.tb_next
 
 
 def _is_main_thread() -> bool:

@@ -62,6 +62,15 @@ def test_main_thread_that_does_not_react_is_ended(
 
 
 @pytest.mark.slow
+def test_instruction_without_a_line_may_be_interrupted(project: InlineProject) -> None:
+    """Python's compiler leaves some, and pytest looks for the line that was interrupted."""
+    write_tests(project)
+    run = asked(project, "before or unnumbered", Moment(at_s=0.01))
+    assert (run.code, run.summary["status"]) == (2, "interrupted")
+    assert run.outcomes == {"test_before[ws1]": "measured", "test_unnumbered[ws1]": "not_measured"}
+
+
+@pytest.mark.slow
 def test_signals_of_others_are_no_request(project: InlineProject) -> None:
     """Those of a forked process, and those for which a test has a handler of its own."""
     write_tests(project)

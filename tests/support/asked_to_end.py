@@ -121,6 +121,13 @@ def test_endless(gpubench, asked):
     while True:
         compiler.despite_everything()
 
+def unnumbered():
+    while True: pass
+unnumbered.__code__ = unnumbered.__code__.replace(co_linetable=b"")
+
+def test_unnumbered(gpubench, asked):
+    unnumbered()
+
 def test_mutex(gpubench, asked):
     mutex = ctypes.create_string_buffer(64)
     for _ in range(2): ctypes.CDLL(None).pthread_mutex_lock(mutex)
@@ -175,7 +182,7 @@ def _run(project: Project, tests: str, env: dict[str, str]) -> None:
         with (project.path / "output").open("wb", buffering=0) as output:
             for standard in (1, 2):
                 os.dup2(output.fileno(), standard)
-        code = project.run(*QUICK, "-k", tests, env=env).code
+        code = project.run(*QUICK, "--measure.timeout_s=60", "-k", tests, env=env).code
     except BaseException:
         os.write(2, traceback.format_exc().encode())
     finally:

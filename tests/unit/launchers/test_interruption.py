@@ -25,11 +25,18 @@ def interruption(request: pytest.FixtureRequest) -> Iterator[SignalInterrupt]:
     running = made.pytest_raise_signals()
     next(running)
     yield made
-    made.pytest_keyboard_interrupt()
+    made.pytest_keyboard_interrupt(shown())
     running.close()
     made.pytest_unconfigure()
     after = [signal.signal(n, b) for n, b in zip(NUMBERS, before, strict=True)]
     assert after == list(defaults)
+
+
+def shown() -> pytest.ExceptionInfo[BaseException]:
+    """The interruption that pytest shows."""
+    with pytest.raises(KeyboardInterrupt) as interruption:
+        raise KeyboardInterrupt
+    return interruption
 
 
 def asked(number: signal.Signals) -> BaseException | None:
@@ -105,7 +112,7 @@ def test_who_asks_again_while_pytest_says_why_is_not_heard(
 ) -> None:
     """Else it would cost pytest its exit code, and the run its status."""
     assert asked(number) is not None
-    interruption.pytest_keyboard_interrupt()
+    interruption.pytest_keyboard_interrupt(shown())
     assert asked(number) is None
     around(interruption.pytest_sessionfinish(), interruption.pytest_release_signals)
 
@@ -113,7 +120,7 @@ def test_who_asks_again_while_pytest_says_why_is_not_heard(
 def test_ctrl_c_ends_what_is_torn_down_at_the_end(interruption: SignalInterrupt) -> None:
     """Fixtures may hang there: however often somebody asks, it is heard."""
     assert asked(signal.SIGINT) is not None
-    interruption.pytest_keyboard_interrupt()
+    interruption.pytest_keyboard_interrupt(shown())
     next(interruption.pytest_sessionfinish())
     interruption.pytest_release_signals()
     for _ in range(2):
