@@ -62,6 +62,7 @@ class _Test:
     rounds: FixedRounds | None = None
     record: LiveRecord = field(default_factory=LiveRecord)
     has_ended: bool = False
+    """Whether it has been torn down; to run it once more, it begins anew."""
     error: GangError | None = None
     """Why its ranks could not be started."""
     is_damaged: bool = False
@@ -443,9 +444,9 @@ class Controller(InProcessLauncher):
 
     def _start(self, size: int, timeouts: Timeouts) -> Team:
         invocation = self._config.invocation_params
-        command = [*_python(invocation.dir), "-m", "pytest", *map(str, invocation.args)]
-        if self._config.pluginmanager.hasplugin("_cov"):
-            command.append("--cov-append")  # else a rank would erase what others have measured
+        # Else a rank would erase what others have measured for pytest-cov.
+        append = ["--cov-append"] if self._config.pluginmanager.hasplugin("_cov") else []
+        command = [*_python(invocation.dir), "-m", "pytest", *append, *map(str, invocation.args)]
         options = {
             name: value
             for name in _SHARED_OPTIONS
