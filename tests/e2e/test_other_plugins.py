@@ -23,7 +23,10 @@ pytestmark = pytest.mark.slow
 
 LAUNCHERS = pytest.mark.parametrize(
     "launcher",
-    [pytest.param(("--world-size=2",), id="gang"), pytest.param((), id="torchrun")],
+    [
+        pytest.param(("--world-size=2",), id="gang"),
+        pytest.param((), id="torchrun", marks=pytest.mark.exhaustive),
+    ],
 )
 """Options of pytest; without, torchrun starts the ranks."""
 
@@ -289,17 +292,13 @@ def of_html(folder: Path) -> dict[str, str]:
     return named((name, test["result"]) for name, rows in tests.items() for test in rows)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("launcher", "clean"),
     [
         pytest.param(("--world-size=2",), (), id="gang"),
-        pytest.param(
-            ("--world-size=2",),
-            ("--clean-alluredir",),
-            id="gang, clean",
-            marks=pytest.mark.exhaustive,
-        ),
-        pytest.param((), (), id="torchrun", marks=pytest.mark.exhaustive),
+        pytest.param(("--world-size=2",), ("--clean-alluredir",), id="gang, clean"),
+        pytest.param((), (), id="torchrun"),
     ],
 )
 def test_reports_have_every_test_once(
@@ -375,7 +374,6 @@ def test_other(process_group): pass
 """
 
 
-@pytest.mark.exhaustive
 @LAUNCHERS
 @pytest.mark.parametrize(
     ("plugin", "option"),
@@ -419,7 +417,6 @@ def pytest_runtest_protocol(item, nextitem):
 """
 
 
-@pytest.mark.exhaustive
 @LAUNCHERS
 def test_a_conftest_s_wrapper_with_state_runs_once_per_test(
     project: Project, launcher: tuple[str, ...]
