@@ -98,6 +98,7 @@ class Team:
         self._on_event: OnEvent = ignored
         self._links: dict[int, Link] = {}
         self._processes: dict[int, RankProcess] = {}
+        self._peers: dict[int, PeerRank] = {}  # the ranks themselves, perhaps below a wrapper
         self._pidfds: dict[int, int] = {}
         self._scratch = private_folder()
         self._selector = selectors.DefaultSelector()
@@ -284,9 +285,9 @@ class Team:
                     earlier.close()
                 self._links[rank] = connection
                 self._selector.register(connection, selectors.EVENT_READ, rank)
-                process = PeerRank(hello)
-                self._watch(rank, process.pid)
-                self._processes.setdefault(rank, process)
+                self._peers[rank] = peer = PeerRank(hello)
+                self._watch(rank, peer.pid)
+                self._processes.setdefault(rank, peer)
             self._check_alive()
             if len(self._links) < self.size and remaining_s <= 0:
                 raise self._join_error(self._links, join_deadline.message)
@@ -383,14 +384,9 @@ class Team:
 
     def _stacks(self, ranks: Iterable[int]) -> dict[int, str]:
         """Stacks of the `ranks`: by a signal on this host, else by their listening threads."""
-        pids: dict[int, int] = {}
-        remote: set[int] = set()
-        for rank in ranks:
-            process = self._processes.get(rank)
-            if process is not None and process.pid is not None:
-                pids[rank] = process.pid
-            elif rank in self._links and self._links[rank].is_open:
-                remote.add(rank)
+        joined = {rank: self._peers[rank] for rank in ranks if rank in self._peers}
+        pids = {rank: peer.pid for rank, peer in joined.items() if peer.pid is not None}
+        remote = {rank for rank in joined.keys() - pids.keys() if self._links[rank].is_open}
         found = stacks.request(self._scratch.path, pids)
         if not remote:
             return found
