@@ -9,7 +9,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.baselines.model import Reference
-from gpubench_plugin.compare.comparability import Comparability, machine_differences
+from gpubench_plugin.compare.comparability import Comparability, is_same_machine
 from gpubench_plugin.compare.matching import restricted_to
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.format import counted, listed, short_commit
@@ -74,7 +74,7 @@ def _of_equal_machines(registry: Registry, head: Run, results_dir: Path) -> Iter
         if overview.run_id in local_ids or overview.error:
             continue
         run = registry.run(overview.run_id)
-        if run is not None and not machine_differences(run, head):
+        if run is not None and is_same_machine(run, head):
             yield run
 
 

@@ -157,11 +157,10 @@ class _Window:
         A `pinned` run keeps benchmarks that it did not measure, to show what existed.
         """
         results = {}
-        machine = _text(run.machine)
         for name, result in run.results.items():
             if name not in names:
                 continue
-            key = _series_key(machine, result)
+            key = _series_key(run, result)
             anchor = self.anchors.get(name)
             # The run sets the benchmark's level if it was accepted, else if it is pinned.
             level = pinned if anchor is None else run.run_id == anchor
@@ -179,13 +178,12 @@ class _Window:
         """Whether further runs cannot add samples for the head's `benchmarks`."""
         if self.head is None:
             return False
-        machine = _text(self.head.machine)
         results = (self.head.results[name] for name in benchmarks if name in self.head.results)
-        return all(self._later[_series_key(machine, result)] >= WINDOW for result in results)
+        return all(self._later[_series_key(self.head, result)] >= WINDOW for result in results)
 
 
-def _series_key(machine: str, result: Result) -> _SeriesKey:
-    return result.id, machine, result.timer, _text(result.settings)
+def _series_key(run: Run, result: Result) -> _SeriesKey:
+    return result.id, _text(run.machine_of(result)), result.timer, _text(result.settings)
 
 
 def _text(facts: Mapping[str, Any]) -> str:
@@ -210,7 +208,9 @@ def later_runs(
     fingerprints: dict[str, str] = {}
     if head is not None:
         measured = [r for name in benchmarks if (r := head.results.get(name)) and r.timer]
-        fingerprints = {r.id: fingerprint_of(head.machine, r.settings, r.timer) for r in measured}
+        fingerprints = {
+            r.id: fingerprint_of(head.machine_of(r), r.settings, r.timer) for r in measured
+        }
     runs = index.earlier(
         benchmarks,
         branch=branch,

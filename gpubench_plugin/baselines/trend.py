@@ -271,6 +271,6 @@ def _point(run: Run, benchmark: str, metric: str) -> Point:
         branch=run.branch,
         value=result.metrics[metric].value if value is None else value,
         unit=result.metrics[metric].unit,
-        fingerprint=fingerprint_of(run.machine, result.settings, result.timer),
+        fingerprint=fingerprint_of(run.machine_of(result), result.settings, result.timer),
         work=requested_work(result),
     )

@@ -74,10 +74,12 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
         if device.type == "cuda":
             stack.enter_context(torch.cuda.device(device))
             torch.backends.cudnn.benchmark = case.configuration.model.cudnn_benchmark is not False
+        ranks = context_of(request.config).ranks
         torch.set_num_threads(
             threads_per_rank(
-                context_of(request.config).ranks.world.local_size,
+                ranks.world.local_size,
                 configured=case.configuration.distributed.threads,
+                variables=ranks.variables,
             )
         )
         if case.configuration.training.deterministic:

@@ -25,6 +25,7 @@ from gpubench_plugin.core.errors import Misuse, error_text
 from gpubench_plugin.core.events import FlopsEvent, TrafficEvent, TurnsEvent
 from gpubench_plugin.core.quality_flags import UNCHECKED
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
+from gpubench_plugin.environment.system_facts import rank_machine
 from gpubench_plugin.measure.loop import Variant, clock_for, measure
 from gpubench_plugin.measure.paired_turns import turns_s
 from gpubench_plugin.measure.probes.interference import Contention
@@ -138,6 +139,7 @@ class Measuring:
             correctness["variants_agree"] = timed.agreement
         work = self._work(stated, own_work, subject)
         facts = {**check.facts, **self._facts(subject), **timed.facts, **memory}
+        machine = rank_machine(self._context.ranks.variables)
         observations = {
             name: Observation(
                 samples=of_variant,
@@ -147,6 +149,7 @@ class Measuring:
                 precision="" if self.precision is None else self.precision.compute_dtype,
                 world_size=1,
                 facts=facts,
+                machine=machine,
             )
             for name, of_variant in zip(steps.steps, (*timed.samples[:-1], samples), strict=True)
         }

@@ -12,7 +12,12 @@ from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.quality_flags import INSTRUMENTED
 from gpubench_plugin.core.records import Result, Run, is_same_amount
 from gpubench_plugin.core.verdicts import FactDifference
-from gpubench_plugin.environment.fingerprints import ABSENT, differences, tolerates_unknown
+from gpubench_plugin.environment.fingerprints import (
+    ABSENT,
+    differences,
+    run_machine,
+    tolerates_unknown,
+)
 
 _WALL_CLOCKS: Final = frozenset({"perf_counter", "monotonic", "time", "default_timer"})
 _SYNCHRONISED: Final = re.compile(r"(cuda|xpu|mps)_synchronised(_|$)")
@@ -43,16 +48,27 @@ _LONGEST_VALUE: Final = 40
 _MOST_NAMED: Final = 4
 
 
-def machine_differences(base: Run, head: Run) -> tuple[FactDifference, ...]:
-    """Machine facts that differ; one that a foreign run lacks does not."""
-    return _differences(base.machine, head.machine, is_partial=base.foreign or head.foreign)
+def is_same_machine(base: Run, head: Run) -> bool:
+    """Whether what all benchmarks of a run share is equal; a foreign run may lack facts."""
+    machines = run_machine(base.machine), run_machine(head.machine)
+    return not _differences(*machines, is_partial=base.foreign or head.foreign)
 
 
-def reported_differences(base: Run, head: Run) -> tuple[FactDifference, ...]:
-    """All facts that differ between the runs, including merely informative ones."""
+def machine_differences(
+    base_run: Run, base: Result, head_run: Run, head: Result
+) -> tuple[FactDifference, ...]:
+    """Facts that differ of what measured a benchmark; one that a foreign run lacks does not."""
+    machines = base_run.machine_of(base), head_run.machine_of(head)
+    return _differences(*machines, is_partial=base_run.foreign or head_run.foreign)
+
+
+def reported_differences(base: Run, head: Run) -> Iterator[FactDifference]:
+    """All facts that differ for any benchmark of both runs, then merely informative ones."""
+    for name, result in head.results.items():
+        if name in base.results:
+            yield from machine_differences(base, base.results[name], head, result)
     is_partial = base.foreign or head.foreign
-    informative = _differences(base.environment, head.environment, is_partial=is_partial)
-    return machine_differences(base, head) + informative
+    yield from _differences(base.environment, head.environment, is_partial=is_partial)
 
 
 def settings_differences(
@@ -105,7 +121,7 @@ def requested_work(result: Result) -> Mapping[str, float] | None:
 
 
 class Comparability:
-    """Comparability of results, decided once per pair of machines.
+    """Comparability of results.
 
     `exempt` are prefixes of dot keys of facts or settings under comparison. `allow` turns
     differences into notes.
@@ -114,17 +130,13 @@ class Comparability:
     def __init__(self, *, exempt: Sequence[str], allow: bool):
         self._exempt_prefixes = tuple(exempt)
         self._allow = allow
-        self._machines: dict[tuple[int, int], tuple[FactDifference, ...]] = {}
         self._notes: dict[str, dict[str, None]] = {}
 
     def differences(self, base_run: Run, base: Result, head_run: Run, head: Result) -> str:
         """Describe what makes the two incomparable; empty if nothing, or if allowed."""
-        pair_key = id(base_run), id(head_run)
-        if pair_key not in self._machines:
-            self._machines[pair_key] = machine_differences(base_run, head_run)
         is_partial = any(side.foreign for side in (base_run, base, head_run, head))
         all_differences = (
-            *self._machines[pair_key],
+            *machine_differences(base_run, base, head_run, head),
             *settings_differences(base, head, is_partial=is_partial),
             *work_differences(base, head),
             *(() if is_partial else _instrumentation_differences(base, head)),

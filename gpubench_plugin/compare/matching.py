@@ -96,7 +96,9 @@ def match(
     pairs = zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
     differences: list[FactDifference] = []
     for base, head in pairs:
-        differences += [d for d in reported_differences(base, head) if d not in differences]
+        for difference in reported_differences(base, head):
+            if difference not in differences:
+                differences.append(difference)
     return MatchResult(
         series=tuple(item for item in items if isinstance(item, LaunchValues)),
         verdicts=tuple(item for item in items if isinstance(item, Verdict)),

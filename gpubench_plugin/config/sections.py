@@ -441,7 +441,7 @@ class DistributedSection(Section):
     pipeline_microbatches: PositiveInt | None = None
     """pipeline: microbatches per batch; null: at least the number of stages"""
     threads: PositiveInt | None = None
-    """CPU threads per rank; null: an equal share of the cores"""
+    """CPU threads per rank; null: your OMP_NUM_THREADS, else an equal share of the host's cores"""
     largest_message_bytes: PositiveInt | None = None
     """Skip collectives on larger messages; null: no limit"""
     share_device: bool = False

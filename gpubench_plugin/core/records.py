@@ -204,7 +204,7 @@ class Observation:
     (fp32, tf32, fp16, …), empty without one. `facts` are the other numbers:
     ``peak_memory_bytes``, ``skipped_steps``, ``data_wait_s`` (inside the timed calls),
     ``loss_first``, ``loss_last``, ``compiled`` (0 or 1), ``confidence`` (the level of intervals),
-    ``processors`` (of the host) and those of a subject.
+    ``processors`` (of the host) and those of a subject. `machine` is that of the record.
     """
 
     samples: Samples
@@ -215,6 +215,7 @@ class Observation:
     precision: str
     world_size: int
     facts: Mapping[str, float] = field(default_factory=dict)
+    machine: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -265,7 +266,9 @@ class Benchmark:
 
     `settings` is the configuration by dot key that affects numbers, without defaults; `limits` are
     those of the gate. `timer` names the clock: ``cuda_events`` and ``cuda_kernel`` are the device's
-    own time, all others clocks of the host.
+    own time, all others clocks of the host. `machine` are facts by dot key, of those that make
+    numbers comparable: threads and variables of the ranks where they are not those of the run's
+    environment, and under ``hosts.<name>.`` those of other hosts where they are not rank zero's.
     """
 
     id: str = field(metadata=doc("pytest's node id", min_length=1))
@@ -281,6 +284,10 @@ class Benchmark:
         default_factory=dict, metadata=doc("Limits used by the gate, by metric")
     )
     timer: str = field(default="", metadata=doc("Name of the clock"))
+    machine: Mapping[str, Any] = field(
+        default_factory=dict,
+        metadata=doc("Facts of its ranks by dot key that differ from the run's environment"),
+    )
     flags: tuple[str, ...] = field(default=(), metadata=doc("Flags that qualify the numbers"))
 
 
@@ -441,3 +448,16 @@ class Run:
     results: Mapping[str, Result] = field(default_factory=dict)
     path: Path | None = None
     foreign: bool = False
+
+    def machine_of(self, result: Result) -> Mapping[str, Any]:
+        """Facts by dot key of what measured `result`: the run's, and in their place its ranks' own.
+
+        Devices of other benchmarks do not count.
+        """
+        device = f"devices.{result.settings.get('experiment.device', 'cpu')}"
+        merged = {**self.machine, **result.machine}
+        return {
+            key: fact
+            for key, fact in merged.items()
+            if not key.startswith("devices.") or key.partition(":")[0] == device
+        }

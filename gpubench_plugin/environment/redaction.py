@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from urllib.parse import unquote
 
+from gpubench_plugin.environment import threads
+
 HIDDEN: Final = "***"
 
 _RECORDED: Final = re.compile(
@@ -43,13 +45,14 @@ _KNOWN_TOKEN: Final = re.compile(
 
 
 def recorded_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Environment variables that may be recorded: allow-listed and without secrets."""
+    """Environment variables to record: the user's, allow-listed and without secrets."""
     return {
         name: value
         for name, value in sorted(environ.items())
         if _RECORDED.fullmatch(name)
         and (name in _HARMLESS or not is_secret_name(name))
         and redact(value) == value
+        and not (name == threads.VARIABLE and threads.is_set_by_launcher(environ))
     }
 
 

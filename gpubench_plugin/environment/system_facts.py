@@ -7,6 +7,7 @@ import platform
 import sys
 import tracemalloc
 from collections.abc import Mapping
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +15,7 @@ from typing import Any, Final
 
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment.code import commit_facts
+from gpubench_plugin.environment.fingerprints import machine_facts, tolerates_unknown
 from gpubench_plugin.environment.hardware import cpu_facts, gpu_facts
 from gpubench_plugin.environment.redaction import recorded_variables
 from gpubench_plugin.system import json_files, stored
@@ -58,6 +60,19 @@ def collect(
     facts = {
         "schema_version": FORMAT.newest,
         "hostname": platform.node(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "torch": _torch(sys.modules.get("torch")),
+        "git": commit_facts(rootdir),
+        "environment_variables": recorded_variables(environ),
+        **_host_facts(environ),
+    }
+    json_facts: Json = json_files.jsonable({**facts, **(extra_facts or {})})
+    return json_facts
+
+
+def _host_facts(environ: Mapping[str, str]) -> Json:
+    """Facts that all processes of a host have in common."""
+    return {
         "platform": {
             "system": platform.system(),
             "release": platform.release(),
@@ -71,15 +86,32 @@ def collect(
             **interpreter_facts(environ),
         },
         "cpu": cpu_facts(),
-        "memory_bytes": psutil.virtual_memory().total,
         "gpu": gpu_facts(),
-        "torch": _torch(sys.modules.get("torch")),
         "packages": package_versions(),
-        "git": commit_facts(rootdir),
-        "environment_variables": recorded_variables(environ),
     }
-    json_facts: Json = json_files.jsonable({**facts, **(extra_facts or {})})
-    return json_facts
+
+
+def rank_machine(variables: Mapping[str, str]) -> Json:
+    """Machine facts by dot key that each rank has of its own: its threads and `variables`."""
+    import torch
+
+    return machine_facts(
+        {
+            "torch": {
+                "threads": torch.get_num_threads(),
+                "interop_threads": torch.get_num_interop_threads(),
+            },
+            "environment_variables": variables,
+        }
+    )
+
+
+@cache
+def host_machine() -> Json:
+    """Machine facts by dot key in which the hosts of a run may differ, collected once."""
+    facts = {**_host_facts(os.environ), "torch": _torch(sys.modules.get("torch"))}
+    known_anywhere = machine_facts(json_files.jsonable(facts))
+    return {k: fact for k, fact in known_anywhere.items() if not tolerates_unknown(k)}
 
 
 def package_versions() -> dict[str, str]:

@@ -23,7 +23,8 @@ from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, state_of
 from gpubench_plugin.launchers.deadlines import Timeouts
-from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
+from gpubench_plugin.launchers.in_process import InProcessLauncher
+from gpubench_plugin.launchers.interruption import has_debugger
 from gpubench_plugin.launchers.merged_launches import merge_launches
 from gpubench_plugin.launchers.outcome import judge, judge_plain, ranks_text
 from gpubench_plugin.launchers.output import LogForwarder
@@ -373,8 +374,7 @@ class Controller(InProcessLauncher):
 
     def _expect_stops(self) -> None:
         """Ignore the signals by which whoever started the ranks ends all once one is lost."""
-        if not self.launcher.replaces_ranks:
-            self.ignore_stops()
+        self._expects_stops = not self.launcher.replaces_ranks
 
     def _end_text(self, reason: str) -> str:
         size = self._context.ranks.world.size

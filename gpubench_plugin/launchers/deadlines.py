@@ -106,20 +106,24 @@ def call_or_exit(function: Callable[[], object]) -> None:
 class Watchdog:
     """Calls `on_timeout` from its own thread when the guarded block times out.
 
-    `on_timeout` must end the process, and an error in it does. A block that finishes meanwhile
-    waits for it, so that the two do not write at the same time.
+    `on_timeout` must end the process, unless that is being done, and an error in it does. A block
+    that finishes meanwhile waits for it, so that the two do not write at the same time.
     """
 
     def __init__(self, on_timeout: Callable[[], None]):
         self._on_timeout = on_timeout
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # what ends the session may cancel, too
         self._finished: threading.Event | None = None
+
+    def start(self, seconds: float) -> None:
+        """Start a timeout, until it is cancelled."""
+        self._finished = finished = threading.Event()
+        HelperThread("gpubench-watchdog", self._wait, finished, seconds).start()
 
     @contextmanager
     def guarding(self, seconds: float) -> Iterator[None]:
         """Guard a block with a timeout."""
-        self._finished = finished = threading.Event()
-        HelperThread("gpubench-watchdog", self._wait, finished, seconds).start()
+        self.start(seconds)
         try:
             yield
         finally:

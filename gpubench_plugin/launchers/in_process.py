@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import gc
-import signal
 import sys
-import threading
 from collections.abc import Generator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from time import monotonic
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -25,12 +22,12 @@ from gpubench_plugin.launchers import merged_reports, report_payload, stacks
 from gpubench_plugin.launchers.context import BenchmarkState, RunContext, context_of, state_of
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts, Watchdog
 from gpubench_plugin.launchers.forced_exit import force_exit
+from gpubench_plugin.launchers.interruption import SignalInterrupt, has_debugger
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
 from gpubench_plugin.launchers.report_payload import LiveRecord
 from gpubench_plugin.launchers.user_frames import message_with_line, own_frames_hidden
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.outcomes import clear_last_exception, crash_reason, release_frames
-from gpubench_plugin.system.signals import STOPS
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
@@ -188,74 +185,6 @@ def exclude_failed(item: pytest.Item, report: pytest.TestReport) -> None:
         pytest_benchmark.mark_failed(state.fixture)
 
 
-def has_debugger(config: pytest.Config) -> bool:
-    """Whether a debugger is to have the terminal."""
-    return bool(config.getoption("usepdb", False) or config.getoption("trace", False))
-
-
-_DEFAULTS: Final[dict[signal.Signals, Any]] = {
-    signal.SIGINT: signal.default_int_handler,
-    signal.SIGTERM: signal.SIG_DFL,
-    signal.SIGHUP: signal.SIG_DFL,
-}
-
-
-class SignalInterrupt:
-    """Ends a session on SIGTERM or SIGHUP as on Ctrl-C, writing all results once.
-
-    Such signals often come twice: ``timeout`` of coreutils signals the process and its group, and
-    people press Ctrl-C again. While pytest ends, a second one would cost the exit code and the
-    run's status. For launchers whose process writes results. Handlers of others, and ignored
-    signals (``nohup``), stay.
-    """
-
-    _was_requested = _is_ending = _is_finishing_session = False
-    _own_signals: Sequence[signal.Signals] = ()
-
-    def handle_signals(self) -> None:
-        """Set the handlers, if called in the main thread."""
-        if threading.current_thread() is threading.main_thread():
-            self._own_signals = [
-                n for n, default in _DEFAULTS.items() if signal.getsignal(n) is default
-            ]
-        for number in self._own_signals:
-            signal.signal(number, self._handle)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_keyboard_interrupt(self) -> None:
-        """Ignore further signals while pytest handles an interrupt."""
-        self._is_ending = True
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)
-    def pytest_sessionfinish(self) -> Generator[None, object, object]:
-        """Allow signals again: after the results, fixture teardown may hang."""
-        self._is_finishing_session = True
-        return (yield)
-
-    def ignore_stops(self) -> None:
-        """Ignore SIGTERM and SIGHUP from now on, as the session ends anyway."""
-        for number in STOPS:
-            if number in self._own_signals:
-                signal.signal(number, signal.SIG_IGN)
-
-    def pytest_unconfigure(self) -> None:
-        """Restore the default handlers."""
-        for number in self._own_signals:
-            signal.signal(number, _DEFAULTS[number])
-
-    def _handle(self, number: int, frame: FrameType | None) -> None:
-        __tracebackhide__ = True  # for pytest to show the interrupted line
-        was_requested, self._was_requested = self._was_requested, True
-        if self._is_ending and not self._is_finishing_session:
-            return
-        if number == signal.SIGINT and not self._is_finishing_session:
-            raise KeyboardInterrupt  # again, if a test or a debugger has caught the first
-        if number != signal.SIGINT and was_requested and self._is_finishing_session:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        pytest.exit(f"interrupted by {signal.Signals(number).name}", pytest.ExitCode.INTERRUPTED)
-
-
 class InProcessLauncher(LauncherPlugin, SignalInterrupt):
     """Runs benchmarks in the process that the user started.
 
@@ -271,7 +200,7 @@ class InProcessLauncher(LauncherPlugin, SignalInterrupt):
     def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
         """Prepare as every launcher does, and handle signals."""
         super().start(session, benchmarks)
-        self.handle_signals()
+        self.handle_signals(session)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_protocol")
     def pytest_guard_benchmark(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -324,6 +253,8 @@ class InProcessLauncher(LauncherPlugin, SignalInterrupt):
         item.session.shouldfail = message
 
     def _end(self) -> None:
+        if self._requested:  # no outcome follows, and this has a watchdog of its own
+            return
         assert self._running_test is not None
         item, deadline = self._running_test
         outcome = RankOutcome(

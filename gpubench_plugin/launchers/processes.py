@@ -14,6 +14,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.environment import threads
 from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.link import INVITATION
 from gpubench_plugin.ranks.world import STORE, threads_per_rank
@@ -217,10 +218,10 @@ def local_ranks(size: int, invitation: Invitation) -> list[dict[str, str]]:
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(_free_port()),
         STORE: str(invitation.folder / "store"),
-        "OMP_NUM_THREADS": str(threads_per_rank(size)),
         "GLOO_SOCKET_IFNAME": loopback,
         "NCCL_SOCKET_IFNAME": loopback,
-        **_set_by_user("OMP_NUM_", "GLOO_SOCKET_", "NCCL_SOCKET_"),
+        **_set_by_user("GLOO_SOCKET_", "NCCL_SOCKET_"),
+        **_thread_variables(size),
     }
     return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
 
@@ -231,6 +232,13 @@ def _free_port() -> int:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
         return port
+
+
+def _thread_variables(size: int) -> dict[str, str]:
+    """An equal share of the cores, marked as such, unless the user set a number."""
+    if os.environ.get(threads.VARIABLE) and not threads.is_set_by_launcher(os.environ):
+        return {threads.VARIABLE: os.environ[threads.VARIABLE]}
+    return dict.fromkeys((threads.VARIABLE, threads.SHARE), str(threads_per_rank(size)))
 
 
 def _set_by_user(*prefixes: str) -> dict[str, str]:

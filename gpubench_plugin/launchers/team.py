@@ -280,6 +280,9 @@ class Team:
             pause_s = min(_ACCEPT_S, poll_interval_s(remaining_s))
             for connection, hello in reception.admitted(pause_s):
                 rank = int(hello["rank"])
+                if not 0 <= rank < self.size:
+                    connection.close()
+                    continue
                 if (earlier := self._links.pop(rank, None)) is not None:  # it gave that one up
                     self._selector.unregister(earlier)
                     earlier.close()
@@ -384,9 +387,14 @@ class Team:
 
     def _stacks(self, ranks: Iterable[int]) -> dict[int, str]:
         """Stacks of the `ranks`: by a signal on this host, else by their listening threads."""
-        joined = {rank: self._peers[rank] for rank in ranks if rank in self._peers}
-        pids = {rank: peer.pid for rank, peer in joined.items() if peer.pid is not None}
-        remote = {rank for rank in joined.keys() - pids.keys() if self._links[rank].is_open}
+        pids: dict[int, int] = {}
+        remote: set[int] = set()
+        for rank in ranks:
+            process = self._peers.get(rank) or self._processes.get(rank)
+            if process is not None and process.pid is not None:
+                pids[rank] = process.pid
+            elif rank in self._links and self._links[rank].is_open:
+                remote.add(rank)
         found = stacks.request(self._scratch.path, pids)
         if not remote:
             return found

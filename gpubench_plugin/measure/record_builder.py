@@ -98,6 +98,7 @@ def build_measurement(
         samples=samples,
         metrics=metrics,
         ranks=observation.ranks,
+        machine=observation.machine,
         flags=samples.flagged(*rate_flags(samples)).flags,
         correctness=check.correctness,
     )

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import fsum
 from statistics import median
 from typing import Final, Self, TypeVar
 
 from gpubench_plugin.core.quality_flags import CONDENSED
-from gpubench_plugin.core.records import RankTimes, Samples, Work, has_quantile
+from gpubench_plugin.core.records import Json, RankTimes, Samples, Work, has_quantile
 
 T = TypeVar("T", int, float)
 
@@ -28,12 +28,17 @@ _FRACTIONS: Final = (0.05, 0.95, 0.99)
 
 @dataclass(frozen=True, kw_only=True)
 class RankReport:
-    """A rank's time statistics, condensed samples, work and facts."""
+    """A rank's time statistics, condensed samples, work and facts.
+
+    `machine` has facts by dot key: those of the ``rank``, and from the first one of each host, if
+    there are several, those of the ``host``.
+    """
 
     times: RankTimes
     samples: Samples
     work: Work
     facts: Mapping[str, float]
+    machine: Mapping[str, Json] = field(default_factory=dict)
 
     @classmethod
     def of(

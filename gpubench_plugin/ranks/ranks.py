@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.environment.redaction import recorded_variables
 from gpubench_plugin.ranks.world import World
 
 if TYPE_CHECKING:
@@ -23,8 +25,17 @@ class RankSession:
 
     def __init__(self, environment: Mapping[str, str]):
         self.world = World.from_environment(environment)
+        self._environment = environment
         self._group: ProcessGroup | None = None
         self._operation = 1
+
+    @cached_property
+    def variables(self) -> dict[str, str]:
+        """The recorded variables when the first benchmark is set up.
+
+        What libraries set when a later test imports them would depend on the tests before.
+        """
+        return recorded_variables(self._environment)
 
     @property
     def started_world_size(self) -> int | None:

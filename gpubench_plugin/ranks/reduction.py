@@ -22,7 +22,9 @@ from gpubench_plugin.core.errors import (
     error_text,
 )
 from gpubench_plugin.core.format import listed
-from gpubench_plugin.core.records import Observation, RankTimes, Samples, Work
+from gpubench_plugin.core.records import Json, Observation, RankTimes, Samples, Work
+from gpubench_plugin.environment.fingerprints import ABSENT, differences
+from gpubench_plugin.environment.system_facts import host_machine
 from gpubench_plugin.ranks.rank_report import RankReport
 from gpubench_plugin.system import stored
 
@@ -42,12 +44,15 @@ So a loss is that of the global batch. Maxima of phases would count the time in 
 waits for a slow one twice: as the slow one's work, and in the phase in which the fast one waits.
 """
 
+_NONE: Final = "none"
+"""Value of a machine fact that rank zero has and another rank has not."""
+
 _Columns = dict[str, "array[float]"]
 """Values of all ranks per column, 8 bytes each."""
 
 
 class RankAggregate:
-    """Combines the reports of all ranks, in any order.
+    """Combines the reports of all ranks, in any order after rank zero's.
 
     The ranks ran the same calls, so that the n-th duration of one belongs to the n-th of another.
     """
@@ -61,6 +66,8 @@ class RankAggregate:
         self._work: _Columns = {}
         self._facts: _Columns = {}
         self._flags: dict[str, tuple[int, int]] = {}
+        self.machine: Json = {}
+        """Facts by dot key in which a rank differs from the first, with its host."""
 
     def add(self, report: RankReport) -> None:
         """Add the report of one rank."""
@@ -72,7 +79,12 @@ class RankAggregate:
             self._flags[flag] = min((rank, position), self._flags.get(flag, (rank, position)))
         if self._first is None or self._longest is None:
             self._first, self._longest = report, report.samples
-        elif difference := _difference(self._first, report):
+            return
+        for part, facts in report.machine.items():
+            changes = differences(self._first.machine.get(part, {}), facts)
+            for key, (_, fact) in changes.items():
+                self.machine[f"hosts.{report.times.host}.{key}"] = _NONE if fact is ABSENT else fact
+        if difference := _difference(self._first, report):
             self.error = self.error or difference
         elif not self.error:
             self._longest = _longest(self._longest, report.samples)
@@ -231,6 +243,7 @@ class Reduction:
                 ranks=aggregate.ranks,
                 work=aggregate.work,
                 facts=aggregate.facts,
+                machine={**observation.machine, **aggregate.machine},
                 world_size=self._world.size,
             )
             for observation, aggregate in zip(own, aggregates, strict=True)
@@ -241,10 +254,22 @@ class Reduction:
         report = RankReport.of(
             own.samples, own.work, own.facts, rank=self._world.rank, host=socket.gethostname()
         )
+        record = stored.dump(replace(report, machine=self._machine(own)))
         aggregate = RankAggregate()
-        for data in self._control.collect(f"samples {self._benchmark}", stored.dump(report)):
+        for data in self._control.collect(f"samples {self._benchmark}", record):
             aggregate.add(stored.restore(RankReport, data, "the report of a rank"))
         return aggregate
+
+    def _machine(self, own: Observation) -> dict[str, Json]:
+        """Facts of this rank, and of its host if that is one of several, from the first rank there.
+
+        Variables count as the host's: launchers may bind each rank of a host to cores of its own.
+        """
+        threads = {key: fact for key, fact in own.machine.items() if key.startswith("torch.")}
+        rank = {**threads, "device": own.device_name}
+        if self._world.local_size == self._world.size or self._world.local_rank:
+            return {"rank": rank}
+        return {"rank": rank, "host": {**host_machine(), **own.machine}}
 
     def raise_conclusion(self, failure: Exception | None) -> None:
         """Wait until rank zero has accepted the numbers; `failure` is this rank's.

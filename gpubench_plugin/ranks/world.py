@@ -11,6 +11,7 @@ from typing import Final
 
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment.hardware import usable_cores
+from gpubench_plugin.environment.threads import VARIABLE
 
 STORE: Final = "GPUBENCH_STORE"
 """Environment variable with the file in which the ranks of a gang rendezvous."""
@@ -85,11 +86,18 @@ def _number(
     raise UsageProblem(f"environment variable {name}={text!r}; allowed: {allowed}")
 
 
-def threads_per_rank(local_ranks: int, *, configured: int | None = None) -> int:
-    """`configured` threads, else this rank's share of the host's cores, at least one.
+def threads_per_rank(
+    local_ranks: int, *, configured: int | None = None, variables: Mapping[str, str] = {}
+) -> int:
+    """`configured` threads, else the user's ``OMP_NUM_THREADS``, else a share of the host's cores.
 
-    Only those count that containers and ``taskset`` let this process use.
+    Of these only those count that containers and ``taskset`` let this process use; a share is at
+    least one. `variables` are the user's. Only the first of several numbers (``4,2``, for nested
+    parallelism) counts.
     """
     if configured is not None:
         return configured
+    asked = variables.get(VARIABLE, "").partition(",")[0].strip()
+    if asked.isdecimal() and int(asked):
+        return int(asked)
     return max(1, len(usable_cores()) // local_ranks)

@@ -20,6 +20,7 @@ from gpubench_plugin.config.case import Case, device_models, devices_of
 from gpubench_plugin.core.errors import ResultsError, error_text
 from gpubench_plugin.core.records import Json, Measurement, Run, RunStatus
 from gpubench_plugin.core.verdicts import Comparison
+from gpubench_plugin.environment.fingerprints import machine_facts
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import context_of, update_context
 from gpubench_plugin.reports import terminal
@@ -79,6 +80,7 @@ class SessionRecorder:
         """
         self._run = open_run(self._config, self._settings, self._cases)
         self._directory = self._run.recorder.directory
+        self._machine = machine_facts(self._run.recorder.environment)
         self._status.skip(self._run.carried_over)
         self._unselected = self._run.earlier_measurements.keys() - self._cases.keys()
         earlier = self._run.earlier_measurements
@@ -188,6 +190,8 @@ class SessionRecorder:
         self._status.end(case.id)
         payloads = self._payloads.pop(case.id)
         measurement = report_payload.measurement_of(case, payloads)
+        own = {k: v for k, v in measurement.machine.items() if self._machine.get(k) != v}
+        measurement = replace(measurement, machine=own)
         if measurement.outcome == "not_measured" and not case.measures:
             self._passed_tests.add(case.id)
         family = self._scaled(measurement.without_samples())

@@ -31,7 +31,8 @@ from gpubench_plugin.launchers.context import (
     context_of,
     update_context,
 )
-from gpubench_plugin.launchers.in_process import InProcessLauncher, LauncherPlugin, has_debugger
+from gpubench_plugin.launchers.in_process import InProcessLauncher, LauncherPlugin
+from gpubench_plugin.launchers.interruption import has_debugger
 from gpubench_plugin.launchers.ways.base import launcher_of
 from gpubench_plugin.results.registry.locations import absolute_url
 from gpubench_plugin.session.ending import (

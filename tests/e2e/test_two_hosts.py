@@ -106,6 +106,7 @@ def test_four_ranks_on_two_hosts_write_one_run(
     measured = [b for b in summary["benchmarks"] if b["outcome"] == "measured"]
     assert measured
     assert {b["world_size"] for b in measured} == {4}
+    assert [key for b in measured for key in b["machine"] if key.startswith("hosts.")] == []
     samples = {path.name for path in (directory / "ranks").glob("*.jsonl")}
     assert samples == {f"rank-{rank}.jsonl" for rank in range(4)}
     logs = {path.name: path.read_text() for path in (directory / "ranks").glob("*.log")}

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
@@ -33,6 +33,9 @@ READ_AS_PYTHON_STARTS = ("PYTHON", "OMP_", "COVERAGE_")
 
 LONGEST_S = 240
 """After which a session is ended, and its test fails."""
+
+Changes = Mapping[str, str | None]
+"""Variables of a session that are other than this process', by name; None: not set."""
 
 PYTEST = """
 import atexit, gc, sys
@@ -102,14 +105,14 @@ class Project:
         return file
 
     def start(
-        self, *args: str, env: dict[str, str] | None = None, ranks: int = 0
+        self, *args: str, env: Changes | None = None, ranks: int = 0
     ) -> subprocess.Popen[str]:
         """Start pytest, or with `ranks` torchrun with that many ranks of it."""
         command = ("-m", "torch.distributed.run", *_ranks(ranks)) if ranks else ("-c", PYTEST)
         return subprocess.Popen(
             [sys.executable, *command, *args],
             cwd=self.path,
-            env={**_environment(), **(env or {})},
+            env=_environment(env or {}),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -118,7 +121,11 @@ class Project:
         )
 
     def run(
-        self, *args: str, env: dict[str, str] | None = None, ranks: int = 0, quick: bool = True
+        self,
+        *args: str,
+        env: Changes | None = None,
+        ranks: int = 0,
+        quick: bool = True,
     ) -> Run:
         """Run pytest to its end; with `quick`, measurements are short."""
         process = self.start(*args, *(QUICK if quick else ()), env=env, ranks=ranks)
@@ -133,12 +140,13 @@ def _ranks(ranks: int) -> tuple[str, ...]:
     return (f"--nproc-per-node={ranks}", "--standalone", "-m", "pytest")
 
 
-def _environment() -> dict[str, str]:
+def _environment(changes: Changes) -> dict[str, str]:
     """This process' environment, less what describes its own pytest, terminal and ranks."""
     dropped = ("PYTEST", "COLUMNS", "FORCE_COLOR", "RANK", "WORLD_SIZE", "LOCAL_RANK", "CI")
     kept = {k: v for k, v in os.environ.items() if not k.startswith(dropped)}
     # A registry costs each session half a second; a test that is about it sets the variable to "".
-    return {**kept, "OMP_NUM_THREADS": "1", "GPUBENCH_REGISTRY": "none"}
+    changed = {**kept, "OMP_NUM_THREADS": "1", "GPUBENCH_REGISTRY": "none", **changes}
+    return {name: value for name, value in changed.items() if value is not None}
 
 
 class InlineProject(Project):
@@ -149,7 +157,11 @@ class InlineProject(Project):
     """
 
     def run(
-        self, *args: str, env: dict[str, str] | None = None, ranks: int = 0, quick: bool = True
+        self,
+        *args: str,
+        env: Changes | None = None,
+        ranks: int = 0,
+        quick: bool = True,
     ) -> Run:
         """Run pytest to its end; with `quick`, measurements are short."""
         if any(name.startswith(READ_AS_PYTHON_STARTS) for name in env or {}):
@@ -160,10 +172,10 @@ class InlineProject(Project):
         return Run(*ended, self.path / "results")
 
     @contextmanager
-    def _as_its_own(self, env: dict[str, str]) -> Iterator[None]:
+    def _as_its_own(self, env: Changes) -> Iterator[None]:
         """The folder, variables, warnings and modules that a process of its own would have."""
         path = [*sys.path]
-        with surroundings(self.path, {**_environment(), **env}), warnings.catch_warnings():
+        with surroundings(self.path, _environment(env)), warnings.catch_warnings():
             warnings.simplefilter("default")  # errors they are in this session, not in that one
             try:
                 yield

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 import time
 import tracemalloc
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -58,7 +59,11 @@ def report(rank: int, durations: int, blocks: int, warmups: int, flags: int, fac
         flags=tuple(f"flag {number}".ljust(99, ".") for number in range(flags)),
     )
     known = dict.fromkeys((f"a fact with number {n}" for n in range(facts)), rank / 7)
-    return stored.dump(RankReport.of(samples, Work(samples=32), known, rank=rank, host="host"))
+    own = RankReport.of(samples, Work(samples=32), known, rank=rank, host=f"host-{rank // 8}")
+    machine: Json = {"rank": {"torch.threads": 8, "torch.interop_threads": 8, "device": "H200"}}
+    if rank % 8 == 0:
+        machine["host"] = {f"gpu.devices.{n // 8}.fact_{n % 8}": "H200" for n in range(64)}
+    return stored.dump(replace(own, machine=machine))
 
 
 def simulate(size: int, load: tuple[int, ...]) -> tuple[float, ...]:

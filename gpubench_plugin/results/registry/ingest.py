@@ -314,7 +314,7 @@ def _result_values(result: Result, parsed: RunContents, facts: dict[str, str]) -
     is_comparable = run.status == "complete" and run.dirty is not True and not parsed.regressed
     return {
         "benchmark": _shared(result.id, facts),
-        "fingerprint": fingerprint_of(run.machine, result.settings, result.timer),
+        "fingerprint": fingerprint_of(run.machine_of(result), result.settings, result.timer),
         "branch": column(run.branch or ""),
         "started_us": to_microseconds(run.started),
         "sample": result.outcome == "measured" and is_comparable,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from gpubench_plugin.baselines.model import Baseline, Reference, from_text, to_text
 from gpubench_plugin.baselines.resolve import Resolver, directories_of, looks_like_run
 from gpubench_plugin.baselines.store import Baselines
-from gpubench_plugin.compare.comparability import machine_differences
+from gpubench_plugin.compare.comparability import is_same_machine
 from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.core.verdicts import LAST
@@ -266,7 +266,7 @@ def fix_rounds(items: Iterable[pytest.Item], lookup: BaselineLookup, head: Run) 
 
 def _is_of_machine(directory: RunDirectory, head: Run) -> bool:
     try:
-        return not machine_differences(RunReader(directory).run(), head)
+        return is_same_machine(RunReader(directory).run(), head)
     except GpubenchError:  # reported when its numbers are read
         return False
 

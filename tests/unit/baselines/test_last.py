@@ -99,8 +99,9 @@ def test_runs_of_equal_machines_are_taken_from_the_registry(tmp_path: Path) -> N
     """One of another kind of machine, whose folder is not here, is not the last run of this one."""
     here, there = tmp_path / "here", tmp_path / "there"
     url = f"sqlite:///{tmp_path / 'shared.sqlite'}"
+    ranks = [measurement(name, s, machine={"torch.threads": 1}) for name, s in BOTH.items()]
     runs = [
-        write_run(there, 0, BOTH),
+        write_run(there, 0, ranks, facts={"torch": {"version": "2.13.0", "threads": 2}}),
         write_run(there, 1, BOTH, facts={"cpu": {"model": "Another", "usable_cores": 2}}),
     ]
     with Registry.open(url, there) as registry:

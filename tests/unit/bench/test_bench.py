@@ -47,6 +47,7 @@ from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.measure.probes.memory import TensorMemory
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.ranks.reduction import Reduction
+from gpubench_plugin.ranks.world import World
 
 ID = "test_it.py::test_step"
 
@@ -58,7 +59,7 @@ class Group:
     agreement = RankAgreement()
 
     def __init__(self, *, rank: int = 0, size: int = 1, told: Json | None = None):
-        self.world = SimpleNamespace(rank=rank, size=size, is_root=rank == 0)
+        self.world = World(rank=rank, local_rank=rank, size=size, local_size=size)
         self.control = self
         self.told = told
 
@@ -124,7 +125,8 @@ def bench(
         pytest_gpubench_metrics=metrics, pytest_gpubench_measurement=lambda **_: None
     )
     item: Any = SimpleNamespace(nodeid=ID, ihook=hook)
-    context: Any = SimpleNamespace(ranks_folder=None, run=None, fixture_metadata={})
+    ranks = SimpleNamespace(variables={})
+    context: Any = SimpleNamespace(ranks=ranks, ranks_folder=None, run=None, fixture_metadata={})
     parts = parts or Subjects()
     parts.tensor_memory = tensor_memory
     fixture: Any = Carrier()
@@ -232,7 +234,7 @@ def test_ranks_that_share_a_gpu_share_its_energy(monkeypatch: pytest.MonkeyPatch
     for shares in (True, False):
         monkeypatch.setattr(Case, "shares_device", shares)
         group = Group()
-        group.world.local_size = 2
+        group.world = World(local_size=2)
         bench(group, device="cuda:0")(step)
     assert numbers == [2, 1]
 

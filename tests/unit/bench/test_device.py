@@ -45,7 +45,7 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.fixture
 def device_of(monkeypatch: pytest.MonkeyPatch, log: list[str]) -> Callable[..., Any]:
     """A context with the fixture's device, for a case on ``cuda:1``; its end tears it down."""
-    ranks = SimpleNamespace(world=SimpleNamespace(local_size=1))
+    ranks = SimpleNamespace(world=SimpleNamespace(local_size=1), variables={})
     monkeypatch.setattr(context, "context_of", lambda _: SimpleNamespace(ranks=ranks))
 
     def of(model: ModelSection) -> Any:

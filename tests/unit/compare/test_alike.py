@@ -5,6 +5,7 @@ import pytest
 from gpubench_plugin.compare.comparability import (
     Comparability,
     differences_text,
+    is_same_machine,
     machine_differences,
     reported_differences,
     same_kind_of_time,
@@ -22,6 +23,11 @@ def of_settings(base, head, *, partly=False):
     return [one.key for one in settings_differences(base, head, is_partial=partly)]
 
 
+def of_machines(base_run, head_run, base=None, head=None):
+    """Machine facts that differ of a benchmark of both runs."""
+    return machine_differences(base_run, base or result(), head_run, head or result())
+
+
 def exempting(prefix, base=None, head=None, *, runs=None):
     """What two results or runs differ in, beside dot keys that begin so."""
     (base_run, head_run), sides = runs or (run("a"), run("b")), [base or result(), head or result()]
@@ -33,28 +39,62 @@ def test_facts_of_the_machine_that_differ_are_named_with_both_values():
     """One that a side lacks differs, unless its file is foreign; informative facts come last."""
     base = run("a", machine={"cpu.model": "A", "gpu.driver": "1", "torch.version": "2"})
     head = run("b", machine={"cpu.model": "B", "gpu.driver": "1"})
-    assert machine_differences(base, head) == (
+    assert of_machines(base, head) == (
         FactDifference(key="cpu.model", base="A", head="B"),
         FactDifference(key="torch.version", base="2", head=None),
     )
     ours = run("a", machine={"cpu.model": "A", "torch.version": "2"})
     theirs = run("b", machine={"cpu.model": "B"}, foreign=True)
-    assert [one.key for one in machine_differences(ours, theirs)] == ["cpu.model"]
-    base = run("a", machine={"x": 1}, environment={"git.commit": "1"})
-    head = run("b", machine={"x": 2}, environment={"git.commit": "2"})
+    assert [one.key for one in of_machines(ours, theirs)] == ["cpu.model"]
+    base = run("a", result(), machine={"x": 1}, environment={"git.commit": "1"})
+    head = run("b", result(), machine={"x": 2}, environment={"git.commit": "2"})
     assert [one.key for one in reported_differences(base, head)] == ["x", "git.commit"]
     facts = {"packages.pytest-gpubench": "1"}, {"packages.pytest-gpubench": "9.9"}
     base, head = (run("a", environment=one) for one in facts)
-    assert machine_differences(base, head) == ()
+    assert of_machines(base, head) == ()
     assert [one.key for one in reported_differences(base, head)] == ["packages.pytest-gpubench"]
+
+
+def test_facts_of_the_ranks_take_the_place_of_the_runs():
+    """So that what counts is what measured a benchmark, not which process controlled it."""
+    own = replace(result(), machine={"torch.threads": 1})
+    gang, torchrun = (run(str(n), machine={"torch.threads": n}) for n in (2, 1))
+    assert of_machines(gang, torchrun, own) == ()
+    assert of_machines(gang, gang, own) == (FactDifference(key="torch.threads", base=1, head=2),)
+    assert is_same_machine(gang, torchrun)  # as far as its benchmarks tell no more
+    assert not is_same_machine(gang, run("c", machine={"cpu.model": "another"}))
+    other = replace(result("test_b"), machine={"torch.threads": 2})
+    reported = reported_differences(
+        run("a", own, other, machine={}), run("b", own, result("test_b"))
+    )
+    assert [*reported] == [FactDifference(key="torch.threads", base=2, head=None)]
+
+
+def test_another_host_counts_where_it_differs_by_more_than_its_name():
+    """An unequal one is named with the fact."""
+    other = replace(result(), machine={"hosts.node-2.cpu.model": "B"})
+    runs = [run(name, machine={"cpu.model": "A"}) for name in "ab"]
+    text = "hosts.node-2.cpu.model absent in base, B in head"
+    assert differences_text(of_machines(*runs, None, other)) == text
+    assert of_machines(*runs, other, other) == of_machines(*runs) == ()
+
+
+def test_devices_of_other_benchmarks_do_not_count():
+    """A run of some benchmarks is compared with one of all."""
+    both = run("a", machine={"devices.cpu": "A", "devices.cuda:0": "H200"})
+    cpu, other = (run("b", machine={"devices.cpu": model}) for model in "AB")
+    on_gpu = result(settings={"experiment.device": "cuda"})
+    assert of_machines(both, cpu) == of_machines(both, other, on_gpu, on_gpu)[1:] == ()
+    assert [one.key for one in of_machines(both, other)] == ["devices.cpu"]
+    assert [one.key for one in of_machines(both, cpu, on_gpu, on_gpu)] == ["devices.cuda:0"]
 
 
 def test_facts_under_comparison_are_exempt():
     """By the beginning of the dot key, also of settings; another measuring method differs."""
     first, second = (run("a", machine={"gpubench.measuring_method": n}) for n in (1, 2))
-    text = differences_text(machine_differences(first, second))
+    text = differences_text(of_machines(first, second))
     assert text == "gpubench.measuring_method 1 in base, 2 in head"
-    assert machine_differences(run("b", foreign=True), second) == ()
+    assert of_machines(run("b", foreign=True), second) == ()
     assert exempting("gpubench.", runs=(first, second)) == ""
     base, head = (run(v, machine={"torch.version": v, "torch.cuda": v}) for v in "12")
     assert exempting("torch.", runs=(base, head)) == ""
@@ -164,9 +204,9 @@ def test_a_result_measured_beside_a_debugger_is_like_another_such_only():
         run("a", machine=machine) for machine in ({}, *({key: mhz} for mhz in (0, 1200, 1500)))
     )
     for known in (unlocked, low, high):
-        assert machine_differences(unknown, known) == machine_differences(known, unknown) == ()
+        assert of_machines(unknown, known) == of_machines(known, unknown) == ()
     for base, head in ((unlocked, low), (low, high), (high, unlocked)):
-        assert [one.key for one in machine_differences(base, head)] == [key]
+        assert [one.key for one in of_machines(base, head)] == [key]
 
 
 def of_work(base, head, exempt=(), **metrics):

@@ -57,7 +57,6 @@ def changed(path: str, value: object) -> dict[str, Any]:
         "gpu/devices/0/mig",
         "devices/cuda:0",
         "torch/version",
-        "torch/threads",
         "packages/numpy",
         "packages/triton",
         "git/commit",

@@ -13,8 +13,7 @@ import pytest
 from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.link import Invitation, new_token
 from gpubench_plugin.launchers.outcome import RankOutcome
-from gpubench_plugin.launchers.processes import RankProcess
-from gpubench_plugin.launchers.ways.base import RankCommand
+from gpubench_plugin.launchers.processes import RankCommand, RankProcess
 from gpubench_plugin.launchers.ways.gang import Gang
 from gpubench_plugin.system.scratch import private_folder
 

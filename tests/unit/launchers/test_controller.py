@@ -346,4 +346,4 @@ def test_loss_of_ranks_that_cannot_be_replaced_ends_the_session(
     stage.errors = {2: [GangError("rank 1 of 2 did not join")]}
     ended = project.run(env=TORCHRUN)
     assert ended.code == 4
-    assert "rank 1 of 2 did not join: were benchmarks collected there?" in ended.err
+    assert "rank 1 of 2 did not join" in ended.err

@@ -12,10 +12,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.environment.threads import SHARE, is_set_by_launcher
 from gpubench_plugin.launchers.link import INVITATION
-from gpubench_plugin.launchers.processes import ChildRank, PeerRank, all_or_none, this_process
-from gpubench_plugin.launchers.ways.base import RankCommand
-from gpubench_plugin.ranks.world import STORE
+from gpubench_plugin.launchers.processes import (
+    ChildRank,
+    PeerRank,
+    RankCommand,
+    all_or_none,
+    this_process,
+)
+from gpubench_plugin.ranks.world import STORE, threads_per_rank
 from tests.support.processes import is_running, wait_until
 
 if TYPE_CHECKING:
@@ -72,6 +78,20 @@ def test_each_rank_learns_its_place_and_nothing_of_another_launcher(
         assert [name for name in told["environment"] if name.startswith(unwanted)] == []
         assert told["session"] == told["pid"]
     assert [signal.getsignal(number) for number in HANDLED] == handlers
+
+
+def test_each_rank_gets_a_share_of_the_cores_where_the_user_set_no_threads(
+    launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is not taken for the user's number; nor is that of a gang around this process."""
+    for name in ("OMP_NUM_THREADS", SHARE):
+        monkeypatch.setenv(name, "7")
+
+    for process in launch(TELL, size=2).values():
+        assert process.exit_text(30) == "exited with code 0"
+    told = json.loads((tmp_path / "told-1").read_text())["environment"]
+    assert told["OMP_NUM_THREADS"] == str(threads_per_rank(2))
+    assert is_set_by_launcher(told)
 
 
 def test_kill_ends_what_the_ranks_have_started(launch: Launch, tmp_path: Path) -> None:

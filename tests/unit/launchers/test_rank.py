@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gpubench_plugin.launchers.deadlines import Timeouts
+from gpubench_plugin.launchers.processes import RankCommand
 from gpubench_plugin.launchers.team import Team
-from gpubench_plugin.launchers.ways.base import RankCommand
 from gpubench_plugin.launchers.ways.gang import Gang
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from gpubench_plugin.launchers.merged_reports import Phase
     from gpubench_plugin.launchers.outcome import RankOutcome
-    from gpubench_plugin.launchers.team import Phase
     from tests.support.projects import Project
 
 pytestmark = pytest.mark.slow

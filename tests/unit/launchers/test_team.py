@@ -16,8 +16,8 @@ import pytest
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.errors import GangError
 from gpubench_plugin.launchers.deadlines import Timeouts
+from gpubench_plugin.launchers.processes import RankCommand
 from gpubench_plugin.launchers.team import Team
-from gpubench_plugin.launchers.ways.base import RankCommand
 from gpubench_plugin.launchers.ways.gang import Gang
 from gpubench_plugin.system.timeout_clock import TimeoutClock
 from tests.support.processes import wait_until
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from gpubench_plugin.launchers.link import Invitation
+    from gpubench_plugin.launchers.merged_reports import Phase
     from gpubench_plugin.launchers.outcome import RankOutcome
     from gpubench_plugin.launchers.processes import RankProcess
-    from gpubench_plugin.launchers.team import Phase
 
     Start = Callable[..., Team]
 
@@ -270,12 +270,16 @@ def test_rank_that_ends_between_two_orders_is_lost(start: Start, before: str) ->
 
 
 def test_rank_that_nobody_waits_for_is_refused(start: Start) -> None:
-    """One beyond the team's size, and one that has joined already; the team is complete."""
+    """One beyond the team's size; of two connections of one rank, the later is its own."""
     team = start("""
-        while rank == 1 and not os.path.exists("there"): time.sleep(0.01)
-        assert rank == 0 or [reach(rank=n).receive() for n in (0, 2)] == [None, None]
+        if rank == 0:
+            while not os.path.exists("refused"): time.sleep(0.01)
+        else:
+            assert reach(rank=2).receive() is None
+            given_up = reach()
         link = reach()
-        open("there", "w").close()
+        assert rank == 0 or given_up.receive() is None
+        open("refused", "w").close()
         join(link); serve(link)
     """)
     assert [outcome.state for outcome in run(team, "first")] == ["ended", "ended"]

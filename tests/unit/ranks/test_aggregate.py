@@ -142,6 +142,31 @@ def test_facts_are_the_worst_ranks_and_losses_the_mean() -> None:
     }
 
 
+def on_host(rank: int, host: str, *, threads: int = 2, **facts: str) -> RankReport:
+    """The report of the first rank of a host; `facts` are its processor's."""
+    own = report(rank)
+    machine: Any = {
+        "rank": {"torch.threads": threads},
+        "host": {f"cpu.{k}": facts[k] for k in facts},
+    }
+    return replace(own, times=replace(own.times, host=host), machine=machine)
+
+
+def test_hosts_count_where_they_differ_from_rank_zeros() -> None:
+    """By more than their names; ranks that are not the first of their host have its threads."""
+    first, equal = on_host(0, "a", model="A"), on_host(2, "b", model="A")
+    second = replace(report(1), machine={"rank": {"torch.threads": 2}})
+    assert aggregate([first, second, equal]).machine == {}
+    reports = [first, second, on_host(2, "b", model="B", boost="no"), on_host(3, "c")]
+    slow = replace(report(4), machine={"rank": {"torch.threads": 1}})
+    assert aggregate([*reports, slow]).machine == {
+        "hosts.b.cpu.boost": "no",
+        "hosts.b.cpu.model": "B",
+        "hosts.c.cpu.model": "none",
+        "hosts.here.torch.threads": 1,
+    }
+
+
 def test_energy_is_the_ranks_sum_and_clocks_are_the_slowest_ones() -> None:
     """Two GPUs draw what both draw, and the slower one decides; of the rest the worst rank's."""
     first = {"energy_j": 800.0, "power_w": 400.0, "sm_clock_mhz": 1980.0, "temperature_c": 60.0}

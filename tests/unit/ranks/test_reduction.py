@@ -58,11 +58,16 @@ class Group:
 
 
 def on_ranks(
-    size: int, part: Callable[[Reduction, int], Any], grace_s: float | None = None
+    size: int,
+    part: Callable[[Reduction, int], Any],
+    grace_s: float | None = None,
+    *,
+    hosts: int = 1,
 ) -> list[Any]:
     """What each rank returned or raised."""
     store = dist.HashStore()
-    worlds = [World(rank=rank, local_rank=rank, size=size, local_size=size) for rank in range(size)]
+    local = size // hosts
+    worlds = [World(rank=r, local_rank=r % local, size=size, local_size=local) for r in range(size)]
     with ThreadPoolExecutor(size) as pool:
         futures = [
             pool.submit(
@@ -89,6 +94,27 @@ def test_rank_zero_sees_what_all_saw() -> None:
     assert (root.work, root.world_size) == (Work(samples=16), 2)
     assert [(row.rank, row.median_s) for row in root.ranks] == [(0, 1.5), (1, 1.75)]
     assert (other.samples.durations_s, other.ranks, other.world_size) == ((2.0, 1.5), (), 1)
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+def test_facts_of_another_host_are_recorded_where_they_differ(
+    monkeypatch: pytest.MonkeyPatch, hosts: int
+) -> None:
+    """Variables of ranks on the same host may differ, since a launcher binds them to cores."""
+    monkeypatch.setattr(f"{Reduction.__module__}.host_machine", lambda: {"cpu.model": "A"})
+    monkeypatch.setattr("socket.gethostname", lambda: "node")
+    places = "environment_variables.OMP_PLACES"
+
+    def part(reduction: Reduction, rank: int) -> Observation:
+        own = replace(SEEN, machine={"torch.threads": 1, places: str(rank)}, device_name=f"{rank}")
+        (seen,) = reduction.merge_all([own])
+        reduction.raise_conclusion(None)
+        return seen
+
+    root, _ = on_ranks(2, part, hosts=hosts)
+    of_host = {f"hosts.node.{places}": "1"} if hosts == 2 else {}
+    own = {"torch.threads": 1, places: "0"}
+    assert root.machine == {**own, "hosts.node.device": "1", **of_host}
 
 
 def test_a_world_of_one_sends_nothing_and_leaves_nothing_out() -> None:

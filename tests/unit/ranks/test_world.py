@@ -76,16 +76,27 @@ def test_import_costs_no_torch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cores", "local_ranks", "configured", "expected"),
-    [(16, 4, None, 4), (16, 3, None, 5), (2, 4, None, 1), (8, 1, None, 8), (16, 4, 7, 7)],
+    ("cores", "local_ranks", "configured", "users", "expected"),
+    [
+        (16, 2, None, "", 8),
+        (16, 3, None, "", 5),
+        (2, 4, None, "", 1),
+        (8, 1, None, "", 8),
+        (16, 4, 7, "3", 7),
+        (16, 4, None, "3", 3),
+        (16, 4, None, "2,1", 2),
+        (16, 4, None, "none", 4),
+    ],
 )
 def test_cores_are_shared(
     monkeypatch: pytest.MonkeyPatch,
     cores: int,
     local_ranks: int,
     configured: int | None,
+    users: str,
     expected: int,
 ) -> None:
-    """Equally, with at least one thread each, unless a number is configured."""
+    """Equally, with at least one thread each, unless a number is configured, or the user's."""
     monkeypatch.setattr("gpubench_plugin.ranks.world.usable_cores", lambda: range(cores))
-    assert threads_per_rank(local_ranks, configured=configured) == expected
+    variables = {"OMP_NUM_THREADS": users}
+    assert threads_per_rank(local_ranks, configured=configured, variables=variables) == expected

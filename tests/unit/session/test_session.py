@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import nullcontext
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +25,7 @@ class Files:
     """In the place of a run's files: keeps what was written last, or has no room for it."""
 
     directory: Any = SimpleNamespace(path=None, traces=None, checkpoints=None)
+    environment: Any = MappingProxyType({})
 
     def __init__(self, *, full: bool = False, asked: signal.Signals | None = None):
         self._full = full
