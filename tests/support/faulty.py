@@ -65,6 +65,7 @@ def test_forked(gpubench, process_group):
     if RANK == 1:
         if os.fork(): os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(20)  # it holds what rank 1 had open
+        os._exit(0)
     meet()
 
 def test_segfault(gpubench, process_group):
