@@ -34,6 +34,7 @@ from gpubench_plugin.launchers.report_payload import LiveRecord
 from gpubench_plugin.launchers.report_transport import warning_from_json
 from gpubench_plugin.launchers.team import Team
 from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.system.signals import STOPS
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping, Sequence
@@ -372,9 +373,11 @@ class Controller(InProcessLauncher):
         if not self.launcher.replaces_ranks:
             item.session.shouldfail = self._end_text(reason)
 
-    def _expect_stops(self) -> None:
-        """Ignore the signals by which whoever started the ranks ends all once one is lost."""
-        self._expects_stops = not self.launcher.replaces_ranks
+    def _is_expected(self, number: int) -> bool:
+        """Whether others who started the ranks end them all since one is lost, noticed or not."""
+        team = self._team
+        is_lost = team is not None and team.has_lost_ranks
+        return number in STOPS and is_lost and not self.launcher.replaces_ranks
 
     def _end_text(self, reason: str) -> str:
         size = self._context.ranks.world.size
@@ -450,7 +453,6 @@ class Controller(InProcessLauncher):
             welcome={"run_directory": str(self._run), "options": options},
             timeouts=timeouts,
             forwarder=self._output,
-            on_loss=self._expect_stops,
         )
         self._startable.add(size)  # a later failure to start may be transient
         return team

@@ -23,7 +23,6 @@ from gpubench_plugin.launchers.context import state_of
 from gpubench_plugin.launchers.deadlines import Watchdog
 from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.system.helper_threads import HelperThread
-from gpubench_plugin.system.signals import STOPS
 
 GRACE_S: Final = 10.0
 """For the main thread; with the end of the session within the 30 s that schedulers wait."""
@@ -52,8 +51,6 @@ class SignalInterrupt:
     _requested = ""
     """Name of the first signal."""
     _is_held = _is_ending = _is_finishing_session = _is_debugged = False
-    _expects_stops = False
-    """Whether whoever started this process ends it, as the session knows and does anyway."""
 
     def handle_signals(self, session: pytest.Session) -> None:
         """Set the handlers, if called in the main thread; what comes now waits for the tests."""
@@ -126,6 +123,10 @@ class SignalInterrupt:
         for descriptor in self._wakeup:
             os.close(descriptor)
 
+    def _is_expected(self, number: int) -> bool:
+        """Whether the signal follows from what the session ends for anyway; called in handlers."""
+        return False
+
     def _holding(self, is_held: bool) -> Generator[None, object, object]:
         """Hold signals, or let them through, around other hooks; a request ends the session."""
         self._end_if_requested()
@@ -140,7 +141,7 @@ class SignalInterrupt:
         __tracebackhide__ = True  # for pytest to show the interrupted line
         was_requested = bool(self._requested)
         self._request(number)
-        if self._is_held or (self._expects_stops and number in STOPS):
+        if self._is_held or self._is_expected(number):
             return
         if number != signal.SIGINT and was_requested and self._is_finishing_session:
             signal.signal(number, signal.SIG_DFL)
@@ -155,8 +156,7 @@ class SignalInterrupt:
     def _request(self, number: int) -> None:
         """Keep the first request; called in the handler and beside it, so it waits for no lock."""
         is_for_debugger = self._is_debugged and number == signal.SIGINT
-        is_expected = self._expects_stops and number in STOPS
-        if is_for_debugger or is_expected or not self._first.acquire(blocking=False):
+        if is_for_debugger or self._is_expected(number) or not self._first.acquire(blocking=False):
             return
         self._requested = signal.Signals(number).name
         if not (self._is_debugged or self._is_finishing_session):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import select
 import selectors
 from contextlib import ExitStack, suppress
 from dataclasses import asdict, replace
@@ -65,8 +66,7 @@ def ignored(event: Json) -> None:
 class Team:
     """`size` ranks started by `launcher` with the command `call`; complete once constructed.
 
-    `welcome` is told to each rank that joins; `forwarder` shows the output of the ranks; `on_loss`
-    is called as soon as the team is known to be lost.
+    `welcome` is told to each rank that joins; `forwarder` shows the output of the ranks.
 
     Raises:
         GangError: a rank exited, or timed out, before all had joined.
@@ -82,10 +82,8 @@ class Team:
         welcome: Json,
         timeouts: Timeouts,
         forwarder: LogForwarder | None = None,
-        on_loss: Callable[[], object] = lambda: None,
     ):
         self.size = size
-        self._on_loss = on_loss
         self.collected: dict[int, list[str]] = {}
         """Ids of the tests that each rank has collected."""
         self._config = config
@@ -121,12 +119,19 @@ class Team:
         """Whether every rank is connected."""
         return bool(self._links) and all(connection.is_open for connection in self._links.values())
 
+    @property
+    def has_lost_ranks(self) -> bool:
+        """Whether a rank has ended, noticed or not; asked in signal handlers, too."""
+        poll = select.poll()
+        for descriptor in self._pidfds.values():
+            poll.register(descriptor, select.POLLIN)
+        return not self.is_idle or bool(poll.poll(0))
+
     def lost_ranks(self) -> str:
         """Describe ranks that ended since the last benchmark; empty if none."""
         # Between benchmarks a rank sends nothing: a readable connection has ended.
         if not self._links or (self.is_idle and not self._selector.select(0)):
             return ""
-        self._on_loss()
         self._collect_deaths()
         return "; ".join(
             f"{self._name(rank)} {self._exit_text(rank)}"
@@ -196,7 +201,6 @@ class Team:
 
     def abandon(self, outcomes: Mapping[int, RankOutcome], message: str) -> list[RankOutcome]:
         """Outcomes with the stacks of the ranks that still run the test; the team is finished."""
-        self._on_loss()
         has_dead = any(not connection.is_open for connection in self._links.values())
         if has_dead:
             self._collect_deaths()
