@@ -90,7 +90,7 @@ class Controller(InProcessLauncher):
                 "debug in this process: without torchrun, with --world-size=1 and without "
                 "--isolate or --launches"
             )
-        self._launcher = launcher
+        self.launcher = launcher
         self._run = run
         self._team: Team | None = None
         self._test: _Test | None = None
@@ -114,15 +114,15 @@ class Controller(InProcessLauncher):
             UsageProblem: the ranks that somebody else has started do not join.
         """
         for item in session.items:
-            if self._launcher.runs_all or case_on_ranks(item) is not None:
+            if self.launcher.runs_all or case_on_ranks(item) is not None:
                 make_proxy(item, self.order)
-        if self._launcher.replaces_ranks:
+        if self.launcher.replaces_ranks:
             # Tests in this process come first, so that their fixtures end before the ranks start.
             session.items.sort(key=_world_size)
         super().start(session, benchmarks)
         if run := self._context.run:
             self._run = run.path
-        if not self._launcher.replaces_ranks:
+        if not self.launcher.replaces_ranks:
             size = self._context.ranks.world.size
             try:
                 limit_s = self._context.settings.timeout_s
@@ -340,7 +340,7 @@ class Controller(InProcessLauncher):
         needs_fresh_team = settings.isolate or settings.launches > 1
         if test.is_lost:  # the ranks cannot leave together
             self._lose(item, f"{item.name}: a rank has lost its device")
-        elif self._launcher.replaces_ranks and (
+        elif self.launcher.replaces_ranks and (
             needs_fresh_team or (test.is_damaged and test.size > 1)
         ):
             self.close()
@@ -375,14 +375,14 @@ class Controller(InProcessLauncher):
     def _lose(self, item: pytest.Item, reason: str) -> None:
         """Give up the ranks; a session that cannot replace them ends after this test."""
         self._drop()
-        if not self._launcher.replaces_ranks:
+        if not self.launcher.replaces_ranks:
             item.session.shouldfail = self._end_text(reason)
 
     def _is_expected(self, number: int) -> bool:
         """Whether others who started the ranks end them all since one is lost, noticed or not."""
         team = self._team
         is_lost = team is not None and team.has_lost_ranks
-        return number in STOPS and is_lost and not self._launcher.replaces_ranks
+        return number in STOPS and is_lost and not self.launcher.replaces_ranks
 
     def _end_text(self, reason: str) -> str:
         size = self._context.ranks.world.size
@@ -396,7 +396,7 @@ class Controller(InProcessLauncher):
         """Kill the ranks, or leave them until the results are written if others started them."""
         if self._team is not None:
             self._team.give_up()
-            if self._launcher.replaces_ranks:
+            if self.launcher.replaces_ranks:
                 self._team.kill()
                 self._team = None
 
@@ -408,7 +408,7 @@ class Controller(InProcessLauncher):
         if team is not None and team.size != test.size:
             self.close()
         elif team is not None and (cause := self._unusable_reason(item, team)):
-            if not self._launcher.replaces_ranks:
+            if not self.launcher.replaces_ranks:
                 self._lose(item, cause)
                 raise item.session.Failed(item.session.shouldfail)
             self._warn_once(f"{cause}; started a new gang of {team.size}")
@@ -426,7 +426,7 @@ class Controller(InProcessLauncher):
         if case is None or team.size == 1:
             return ""
         grace_s = case.configuration.distributed.failure_grace_s
-        renews = not self._launcher.replaces_ranks
+        renews = not self.launcher.replaces_ranks
         if not team.is_healthy(grace_s, renew=renews, damaged=self._was_damaged):
             return f"{self._last_test_name} left the process group in an unusable state"
         return ""
@@ -455,7 +455,7 @@ class Controller(InProcessLauncher):
         team = Team(
             size,
             config=self._config,
-            launcher=self._launcher,
+            launcher=self.launcher,
             call=RankCommand(command=command, folder=invocation.dir, logs=self._run / "ranks"),
             welcome={"run_directory": str(self._run), "options": options},
             timeouts=timeouts,
@@ -481,7 +481,7 @@ class Controller(InProcessLauncher):
         settings = self._context.settings
         if nextitem is None or settings.isolate or settings.launches > 1:
             return None
-        if self._launcher.runs_all:
+        if self.launcher.runs_all:
             return nextitem.nodeid
         case, next_case = case_on_ranks(item), case_on_ranks(nextitem)
         assert case is not None
@@ -528,7 +528,7 @@ class Controller(InProcessLauncher):
 
     def close(self) -> None:
         """Shut down the current ranks, or leave broken ones that others started for the end."""
-        if self._team is not None and (self._launcher.replaces_ranks or self._team.is_idle):
+        if self._team is not None and (self.launcher.replaces_ranks or self._team.is_idle):
             self._team.close()
             self._team = None
 

@@ -45,6 +45,10 @@ class RankCommand:
     folder: Path
     logs: Path
 
+    def log(self, rank: int, size: int) -> Path:
+        """The file with what `rank` of `size` writes outside of tests."""
+        return self.logs / f"ws{size}-rank-{rank}.log"
+
 
 class RankProcess(ABC):
     """The process of one rank, on this host if `pid` is not None."""
@@ -201,29 +205,39 @@ def invitation_variables(invitation: Invitation) -> dict[str, str]:
     }
 
 
-def world_variables(size: int, folder: Path, port: int) -> dict[str, str]:
-    """Variables that torchrun would set for `size` ranks on this host, which rendezvous in files.
+def local_ranks(size: int, invitation: Invitation) -> list[dict[str, str]]:
+    """Variables of each of `size` ranks on this host: all that they need beside the user's own.
 
-    Their sockets are bound to this host.
+    They are torchrun's. The ranks rendezvous in files, and their sockets are bound to this host.
     """
     loopback = "lo0" if sys.platform == "darwin" else "lo"
-    return {
+    shared = {
+        **invitation_variables(invitation),
         "WORLD_SIZE": str(size),
         "LOCAL_WORLD_SIZE": str(size),
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        STORE: str(folder / "store"),
+        "MASTER_PORT": str(_free_port()),
+        STORE: str(invitation.folder / "store"),
         "GLOO_SOCKET_IFNAME": loopback,
         "NCCL_SOCKET_IFNAME": loopback,
         **_set_by_user("GLOO_SOCKET_", "NCCL_SOCKET_"),
         **_thread_variables(size),
     }
+    return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(size)]
+
+
+def _free_port() -> int:
+    """A port for groups that users' code makes; ours rendezvous in the private folder."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
 
 
 def _thread_variables(size: int) -> dict[str, str]:
     """An equal share of the cores, marked as such, unless the user set a number."""
     if os.environ.get(threads.VARIABLE) and not threads.is_set_by_launcher(os.environ):
-        return {}
+        return {threads.VARIABLE: os.environ[threads.VARIABLE]}
     return dict.fromkeys((threads.VARIABLE, threads.SHARE), str(threads_per_rank(size)))
 
 

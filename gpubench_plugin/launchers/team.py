@@ -96,6 +96,7 @@ class Team:
         self._on_event: OnEvent = ignored
         self._links: dict[int, Link] = {}
         self._processes: dict[int, RankProcess] = {}
+        self._peers: dict[int, PeerRank] = {}  # the ranks themselves, perhaps below a wrapper
         self._pidfds: dict[int, int] = {}
         self._scratch = private_folder()
         self._selector = selectors.DefaultSelector()
@@ -291,9 +292,9 @@ class Team:
                     earlier.close()
                 self._links[rank] = connection
                 self._selector.register(connection, selectors.EVENT_READ, rank)
-                process = PeerRank(hello)
-                self._watch(rank, process.pid)
-                self._processes.setdefault(rank, process)
+                self._peers[rank] = peer = PeerRank(hello)
+                self._watch(rank, peer.pid)
+                self._processes.setdefault(rank, peer)
             self._check_alive()
             if len(self._links) < self.size and remaining_s <= 0:
                 raise self._join_error(self._links, join_deadline.message)
@@ -393,7 +394,7 @@ class Team:
         pids: dict[int, int] = {}
         remote: set[int] = set()
         for rank in ranks:
-            process = self._processes.get(rank)
+            process = self._peers.get(rank) or self._processes.get(rank)
             if process is not None and process.pid is not None:
                 pids[rank] = process.pid
             elif rank in self._links and self._links[rank].is_open:

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Measurement
     from gpubench_plugin.launchers.output import DeferredStream
     from gpubench_plugin.launchers.rank import Rank
+    from gpubench_plugin.launchers.ways.base import Launcher
     from gpubench_plugin.session.gate.confirmation import Confirmation
     from gpubench_plugin.session.gate.plugin import GatePlugin
     from gpubench_plugin.session.recording import SessionRecorder
@@ -217,11 +218,13 @@ def _confirmation(
         from gpubench_plugin.launchers.controller import Controller
         from gpubench_plugin.launchers.ways.gang import Gang
 
+        way: Launcher = Gang()
         if isinstance(launcher, Controller):
-            launcher.close()  # one gang measures at a time
+            way = launcher.launcher
+            launcher.close()  # one team measures at a time
         folder = private_folder()  # files of these ranks are not part of the run
         try:
-            yield from Controller(config, Gang(), folder.path).remeasure(items, rounds)
+            yield from Controller(config, way, folder.path).remeasure(items, rounds)
         finally:
             folder.remove()
 

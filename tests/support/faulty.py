@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -52,20 +53,66 @@ _AFTER = """
 def test_{name}(gpubench, process_group): healthy(gpubench, {really})
 """
 
-ALL_RAISE = """
+_FAULTS = """
+def test_sigkill(gpubench, process_group):
+    log(gpubench)
+    meet()
+    if RANK == 1: os.kill(os.getpid(), signal.SIGKILL)
+    meet()
+
+def test_forked(gpubench, process_group):
+    meet()  # rank 0 is in its test when rank 1 dies
+    if RANK == 1:
+        if os.fork(): os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(20)  # it holds what rank 1 had open
+        os._exit(0)
+    meet()
+
+def test_segfault(gpubench, process_group):
+    if RANK == 1: ctypes.string_at(0)
+    meet()
+
+def test_exit_3(gpubench, process_group):
+    log(gpubench)
+    if RANK == 0: os._exit(3)
+    meet()
+
+def test_raise(gpubench, process_group):
+    if RANK == 1: raise ValueError("no luck")
+    meet()
+
+def test_left_out(gpubench, process_group):
+    if RANK == 1: meet()
+
+@pytest.mark.gpubench(ranks=2, timeout_s=3)
+def test_endless(gpubench):
+    log(gpubench)
+    while True: pass
+
+def test_skips_early(gpubench, process_group):
+    if RANK == 1: pytest.skip("no data here")
+    meet()
+
+def test_oom_on_one(gpubench, process_group):
+    if RANK == 0: raise torch.OutOfMemoryError("Tried to allocate 2.00 GiB")
+    meet()
+
+if RANK != 1:
+    def test_absent(gpubench): gpubench(lambda: None)
+if RANK == 1:
+    def test_extra(gpubench): gpubench(lambda: None)
+
 def test_all_raise(gpubench, process_group):
     calls = iter(range(15))
     def step():
         meet()
         if next(calls) == 9: raise Mute
     gpubench(step)
-"""
-MISCONFIGURED = """
+
 def test_misconfigured(gpubench, process_group):
     from gpubench_plugin import UsageProblem
     if RANK == 1: raise UsageProblem("data.path: not on this host")
-"""
-GROUP_TIMEOUT = """
+
 def test_group_timeout(gpubench, process_group):
     # Rank 1 comes only once rank 0 has failed: in whatever order a busy machine runs them.
     dist.distributed_c10d._set_pg_timeout(timedelta(seconds=0.5))
@@ -76,52 +123,47 @@ def test_group_timeout(gpubench, process_group):
     finally:
         failed.touch() if RANK == 0 else failed.unlink()
     gpubench(meet)
-"""
-HALF_DONE = """
+
 def test_half_done(gpubench, process_group):
     gpubench(meet)
     if RANK == 1: dist.barrier(async_op=True)
-"""
-LEFT_STATE = """
+
 def test_left_state(gpubench, process_group):
     gpubench(meet)
     dist.new_group()
     os.environ.update(RANK="7", WORLD_SIZE="9", MASTER_PORT="1")
     os.chdir("/")
     torch.set_default_dtype(torch.float64)
-"""
-DESTROYED = """
+
 def test_destroyed(gpubench, process_group):
     gpubench(meet)
     dist.destroy_process_group()
-"""
-CAUGHT = """
+
 def test_caught(gpubench, process_group):
     with pytest.raises(ZeroDivisionError):
         gpubench(lambda: 1 / 0)
-"""
-RAISE_AFTER = """
+
 def test_raise_after(gpubench, process_group):
     gpubench(meet)
     assert RANK == 0
-"""
-FRAGILE = """
+
 def test_fragile(gpubench, process_group, fragile): gpubench(meet)
-"""
-ONE_SIDED = """
+
 def test_one_sided(process_group, one_sided, gpubench): gpubench(meet)
-"""
-SKIPS = """
+
 def test_skips(gpubench, process_group):
     if RANK == 1: pytest.skip("not here")
-"""
-WRONG_CALL = """
+
 def test_wrong_call(gpubench, process_group): gpubench(meet, samples=-1)
-"""
-OOM_ON_BOTH = """
+
 def test_oom_on_both(gpubench, process_group):
     raise torch.OutOfMemoryError("Tried to allocate 4.00 GiB")
 """
+_SOURCES = {
+    name: source
+    for source in _FAULTS.split("\n\n")
+    for name in re.findall(r"def test_(\w+)", source)[:1]
+}
 
 
 def module(faults: Iterable[str], ddp: Collection[str] | None = None) -> str:
@@ -133,8 +175,14 @@ def module(faults: Iterable[str], ddp: Collection[str] | None = None) -> str:
     parts = [_BEGINNING]
     for number, fault in enumerate(("", *faults)):
         really = ddp is None or fault in ddp
-        parts += [fault, _AFTER.format(name=_after(number), really=really)]
+        source = f"\n{_SOURCES[fault]}\n" if fault else ""
+        parts += [source, _AFTER.format(name=_after(number), really=really)]
     return "".join(parts)
+
+
+def logged(fault: str) -> int:
+    """How many steps a benchmark logs before its fault."""
+    return 900 * ("log(gpubench)" in _SOURCES.get(fault, ""))
 
 
 def with_healthy(expected: Mapping[str, _T], healthy: _T) -> dict[str, _T]:

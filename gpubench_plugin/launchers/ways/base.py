@@ -24,7 +24,11 @@ class Launcher(ABC):
     """A way to start ranks, which then join a controller by its invitation.
 
     Add one by a module in this folder, or by an entry point of the group ``gpubench.launchers``,
-    whose launchers are asked first.
+    whose launchers are asked first. A launcher lives as long as the session; `start` is called
+    again for another world size and, if it `replaces_ranks`, after a rank is lost.
+
+    A rank exits when its connection ends. It may run below a wrapper (a profiler, a container),
+    which should then end as the rank did: with its exit code, or by its signal.
     """
 
     replaces_ranks: ClassVar[bool] = True
@@ -54,6 +58,10 @@ class Launcher(ABC):
         self, size: int, invitation: Invitation, call: RankCommand
     ) -> Mapping[int, RankProcess]:
         """Start `size` ranks; the processes, by rank, that this one is the parent of.
+
+        Each runs the command in its folder, with the variables of
+        :func:`~gpubench_plugin.launchers.processes.local_ranks`, or at least torchrun's and those
+        of the invitation. That has a secret: it belongs into no command line and no log.
 
         Raises:
             OSError: a process could not be started.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.launchers.ways.base import Launcher
@@ -40,22 +39,9 @@ class Gang(Launcher):
         """Start the ranks; those started so far are killed if one cannot be."""
         from gpubench_plugin.launchers import processes
 
-        shared = {
-            **processes.user_environment(os.environ),
-            **processes.invitation_variables(invitation),
-            **processes.world_variables(size, invitation.folder, _free_port()),
-        }
+        user = processes.user_environment(os.environ)
         with processes.all_or_none() as started:
-            for rank in range(size):
-                variables = {**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-                log = call.logs / f"ws{size}-rank-{rank}.log"
-                started[rank] = processes.ChildRank(call, variables, log)
+            for rank, variables in enumerate(processes.local_ranks(size, invitation)):
+                log = call.log(rank, size)
+                started[rank] = processes.ChildRank(call, {**user, **variables}, log)
         return started
-
-
-def _free_port() -> int:
-    """A port for groups that users' code makes; ours rendezvous in the private folder."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

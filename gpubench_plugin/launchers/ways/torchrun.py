@@ -76,8 +76,7 @@ class Torchrun(Launcher):
         self._store = _store(serves=os.environ.get(_AGENT_STORE) != "True")
         self._store.set(_KEY, invitation.to_text())
         variables = {**os.environ, **processes.invitation_variables(invitation), **_CLIENT}
-        log = call.logs / f"ws{size}-rank-0.log"
-        return {0: processes.ChildRank(call, variables, log, stays=True)}
+        return {0: processes.ChildRank(call, variables, call.log(0, size), stays=True)}
 
 
 def join(config: pytest.Config, context: RunContext) -> Rank:

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from torch import distributed as dist
 
 from gpubench_plugin.core import catalog
+from gpubench_plugin.launchers import controller
+from gpubench_plugin.launchers.context import CONTEXT
+from gpubench_plugin.launchers.controller import Controller
 from gpubench_plugin.launchers.ways import base, torchrun
 from gpubench_plugin.launchers.ways.gang import Gang
 from gpubench_plugin.launchers.ways.in_process import InProcess
+from gpubench_plugin.session import start
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from gpubench_plugin.launchers.ways.base import Launcher
 
 
 class Mine(InProcess):
@@ -37,6 +47,29 @@ def test_launchers_of_others_are_asked_first(monkeypatch: pytest.MonkeyPatch) ->
     assert launcher(1) is launcher(1, isolate=True) is Mine
     assert (launcher(2), launcher(0, 2)) == (InProcess, InProcess)
     assert (launcher(2, isolate=True), launcher(2, 2)) == (Gang, torchrun.Torchrun)
+
+
+def test_alarm_is_confirmed_in_the_way_in_which_it_was_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What ranks of one launcher measured is compared with no other's."""
+
+    class Played(Controller):
+        def __init__(self, config: object, launcher: Launcher, run: Path = Path()):
+            self.launcher = launcher
+
+        def remeasure(self, items: object, rounds: object) -> Iterator[Any]:
+            yield self.launcher
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(controller, "Controller", Played)
+    context = SimpleNamespace(ranks=SimpleNamespace(started_world_size=None))
+    config: Any = SimpleNamespace(stash={CONTEXT: context}, getoption=lambda *_: None)
+    for launcher, kind in ((Played(config, Mine()), Mine), (InProcess(), Gang)):
+        confirmation: Any = start._confirmation(config, recording=Any, launcher=launcher)
+        assert [type(way) for way in confirmation._launch([], {})] == [kind]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
