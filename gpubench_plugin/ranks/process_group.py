@@ -6,6 +6,7 @@ Their rendezvous store is a file of their gang, or hosted by whoever started the
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -14,7 +15,7 @@ from functools import cache
 from itertools import count
 from threading import Thread
 from time import sleep
-from typing import Final
+from typing import Any, Final
 
 import torch
 from torch import distributed as dist
@@ -332,10 +333,29 @@ def _shared_store() -> Store:
         # Without a number of ranks, whose last one would delete the file: the gang does.
         store = dist.FileStore(path)  # type: ignore[attr-defined] # not declared either
         return store
+    return hosted_store()
+
+
+def hosted_store(*, serves: bool = False, timeout_s: float = 300.0) -> Store:
+    """The store at the address in the environment, hosted here or by whoever started the ranks.
+
+    Raises:
+        UsageProblem: it cannot be served there, or nobody does so within `timeout_s`.
+    """
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    options: dict[str, Any] = {}
     try:
-        store = dist.TCPStore(  # type: ignore[attr-defined] # not declared either
-            address, port, is_master=False, wait_for_workers=False
+        if serves and on_loopback():  # torch itself would listen on every interface
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            listener = socket.create_server((address, port), family=family)
+            options = {"master_listen_fd": listener.detach(), "use_libuv": False}
+        store: Store = dist.TCPStore(  # type: ignore[attr-defined] # torch does not declare it
+            address,
+            port,
+            is_master=serves,
+            timeout=timedelta(seconds=timeout_s),
+            wait_for_workers=False,
+            **options,
         )
     except (OSError, dist.DistError) as error:
         message = f"MASTER_ADDR={address} MASTER_PORT={port}: rendezvous failed: {error}"

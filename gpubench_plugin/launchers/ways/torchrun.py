@@ -10,8 +10,7 @@ import os
 import signal
 import socket
 import sys
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 import pytest
 
@@ -21,8 +20,6 @@ from gpubench_plugin.system.signals import die_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    from torch.distributed.distributed_c10d import Store
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.launchers.context import RunContext
@@ -70,10 +67,11 @@ class Torchrun(Launcher):
     ) -> Mapping[int, RankProcess]:
         """Invite the other ranks, and start rank zero."""
         from gpubench_plugin.launchers import processes
+        from gpubench_plugin.ranks.process_group import hosted_store
 
         _refuse_initialized()
         die_with_parent(signal.SIGTERM)  # what was measured is written
-        self._store = _store(serves=os.environ.get(_AGENT_STORE) != "True")
+        self._store = hosted_store(serves=os.environ.get(_AGENT_STORE) != "True")
         self._store.set(_KEY, invitation.to_text())
         variables = {**os.environ, **processes.invitation_variables(invitation), **_CLIENT}
         return {0: processes.ChildRank(call, variables, call.log(0, size), stays=True)}
@@ -88,6 +86,7 @@ def join(config: pytest.Config, context: RunContext) -> Rank:
     from gpubench_plugin.launchers import output
     from gpubench_plugin.launchers.link import Invitation
     from gpubench_plugin.launchers.rank import Rank
+    from gpubench_plugin.ranks.process_group import hosted_store
     from gpubench_plugin.system.timeout_clock import TimeoutClock, wait_until
 
     _refuse_initialized()
@@ -95,9 +94,9 @@ def join(config: pytest.Config, context: RunContext) -> Rank:
     clock = TimeoutClock()
     is_invited = False
     try:
-        store = _store(serves=False, timeout_s=timeout_s)
+        store = hosted_store(timeout_s=timeout_s)
         is_invited = wait_until(lambda: store.check([_KEY]), lambda: clock.remaining(timeout_s))
-    except RuntimeError as error:  # torch's DistError
+    except (UsageProblem, RuntimeError) as error:  # there is none, or it is gone
         sys.stderr.write(f"gpubench: {error}\n")
     if not is_invited:
         message = (
@@ -112,29 +111,6 @@ def join(config: pytest.Config, context: RunContext) -> Rank:
     rank.silence()
     output.disable_output(config)
     return rank
-
-
-def _store(*, serves: bool, timeout_s: float = 300.0) -> Store:
-    """The store at the address in the environment, hosted here or by whoever started the ranks."""
-    from torch import distributed as dist
-
-    from gpubench_plugin.ranks.process_group import on_loopback
-
-    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    options: dict[str, Any] = {}
-    if serves and on_loopback():  # torch itself would listen on every interface
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        listener = socket.create_server((address, port), family=family)
-        options = {"master_listen_fd": listener.detach(), "use_libuv": False}
-    store: Store = dist.TCPStore(  # type: ignore[attr-defined] # torch does not declare it
-        address,
-        port,
-        is_master=serves,
-        timeout=timedelta(seconds=timeout_s),
-        wait_for_workers=False,
-        **options,
-    )
-    return store
 
 
 def _address_towards(host: str, port: int) -> str:

@@ -86,5 +86,5 @@ def test_store_that_the_controller_serves_is_open_to_its_host_alone(
     monkeypatch.setenv("MASTER_ADDR", address)
     monkeypatch.setenv("MASTER_PORT", "0")
     monkeypatch.setattr(dist, "TCPStore", store)
-    torchrun._store(serves=True)
+    process_group.hosted_store(serves=True)
     assert heard == ["::1" if address == "::1" else "127.0.0.1"]
