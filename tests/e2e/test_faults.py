@@ -176,7 +176,7 @@ def differences(run: Run, faults: Mapping[str, Fault], way: Way) -> Iterator[str
         outcome, reason = benchmarks[name]["outcome"], benchmarks[name]["reason"] or ""
         if outcome != fault.outcome or not reason.startswith((fault.reason, way.gone)):
             yield f"{name}: {outcome}: {reason}"
-        if fault.said not in section(run, name):
+        if fault.said not in section(run, name) + run.err:  # torchrun's ranks write to its streams
             yield f"{name}: not said: {fault.said}"
         for rank in fault.stacks:
             _, _, stack = section(run, name).partition(f" Stack of rank {rank} ")
