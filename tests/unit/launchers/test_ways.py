@@ -1,4 +1,4 @@
-"""Which launcher runs a session, and what the one for torchrun's ranks opens."""
+"""Which launcher runs a session, and what the store that one serves opens."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from gpubench_plugin.core import catalog
 from gpubench_plugin.launchers import controller
 from gpubench_plugin.launchers.context import CONTEXT
 from gpubench_plugin.launchers.controller import Controller
-from gpubench_plugin.launchers.ways import base, torchrun
+from gpubench_plugin.launchers.ways import base
 from gpubench_plugin.launchers.ways.gang import Gang
 from gpubench_plugin.launchers.ways.in_process import InProcess
+from gpubench_plugin.ranks import process_group
 from gpubench_plugin.session import start
 
 if TYPE_CHECKING:
