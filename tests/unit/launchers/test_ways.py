@@ -14,7 +14,7 @@ from gpubench_plugin.core import catalog
 from gpubench_plugin.launchers import controller
 from gpubench_plugin.launchers.context import CONTEXT
 from gpubench_plugin.launchers.controller import Controller
-from gpubench_plugin.launchers.ways import base
+from gpubench_plugin.launchers.ways import base, torchrun
 from gpubench_plugin.launchers.ways.gang import Gang
 from gpubench_plugin.launchers.ways.in_process import InProcess
 from gpubench_plugin.ranks import process_group
