@@ -271,8 +271,9 @@ class Controller(InProcessLauncher):
             return merging.start_error_report(item, test.error)
         if self._team is None or not self._team.is_idle:
             return None
-        report = self._run_phase(item, phase)
-        if phase == "call":
+        is_left = phase != "setup" and not self._team.runs_test  # after a launch that failed
+        report = None if is_left else self._run_phase(item, phase)
+        if phase == "call" and report is not None:
             return self._repeated(item, test, report)
         if phase == "teardown":
             self._end_test(item, test)
@@ -313,6 +314,7 @@ class Controller(InProcessLauncher):
             if len(test.launches) == self._context.settings.launches:
                 if reason := _disagreement(test.launches):
                     report_payload.override(report, "failed", reason)
+                    test.launches.clear()
                 else:
                     report_payload.read(report)["measurement"] = merge_launches(test.launches)
                 break

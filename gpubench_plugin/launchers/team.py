@@ -120,6 +120,11 @@ class Team:
         return bool(self._links) and all(connection.is_open for connection in self._links.values())
 
     @property
+    def runs_test(self) -> bool:
+        """Whether any rank is between the setup and the tear-down of a test."""
+        return bool(self._in_test)
+
+    @property
     def has_lost_ranks(self) -> bool:
         """Whether a rank has ended, noticed or not; asked in signal handlers, too."""
         poll = select.poll()
@@ -183,7 +188,7 @@ class Team:
         """
         deadline = Deadline(self._timeouts, self._clock.now(), until=self._until)
         order = {"phase": phase, "run": nodeid, "next": next_nodeid, **self._rounds}
-        asked = {*self._links} if phase == "setup" else self._in_test
+        asked = {*self._links} if phase == "setup" else {*self._in_test}
         self._send(order, asked)
         outcomes: dict[int, RankOutcome] = {}
         for rank, message in self._messages(self._clock, lambda: deadline.at):
@@ -193,7 +198,7 @@ class Team:
                 return self.abandon(outcomes, "answered out of order")
             outcomes[rank] = outcome = decode(self._config, rank, message)
             if outcome.state == "ended":
-                self._in_test.add(rank)
+                (self._in_test.discard if phase == "teardown" else self._in_test.add)(rank)
             if asked <= outcomes.keys():
                 return [outcomes[rank] for rank in sorted(outcomes)]
             deadline.rank_ended(self._clock.now(), passed=outcome.passed, skipped=outcome.skipped)

@@ -79,7 +79,7 @@ class Stage:
         self.note(f"start {size}")
         if errors := self.errors.get(size):
             raise errors.pop()
-        self.size, self.is_idle = size, True
+        self.size, self.is_idle, self.runs_test = size, True, False
         return self
 
     def lost_ranks(self) -> str:
@@ -95,6 +95,7 @@ class Stage:
     def run(self, phase: str, nodeid: str, next_nodeid: str | None) -> list[RankOutcome]:
         test, following = (n.partition("::test_")[2] for n in (nodeid, next_nodeid or ""))
         self.note(f"{phase} {test}" + (f" before {following}" if following else ""))
+        self.runs_test = phase != "teardown"
         played = self.plays(f"{phase} {test}") or {}
         if isinstance(played, list):
             self.is_idle = all(outcome.state == "ended" for outcome in played)
@@ -272,6 +273,23 @@ def test_ranks_that_are_lost_or_useless_are_started_again(
     assert f"{told}; started a new gang of 2" in ended.out
 
 
+def test_launch_that_fails_as_it_ends_is_the_last(
+    stage: Stage, measured: Callable[..., Measurement], project: Project
+) -> None:
+    """Its ranks, which have torn the test down, are ordered nothing more of it."""
+
+    def play(phase: str) -> Json | None:
+        if phase == "teardown a[ws2]":
+            return {"outcome": "failed", "longrepr": "not put away"}
+        measurement = measured(id="test_it.py::test_a[ws2]", name="test_a[ws2]", world_size=2)
+        return {"payload": {"measurement": measurement}} if phase == "call a[ws2]" else None
+
+    stage.plays = play
+    ended = project.run("--launches=2", "-k", "test_a")
+    assert stage.notes == ["start 2", *phases("a[ws2]"), "close"]
+    assert ended.outcomes == {"test_a[ws2]": "failed"}
+
+
 @pytest.mark.parametrize("settings", [{}, {"batch_size": 8}])
 def test_launches_are_one_test(
     stage: Stage,
@@ -295,6 +313,7 @@ def test_launches_are_one_test(
     if settings:
         assert (benchmark["outcome"], ended.code) == ("failed", 1)
         assert "batch_size=8, None" in benchmark["reason"]
+        assert not (project.path / "of_benchmark.json").exists()
     else:
         assert (benchmark["launches"], ended.code) == (2, 0)
         assert '"test_a[ws2]"' in (project.path / "of_benchmark.json").read_text()
