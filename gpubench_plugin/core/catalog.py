@@ -169,9 +169,9 @@ def _entry_points(kind: str) -> dict[str, EntryPoint]:
 @cache
 def _entry_points_on_path(path: tuple[str, ...]) -> EntryPoints:
     """Entry points on `path`, ``sys.path``; cached, since all distributions are read."""
-    points: Any = entry_points()  # of another type before Python 3.12
-    found: EntryPoints = points
-    return found
+    selectable: Any = entry_points()  # of another type before Python 3.12
+    points: EntryPoints = selectable
+    return points
 
 
 def _base_class(kind: str) -> type:

@@ -129,6 +129,7 @@ class Controller(InProcessLauncher):
                 timeouts = replace(self._timeouts(None), timeout_s=limit_s)
                 self._team = self._start(size, timeouts)
             except GangError as error:
+                self.pytest_unconfigure()  # it is not registered yet, so pytest will not
                 raise UsageProblem(str(error)) from error
             self._compare_collections(self._team, [item.nodeid for item in benchmarks])
 

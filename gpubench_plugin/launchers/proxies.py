@@ -48,7 +48,8 @@ class Proxy:
     def ihook(self) -> Any:
         """Hooks, without those that belong to the ranks."""
         assert isinstance(self, pytest.Item)
-        return _ControllerHooks(self.config.pluginmanager, super().ihook)  # type: ignore[misc]
+        hooks = super().ihook  # type: ignore[misc] # that of the class it is mixed into
+        return _ControllerHooks(self.config.pluginmanager, hooks)
 
 
 class _ControllerHooks:

@@ -188,8 +188,8 @@ class Team:
         """
         deadline = Deadline(self._timeouts, self._clock.now(), until=self._until)
         order = {"phase": phase, "run": nodeid, "next": next_nodeid, **self._rounds}
-        asked = {*self._links} if phase == "setup" else {*self._in_test}
-        self._send(order, asked)
+        ranks = {*self._links} if phase == "setup" else {*self._in_test}
+        self._send(order, ranks)
         outcomes: dict[int, RankOutcome] = {}
         for rank, message in self._messages(self._clock, lambda: deadline.at):
             if message is None:
@@ -199,7 +199,7 @@ class Team:
             outcomes[rank] = outcome = decode(self._config, rank, message)
             if outcome.state == "ended":
                 (self._in_test.discard if phase == "teardown" else self._in_test.add)(rank)
-            if asked <= outcomes.keys():
+            if ranks <= outcomes.keys():
                 return [outcomes[rank] for rank in sorted(outcomes)]
             deadline.rank_ended(self._clock.now(), passed=outcome.passed, skipped=outcome.skipped)
         return self.abandon(outcomes, deadline.message)
@@ -404,16 +404,16 @@ class Team:
                 pids[rank] = process.pid
             elif rank in self._links and self._links[rank].is_open:
                 remote.add(rank)
-        found = stacks.request(self._scratch.path, pids)
+        stacks_by_rank = stacks.request(self._scratch.path, pids)
         if not remote:
-            return found
+            return stacks_by_rank
         self._send({"stack": True}, remote)
         for rank, message in self._messages(TimeoutClock(), lambda: _ANSWER_S):
             if message is not None and "stack" in message:
-                found[rank] = message["stack"]
-            if remote <= found.keys():
+                stacks_by_rank[rank] = message["stack"]
+            if remote <= stacks_by_rank.keys():
                 break
-        return found
+        return stacks_by_rank
 
     def _name(self, rank: int) -> str:
         return ranks_text([rank], self.size)

@@ -97,7 +97,7 @@ def threads_per_rank(
     """
     if configured is not None:
         return configured
-    asked = variables.get(VARIABLE, "").partition(",")[0].strip()
-    if asked.isdecimal() and int(asked):
-        return int(asked)
+    number = variables.get(VARIABLE, "").partition(",")[0].strip()
+    if number.isdecimal() and int(number):
+        return int(number)
     return max(1, len(usable_cores()) // local_ranks)
