@@ -213,7 +213,7 @@ def pytest_report_to_serializable() -> Generator[
     """Serialize the measurement on a benchmark's report as JSON."""
     report = yield
     if report is not None and "gpubench" in report:
-        from gpubench_plugin.launchers import report_payload
+        from gpubench_plugin.results import report_payload
 
         report[report_payload.ATTRIBUTE] = report_payload.to_json(report[report_payload.ATTRIBUTE])
     return report

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
     from gpubench_plugin.config.case import Case
-    from gpubench_plugin.launchers.report_payload import LiveRecord
     from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture, PytestBenchmarkTiming
+    from gpubench_plugin.results.report_payload import LiveRecord
 
 # Most rounds on record: at 20 bytes each, 200 KB of a journal line.
 _MOST_ROUNDS: Final = 10_000

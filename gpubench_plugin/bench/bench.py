@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from gpubench_plugin.bench.measuring import Measuring
     from gpubench_plugin.bench.own_models import OwnModels
     from gpubench_plugin.core.records import Better, Measurement, Work
-    from gpubench_plugin.launchers.report_payload import LiveRecord
     from gpubench_plugin.measure.clocks.base import Step
     from gpubench_plugin.measure.protocols import Subject
+    from gpubench_plugin.results.report_payload import LiveRecord
 
     OptimizerOf = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.core.records import Measurement
-    from gpubench_plugin.launchers.report_payload import LiveRecord
     from gpubench_plugin.measure.probes.nvml import DeviceState
     from gpubench_plugin.ranks.process_group import RankAgreement
+    from gpubench_plugin.results.report_payload import LiveRecord
 
 
 # Longest wait: a GPU without work has cooled by then, or has other reasons.

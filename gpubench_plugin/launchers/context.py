@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.launchers.report_payload import LiveRecord
+from gpubench_plugin.results.report_payload import LiveRecord
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case

@@ -20,20 +20,18 @@ from gpubench_plugin.core.errors import GangError, UsageProblem
 from gpubench_plugin.core.format import listed
 from gpubench_plugin.environment.system_facts import interpreter_options
 from gpubench_plugin.launchers import merged_reports as merging
-from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, state_of
 from gpubench_plugin.launchers.deadlines import Timeouts
-from gpubench_plugin.launchers.in_process import InProcessLauncher
-from gpubench_plugin.launchers.interruption import has_debugger
-from gpubench_plugin.launchers.merged_launches import merge_launches
+from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
 from gpubench_plugin.launchers.outcome import judge, judge_plain, ranks_text
 from gpubench_plugin.launchers.output import LogForwarder
 from gpubench_plugin.launchers.processes import RankCommand
 from gpubench_plugin.launchers.proxies import is_proxy, make_proxy
-from gpubench_plugin.launchers.report_payload import LiveRecord
 from gpubench_plugin.launchers.report_transport import warning_from_json
 from gpubench_plugin.launchers.team import Team
-from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.measure.merged_launches import merge_launches
+from gpubench_plugin.results import pytest_benchmark, report_payload
+from gpubench_plugin.results.report_payload import LiveRecord
 from gpubench_plugin.system.signals import STOPS
 
 if TYPE_CHECKING:
@@ -129,7 +127,6 @@ class Controller(InProcessLauncher):
                 timeouts = replace(self._timeouts(None), timeout_s=limit_s)
                 self._team = self._start(size, timeouts)
             except GangError as error:
-                self.pytest_unconfigure()  # it is not registered yet, so pytest will not
                 raise UsageProblem(str(error)) from error
             self._compare_collections(self._team, [item.nodeid for item in benchmarks])
 
@@ -185,7 +182,6 @@ class Controller(InProcessLauncher):
         """Kill remaining processes, however the session ended."""
         if self._team is not None:
             self._team.kill()
-        super().pytest_unconfigure()
 
     def order(self, item: pytest.Item, phase: Phase) -> None:
         """Run a phase of the test on the ranks; raises unless it passes on all of them."""
@@ -381,7 +377,7 @@ class Controller(InProcessLauncher):
         if not self.launcher.replaces_ranks:
             item.session.shouldfail = self._end_text(reason)
 
-    def _is_expected(self, number: int) -> bool:
+    def is_expected(self, number: int) -> bool:
         """Whether others who started the ranks end them all since one is lost, noticed or not."""
         team = self._team
         is_lost = team is not None and team.has_lost_ranks

@@ -18,16 +18,17 @@ from gpubench_plugin.environment.device_errors import (
     lost_context,
     query_context,
 )
-from gpubench_plugin.launchers import merged_reports, report_payload, stacks
+from gpubench_plugin.launchers import merged_reports
 from gpubench_plugin.launchers.context import BenchmarkState, RunContext, context_of, state_of
-from gpubench_plugin.launchers.deadlines import Deadline, Timeouts, Watchdog
+from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
 from gpubench_plugin.launchers.forced_exit import force_exit
-from gpubench_plugin.launchers.interruption import SignalInterrupt, has_debugger
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
-from gpubench_plugin.launchers.report_payload import LiveRecord
 from gpubench_plugin.launchers.user_frames import message_with_line, own_frames_hidden
-from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.results import pytest_benchmark, report_payload
 from gpubench_plugin.results.outcomes import clear_last_exception, crash_reason, release_frames
+from gpubench_plugin.results.report_payload import LiveRecord
+from gpubench_plugin.system import stacks
+from gpubench_plugin.system.watchdog import Watchdog
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
@@ -185,11 +186,19 @@ def exclude_failed(item: pytest.Item, report: pytest.TestReport) -> None:
         pytest_benchmark.mark_failed(state.fixture)
 
 
-class InProcessLauncher(LauncherPlugin, SignalInterrupt):
+def has_debugger(config: pytest.Config) -> bool:
+    """Whether a debugger is to have the terminal."""
+    return bool(config.getoption("usepdb", False) or config.getoption("trace", False))
+
+
+class InProcessLauncher(LauncherPlugin):
     """Runs benchmarks in the process that the user started.
 
     A hang ends the session, since a thread cannot be killed; so does the loss of the CUDA context.
     """
+
+    is_interrupted = False
+    """Whether the session is asked to end."""
 
     def __init__(self, config: pytest.Config):
         super().__init__(config)
@@ -197,10 +206,9 @@ class InProcessLauncher(LauncherPlugin, SignalInterrupt):
         self._running_test: tuple[pytest.Item, Deadline] | None = None
         self._logged_phases: set[str] = set()
 
-    def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
-        """Prepare as every launcher does, and handle signals."""
-        super().start(session, benchmarks)
-        self.handle_signals(session)
+    def is_expected(self, number: int) -> bool:
+        """Whether the signal follows from what the session ends for anyway; called in handlers."""
+        return False
 
     @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_protocol")
     def pytest_guard_benchmark(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -253,7 +261,7 @@ class InProcessLauncher(LauncherPlugin, SignalInterrupt):
         item.session.shouldfail = message
 
     def _end(self) -> None:
-        if self._requested:  # no outcome follows, and this has a watchdog of its own
+        if self.is_interrupted:  # no outcome follows, and that has a watchdog of its own
             return
         assert self._running_test is not None
         item, deadline = self._running_test

@@ -10,9 +10,9 @@ import pytest
 from gpubench_plugin.core.errors import GangError
 from gpubench_plugin.core.events import GangNotStartedEvent, RankEndedEvent
 from gpubench_plugin.core.records import Json
-from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import state_of
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
+from gpubench_plugin.results import report_payload
 
 Section = tuple[str, str]
 Phase = Literal["setup", "call", "teardown"]

@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from gpubench_plugin.launchers import report_payload
+from gpubench_plugin.results import report_payload
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence

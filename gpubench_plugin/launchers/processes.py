@@ -15,9 +15,9 @@ from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.environment import threads
-from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.link import INVITATION
 from gpubench_plugin.ranks.world import STORE, threads_per_rank
+from gpubench_plugin.system import stacks
 from gpubench_plugin.system.child_process import Child, code_text
 
 if TYPE_CHECKING:

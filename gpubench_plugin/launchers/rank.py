@@ -18,14 +18,15 @@ from _pytest.runner import call_and_report
 
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.records import Json
-from gpubench_plugin.launchers import output, report_payload, report_transport, stacks
+from gpubench_plugin.launchers import output, report_transport
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, state_of, update_context
 from gpubench_plugin.launchers.in_process import LauncherPlugin
 from gpubench_plugin.launchers.link import Invitation, connect
 from gpubench_plugin.launchers.processes import this_process
-from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.results import pytest_benchmark, report_payload
 from gpubench_plugin.results.journal import as_json
 from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.system import stacks
 from gpubench_plugin.system.helper_threads import HelperThread
 from gpubench_plugin.system.signals import ENDING, die_with_parent
 

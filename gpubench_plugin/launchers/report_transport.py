@@ -13,8 +13,8 @@ import pytest
 from gpubench_plugin.core.errors import error_text
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.records import Json
-from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.outcome import RankOutcome
+from gpubench_plugin.results import report_payload
 
 LONGEST_TEXT: Final = 12_000
 """Characters: about 150 lines of a traceback or an output, of which the end matters."""

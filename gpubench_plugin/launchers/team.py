@@ -17,7 +17,6 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import GangError
-from gpubench_plugin.launchers import stacks
 from gpubench_plugin.launchers.deadlines import DEATH_SETTLE_S, Deadline, Timeouts
 from gpubench_plugin.launchers.link import (
     Invitation,
@@ -30,6 +29,7 @@ from gpubench_plugin.launchers.link import (
 from gpubench_plugin.launchers.outcome import RankOutcome, ranks_text
 from gpubench_plugin.launchers.processes import PeerRank, save_flights
 from gpubench_plugin.launchers.report_transport import LONGEST_TEXT, decode
+from gpubench_plugin.system import stacks
 from gpubench_plugin.system.scratch import private_folder
 from gpubench_plugin.system.timeout_clock import TimeoutClock, poll_interval_s
 

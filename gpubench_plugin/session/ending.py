@@ -79,7 +79,7 @@ class UsageErrors(Ending):
     @pytest.hookimpl(tryfirst=True)  # before the recorder drops what it has read
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Count failures of the configuration, and keep the package that a benchmark lacks."""
-        from gpubench_plugin.launchers import report_payload
+        from gpubench_plugin.results import report_payload
 
         payload = report_payload.read(report)
         self._misconfigured_reports += report.failed and payload.get("outcome") == "misconfigured"

@@ -21,12 +21,11 @@ from gpubench_plugin.core.errors import ResultsError, error_text
 from gpubench_plugin.core.records import Json, Measurement, Run, RunStatus
 from gpubench_plugin.core.verdicts import Comparison
 from gpubench_plugin.environment.fingerprints import machine_facts
-from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.context import context_of, update_context
 from gpubench_plugin.reports import terminal
 from gpubench_plugin.reports.markup import Line
 from gpubench_plugin.reports.text import Glyphs, glyphs_for, printable
-from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.results import pytest_benchmark, report_payload
 from gpubench_plugin.session.live_status import LiveStatus
 from gpubench_plugin.session.run import open_run
 from gpubench_plugin.system.signals import signals_deferred, signals_ignored

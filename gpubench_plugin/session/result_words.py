@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.reports.columns import result_line
 from gpubench_plugin.reports.text import glyphs_for
+from gpubench_plugin.results import report_payload
 
 if TYPE_CHECKING:
     from gpubench_plugin.baselines.last import LastResults

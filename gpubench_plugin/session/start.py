@@ -31,8 +31,11 @@ from gpubench_plugin.launchers.context import (
     context_of,
     update_context,
 )
-from gpubench_plugin.launchers.in_process import InProcessLauncher, LauncherPlugin
-from gpubench_plugin.launchers.interruption import has_debugger
+from gpubench_plugin.launchers.in_process import (
+    InProcessLauncher,
+    LauncherPlugin,
+    has_debugger,
+)
 from gpubench_plugin.launchers.ways.base import launcher_of
 from gpubench_plugin.results.registry.locations import absolute_url
 from gpubench_plugin.session.ending import (
@@ -41,6 +44,7 @@ from gpubench_plugin.session.ending import (
     measuring_disabled_option,
     unjudged_gate,
 )
+from gpubench_plugin.session.interruption import SignalInterrupt
 from gpubench_plugin.system.scratch import private_folder
 
 if TYPE_CHECKING:
@@ -90,6 +94,8 @@ def start_session(
         return
     is_written = records and not is_worker(config)  # where measuring is off
     gate_plugin = _record(session, items, launcher) if is_written else None
+    if isinstance(launcher, InProcessLauncher):
+        manager.register(SignalInterrupt(session, launcher), "gpubench-interruption")
     launcher.start(session, items)
     if rank is not None and manager.hasplugin(LAUNCHER):  # again, as the last of all plugins
         manager.unregister(rank)

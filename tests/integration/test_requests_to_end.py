@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from gpubench_plugin.launchers import interruption
+from gpubench_plugin.session import interruption
 from tests.support.asked_to_end import Moment, asked, write_tests
 from tests.support.exhaustive import shown
 from tests.support.projects import InlineProject

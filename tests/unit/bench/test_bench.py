@@ -39,7 +39,6 @@ from gpubench_plugin.core.errors import (
 from gpubench_plugin.core.records import Check, Json, Work
 from gpubench_plugin.environment.devices import Device
 from gpubench_plugin.launchers.context import BenchmarkState
-from gpubench_plugin.launchers.report_payload import LiveRecord
 from gpubench_plugin.measure.clocks.base import Block, Task
 from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.probes import memory, nvml
@@ -48,6 +47,7 @@ from gpubench_plugin.measure.probes.memory import TensorMemory
 from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.ranks.reduction import Reduction
 from gpubench_plugin.ranks.world import World
+from gpubench_plugin.results.report_payload import LiveRecord
 
 ID = "test_it.py::test_step"
 

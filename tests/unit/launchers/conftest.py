@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.link import Invitation, new_token
 from gpubench_plugin.launchers.outcome import RankOutcome
 from gpubench_plugin.launchers.processes import RankCommand, RankProcess
 from gpubench_plugin.launchers.ways.gang import Gang
+from gpubench_plugin.results import report_payload
 from gpubench_plugin.system.scratch import private_folder
 
 Launch = Callable[..., Mapping[int, RankProcess]]

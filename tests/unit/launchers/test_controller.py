@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.core.errors import GangError
-from gpubench_plugin.launchers import controller, report_payload
+from gpubench_plugin.launchers import controller
 from gpubench_plugin.launchers.outcome import RankOutcome
+from gpubench_plugin.results import report_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

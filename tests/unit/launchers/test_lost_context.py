@@ -12,8 +12,9 @@ from gpubench_plugin.config.marks import BenchmarkMark
 from gpubench_plugin.config.sections import Configuration, ModelSection
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.environment.devices import Device
-from gpubench_plugin.launchers import in_process, report_payload
+from gpubench_plugin.launchers import in_process
 from gpubench_plugin.launchers.in_process import LostContext
+from gpubench_plugin.results import report_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ import pytest
 
 from gpubench_plugin.core.errors import GangError
 from gpubench_plugin.launchers import merged_reports as merging
-from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome, judge
+from gpubench_plugin.results import report_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.launchers import report_payload
 from gpubench_plugin.launchers.report_transport import (
     LONGEST_TEXT,
     decode,
@@ -17,6 +16,7 @@ from gpubench_plugin.launchers.report_transport import (
     warning_from_json,
     warning_to_json,
 )
+from gpubench_plugin.results import report_payload
 
 if TYPE_CHECKING:
     from collections.abc import Callable

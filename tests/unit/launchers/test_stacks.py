@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.launchers import stacks
+from gpubench_plugin.system import stacks
 from tests.support.processes import wait_until
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ import os, time
 from pathlib import Path
 from socket import socketpair
 from gpubench_plugin.system.helper_threads import HelperThread
-from gpubench_plugin.launchers import stacks
+from gpubench_plugin.system import stacks
 from gpubench_plugin.launchers.link import INVITATION, Invitation, Link
 rank = int(os.environ["RANK"])
 def count_for_ever():

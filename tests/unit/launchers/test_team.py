@@ -40,7 +40,7 @@ LONG = Timeouts(timeout_s=60.0, failure_grace_s=60.0, divergence_s=60.0)
 RANK = r"""
 import os, signal, sys, time
 from gpubench_plugin.system.signals import die_with_parent
-from gpubench_plugin.launchers import stacks
+from gpubench_plugin.system import stacks
 from gpubench_plugin.launchers.link import INVITATION, Invitation, connect
 from gpubench_plugin.launchers.processes import this_process
 

@@ -18,8 +18,8 @@ from gpubench_plugin.core.records import Measurement
 from gpubench_plugin.environment import cuda_devices
 from gpubench_plugin.environment.devices import Device
 from gpubench_plugin.launchers.context import CONTEXT, STATE, BenchmarkState
-from gpubench_plugin.launchers.report_payload import LiveRecord
 from gpubench_plugin.measure.probes.interference import Contention
+from gpubench_plugin.results.report_payload import LiveRecord
 from gpubench_plugin.system import stored
 from tests.support.messages import mentions
 from tests.unit.bench.adoption.conftest import Torch

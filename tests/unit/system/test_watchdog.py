@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from gpubench_plugin.launchers.deadlines import Watchdog
+from gpubench_plugin.system.watchdog import Watchdog
 
 
 def test_what_ends_in_time_is_left_alone() -> None:
@@ -60,7 +60,7 @@ def test_error_in_a_bark_ends_the_process_loudly() -> None:
     """Whoever waits for the end of the process does not wait for a thread that is gone."""
     code = """
 import time
-from gpubench_plugin.launchers.deadlines import Watchdog
+from gpubench_plugin.system.watchdog import Watchdog
 with Watchdog(lambda: 1 / 0).guarding(0.01):
     time.sleep(1000)
 """
@@ -72,7 +72,7 @@ with Watchdog(lambda: 1 / 0).guarding(0.01):
 
 
 GUARDED = """
-from gpubench_plugin.launchers.deadlines import Watchdog
+from gpubench_plugin.system.watchdog import Watchdog
 import os
 with Watchdog(lambda: os._exit(7)).guarding(1.5):
     print("guarded", flush=True)

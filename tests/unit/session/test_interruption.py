@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.launchers.interruption import SignalInterrupt
+from gpubench_plugin.launchers.in_process import InProcessLauncher
+from gpubench_plugin.session.interruption import SignalInterrupt
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -20,9 +21,8 @@ def interruption(request: pytest.FixtureRequest) -> Iterator[SignalInterrupt]:
     """A session's that runs its tests, where nobody else has set a handler."""
     defaults: tuple[Any, ...] = (signal.default_int_handler, signal.SIG_DFL, signal.SIG_DFL)
     before = [signal.signal(n, d) for n, d in zip(NUMBERS, defaults, strict=True)]
-    made = SignalInterrupt()
-    made.handle_signals(request.session)
-    running = made.pytest_raise_signals()
+    made = SignalInterrupt(request.session, InProcessLauncher(request.config))
+    running = made.pytest_runtestloop()
     next(running)
     yield made
     made.pytest_keyboard_interrupt(shown())
@@ -78,7 +78,9 @@ def test_no_report_follows_what_was_swallowed(
     """Whatever became of the exception: the next report of a phase is not logged."""
     assert asked(number) is not None
     logged: list[str] = []
-    error = raised(lambda: around(interruption.pytest_hold_signals(), lambda: logged.append("")))
+    error = raised(
+        lambda: around(interruption.pytest_runtest_logreport(), lambda: logged.append(""))
+    )
     assert str(error) == f"interrupted by {number.name}"
     assert logged == []
 
@@ -91,17 +93,16 @@ def test_report_that_is_being_logged_is_logged_to_its_end(interruption: SignalIn
         assert asked(signal.SIGTERM) is None
         logged.append("all of it")
 
-    assert raised(lambda: around(interruption.pytest_hold_signals(), log)) is not None
+    assert raised(lambda: around(interruption.pytest_runtest_logreport(), log)) is not None
     assert logged == ["all of it"]
 
 
 def test_request_of_the_collection_waits_for_the_tests(request: pytest.FixtureRequest) -> None:
     """The launcher is not registered yet, which would take note of the interruption."""
-    made = SignalInterrupt()
-    made.handle_signals(request.session)
+    made = SignalInterrupt(request.session, InProcessLauncher(request.config))
     try:
         assert asked(signal.SIGTERM) is None
-        assert isinstance(raised(lambda: next(made.pytest_raise_signals())), KeyboardInterrupt)
+        assert isinstance(raised(lambda: next(made.pytest_runtestloop())), KeyboardInterrupt)
     finally:
         made.pytest_unconfigure()
 
@@ -142,11 +143,11 @@ def test_request_while_results_are_written_ends_the_session_afterwards(
 
 def test_debugger_has_ctrl_c(interruption: SignalInterrupt) -> None:
     """It asks for a prompt there, and for no end; a scheduler still asks for one."""
-    interruption.pytest_leave_signals()
+    interruption.pytest_enter_pdb()
     assert isinstance(asked(signal.SIGINT), KeyboardInterrupt)
-    around(interruption.pytest_hold_signals(), lambda: None)
+    around(interruption.pytest_runtest_logreport(), lambda: None)
     assert asked(signal.SIGTERM) is not None
-    assert raised(lambda: next(interruption.pytest_hold_signals())) is not None
+    assert raised(lambda: next(interruption.pytest_runtest_logreport())) is not None
 
 
 @pytest.mark.usefixtures("interruption")
@@ -167,8 +168,7 @@ def test_ignored_signals_and_handlers_of_others_stay(request: pytest.FixtureRequ
     def others(*_: Any) -> None: ...
 
     before = [signal.signal(signal.SIGHUP, signal.SIG_IGN), signal.signal(signal.SIGTERM, others)]
-    made = SignalInterrupt()
-    made.handle_signals(request.session)
+    made = SignalInterrupt(request.session, InProcessLauncher(request.config))
     try:
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         assert signal.getsignal(signal.SIGTERM) is others

@@ -20,9 +20,10 @@ import pytest
 
 from gpubench_plugin.core.errors import with_causes
 from gpubench_plugin.launchers.context import state_of
-from gpubench_plugin.launchers.deadlines import Watchdog
 from gpubench_plugin.launchers.forced_exit import force_exit
+from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
 from gpubench_plugin.system.helper_threads import HelperThread
+from gpubench_plugin.system.watchdog import Watchdog
 
 GRACE_S: Final = 10.0
 """For the main thread; with the end of the session within the 30 s that schedulers wait."""
@@ -33,46 +34,41 @@ _DEFAULTS: Final[dict[signal.Signals, Any]] = {
 }
 
 
-def has_debugger(config: pytest.Config) -> bool:
-    """Whether a debugger is to have the terminal."""
-    return bool(config.getoption("usepdb", False) or config.getoption("trace", False))
-
-
 class SignalInterrupt:
     """Ends a session on SIGTERM or SIGHUP as on Ctrl-C, writing all results once.
 
     Such signals often come twice: ``timeout`` of coreutils signals the process and its group, and
     people press Ctrl-C again. While pytest ends, a second one would cost the exit code and the
-    run's status. For launchers whose process writes results. Handlers of others, and ignored
-    signals (``nohup``), stay; Ctrl-C is a debugger's where there is one.
+    run's status. For sessions that write results. Handlers of others, and ignored signals
+    (``nohup``), stay; Ctrl-C is a debugger's where there is one.
+
+    The handlers are set at once, in the main thread; what comes before the tests waits for them.
     """
 
-    _own_signals: Sequence[signal.Signals] = ()
-    _requested = ""
-    """Name of the first signal."""
-    _is_held = _is_ending = _is_finishing_session = _is_debugged = False
-
-    def handle_signals(self, session: pytest.Session) -> None:
-        """Set the handlers, if called in the main thread; what comes now waits for the tests."""
+    def __init__(self, session: pytest.Session, launcher: InProcessLauncher):
         self._session = session
+        self._launcher = launcher
+        self._requested = ""  # name of the first signal
         self._is_held = True
+        self._is_ending = self._is_finishing_session = False
         self._is_debugged = has_debugger(session.config)
         self._grace = Watchdog(self._end_unresponsive)
         self._first = threading.Lock()
         self._wakeup = os.pipe()
         os.set_blocking(self._wakeup[1], False)
+        self._own_signals: Sequence[signal.Signals] = ()
         if _is_main_thread():
             self._own_signals = [n for n, d in _DEFAULTS.items() if signal.getsignal(n) is d]
         for number in self._own_signals:
             signal.signal(number, self._handle)
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtestloop")
-    def pytest_raise_signals(self) -> Generator[None, object, object]:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(self) -> Generator[None, object, object]:
         """Let signals interrupt the tests; an earlier or later one waits for its place."""
         return (yield from self._holding(False))
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_protocol")
-    def pytest_notice_signals(self, item: pytest.Item) -> Generator[None, object, object]:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Notice signals while a benchmark runs C code, in which Python calls no handler."""
         if self._is_debugged or not self._own_signals or state_of(item) is None:
             return (yield)
@@ -84,13 +80,12 @@ class SignalInterrupt:
             signal.set_wakeup_fd(previous)
             os.write(self._wakeup[1], b"\0")  # ends the thread
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_logreport")
-    def pytest_hold_signals(self) -> Generator[None, object, object]:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(self) -> Generator[None, object, object]:
         """Report no outcome after a request, and the one before it to its end."""
         return (yield from self._holding(True))
 
-    @pytest.hookimpl(specname="pytest_enter_pdb")
-    def pytest_leave_signals(self) -> None:
+    def pytest_enter_pdb(self) -> None:
         """Leave Ctrl-C to the debugger, and the user all the time."""
         self._is_debugged = True
 
@@ -123,10 +118,6 @@ class SignalInterrupt:
         for descriptor in self._wakeup:
             os.close(descriptor)
 
-    def _is_expected(self, number: int) -> bool:
-        """Whether the signal follows from what the session ends for anyway; called in handlers."""
-        return False
-
     def _holding(self, is_held: bool) -> Generator[None, object, object]:
         """Hold signals, or let them through, around other hooks; a request ends the session."""
         self._end_if_requested()
@@ -141,7 +132,7 @@ class SignalInterrupt:
         __tracebackhide__ = True  # for pytest to show the interrupted line
         was_requested = bool(self._requested)
         self._request(number)
-        if self._is_held or self._is_expected(number):
+        if self._is_held or self._launcher.is_expected(number):
             return
         if number != signal.SIGINT and was_requested and self._is_finishing_session:
             signal.signal(number, signal.SIG_DFL)
@@ -155,9 +146,11 @@ class SignalInterrupt:
 
     def _request(self, number: int) -> None:
         """Keep the first request; called in the handler and beside it, so it waits for no lock."""
-        is_for_debugger = self._is_debugged and number == signal.SIGINT
-        if is_for_debugger or self._is_expected(number) or not self._first.acquire(blocking=False):
+        if (self._is_debugged and number == signal.SIGINT) or self._launcher.is_expected(number):
             return
+        if not self._first.acquire(blocking=False):
+            return
+        self._launcher.is_interrupted = True
         self._requested = signal.Signals(number).name
         if not (self._is_debugged or self._is_finishing_session):
             self._grace.start(GRACE_S)

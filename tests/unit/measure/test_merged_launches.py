@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.core.records import LaunchSample, Measurement, Metric, Samples
-from gpubench_plugin.launchers.merged_launches import merge_launches
+from gpubench_plugin.measure.merged_launches import merge_launches
 
 
 def measured(
