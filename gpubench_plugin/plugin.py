@@ -200,7 +200,7 @@ def pytest_runtest_makereport(
     if error is None or not error.errisinstance(Misuse):
         return report
     if not item.config.getoption("fulltrace", False):
-        from gpubench_plugin.launchers.user_frames import message_with_line
+        from gpubench_plugin.bench.user_frames import message_with_line
 
         report.longrepr = message_with_line(error, str(error.value))
     return report

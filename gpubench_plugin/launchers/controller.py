@@ -6,7 +6,6 @@ junit and other plugins see one test, and not that other processes ran it.
 
 from __future__ import annotations
 
-import math
 import sys
 import warnings
 from dataclasses import dataclass, field, replace
@@ -18,18 +17,17 @@ import pytest
 
 from gpubench_plugin.core.errors import GangError, UsageProblem
 from gpubench_plugin.core.format import listed
-from gpubench_plugin.environment.system_facts import interpreter_options
 from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, state_of
 from gpubench_plugin.launchers.deadlines import Timeouts
 from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
-from gpubench_plugin.launchers.outcome import judge, judge_plain, ranks_text
+from gpubench_plugin.launchers.outcome import judge, judge_plain
 from gpubench_plugin.launchers.output import LogForwarder
 from gpubench_plugin.launchers.processes import RankCommand
 from gpubench_plugin.launchers.proxies import is_proxy, make_proxy
-from gpubench_plugin.launchers.report_transport import warning_from_json
+from gpubench_plugin.launchers.report_transport import merged_warnings
 from gpubench_plugin.launchers.team import Team
-from gpubench_plugin.measure.merged_launches import merge_launches
+from gpubench_plugin.measure.merged_launches import disagreement, merge_launches
 from gpubench_plugin.results import pytest_benchmark, report_payload
 from gpubench_plugin.results.report_payload import LiveRecord
 from gpubench_plugin.system.signals import STOPS
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.rounds_file import FixedRounds
-    from gpubench_plugin.core.records import Json, Measurement
+    from gpubench_plugin.core.records import Measurement
     from gpubench_plugin.launchers.merged_reports import Phase
     from gpubench_plugin.launchers.outcome import RankOutcome
     from gpubench_plugin.launchers.ways.base import Launcher
@@ -117,30 +115,27 @@ class Controller(InProcessLauncher):
         if self.launcher.replaces_ranks:
             # Tests in this process come first, so that their fixtures end before the ranks start.
             session.items.sort(key=_world_size)
-        super().start(session, benchmarks)
         if run := self._context.run:
             self._run = run.path
         if not self.launcher.replaces_ranks:
             size = self._context.ranks.world.size
             try:
                 limit_s = self._context.settings.timeout_s
-                timeouts = replace(self._timeouts(None), timeout_s=limit_s)
+                timeouts = replace(Timeouts.of_case(None, limit_s), timeout_s=limit_s)
                 self._team = self._start(size, timeouts)
             except GangError as error:
                 raise UsageProblem(str(error)) from error
             self._compare_collections(self._team, [item.nodeid for item in benchmarks])
 
-    def _is_run_here(self, item: pytest.Item) -> bool:
-        return not is_proxy(item)
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_protocol")
-    def pytest_prepare_ranks(
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, object, object]:
         """Start the ranks before another plugin's timeout of the test begins."""
-        if is_proxy(item):
-            self._nextitem = nextitem
-            self._prepare(item, nextitem)
+        if not is_proxy(item):
+            return (yield from super().pytest_runtest_protocol(item, nextitem))
+        self._nextitem = nextitem
+        self._prepare(item, nextitem)
         return (yield)
 
     @pytest.hookimpl(tryfirst=True)
@@ -155,7 +150,7 @@ class Controller(InProcessLauncher):
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Report of a phase as the ranks ended it, with what other plugins have added to it."""
         if not is_proxy(item):
-            return (yield from super().pytest_runtest_makereport(item, call))
+            return (yield)
         report = yield
         merged, self._merged = self._merged, None
         error = None if call.excinfo is None else call.excinfo.value
@@ -246,7 +241,7 @@ class Controller(InProcessLauncher):
             nodeid=item.nodeid,
             size=self._context.ranks.world.size if case is None else case.world_size,
             next_id=self._next_id(item, nextitem),
-            timeouts=self._timeouts(case),
+            timeouts=Timeouts.of_case(case, self._context.settings.timeout_s),
             rounds=rounds or (None if case is None else case.fixed_rounds),
             record=LiveRecord(
                 benchmark=item.nodeid, journal=journal, launch=1 if launches > 1 else None
@@ -309,7 +304,7 @@ class Controller(InProcessLauncher):
         while (measurement := _measurement(report)) is not None:
             test.launches.append(measurement)
             if len(test.launches) == self._context.settings.launches:
-                if reason := _disagreement(test.launches):
+                if reason := disagreement(test.launches):
                     report_payload.override(report, "failed", reason)
                     test.launches.clear()
                 else:
@@ -425,8 +420,7 @@ class Controller(InProcessLauncher):
         if case is None or team.size == 1:
             return ""
         grace_s = case.configuration.distributed.failure_grace_s
-        renews = not self.launcher.replaces_ranks
-        if not team.is_healthy(grace_s, renew=renews, damaged=self._was_damaged):
+        if not team.is_healthy(grace_s, damaged=self._was_damaged):
             return f"{self._last_test_name} left the process group in an unusable state"
         return ""
 
@@ -442,10 +436,6 @@ class Controller(InProcessLauncher):
             return self._start(test.size, timeouts)
 
     def _start(self, size: int, timeouts: Timeouts) -> Team:
-        invocation = self._config.invocation_params
-        # Else a rank would erase what others have measured for pytest-cov.
-        append = ["--cov-append"] if self._config.pluginmanager.hasplugin("_cov") else []
-        command = [*_python(invocation.dir), "-m", "pytest", *append, *map(str, invocation.args)]
         options = {
             name: value
             for name in _SHARED_OPTIONS
@@ -455,25 +445,13 @@ class Controller(InProcessLauncher):
             size,
             config=self._config,
             launcher=self.launcher,
-            call=RankCommand(command=command, folder=invocation.dir, logs=self._run / "ranks"),
+            call=RankCommand.of_session(self._config, self._run / "ranks"),
             welcome={"run_directory": str(self._run), "options": options},
             timeouts=timeouts,
             forwarder=self._output,
         )
         self._startable.add(size)  # a later failure to start may be transient
         return team
-
-    def _timeouts(self, case: Case | None) -> Timeouts:
-        """Timeouts of a test; one that is no benchmark has none until a rank has ended it."""
-        limit_s = self._context.settings.timeout_s
-        if case is not None:
-            return Timeouts.of_case(case, limit_s)
-        return Timeouts(
-            timeout_s=math.inf,
-            failure_grace_s=limit_s,
-            divergence_s=limit_s,
-            key="gpubench_timeout_s",
-        )
 
     def _next_id(self, item: pytest.Item, nextitem: pytest.Item | None) -> str | None:
         """Node id of the next test on the same ranks, for which shared fixtures live on."""
@@ -506,17 +484,8 @@ class Controller(InProcessLauncher):
             self._config.hook.pytest_warning_recorded.call_historic(kwargs=note)
 
     def _forward_warnings(self, outcomes: Sequence[RankOutcome]) -> None:
-        """Forward the warnings of the ranks without duplicates."""
-        ranks_by_warning: dict[str, tuple[Json, list[int]]] = {}
-        for outcome in outcomes:
-            for warning in outcome.warnings:
-                ranks_by_warning.setdefault(str(warning), (warning, []))[1].append(outcome.rank)
-        for warning, ranks in ranks_by_warning.values():
-            some = "all ranks" if len(ranks) == len(outcomes) else ranks_text(ranks, len(outcomes))
-            prefix = f"[{some}] " if len(outcomes) > 1 else ""
-            self._config.hook.pytest_warning_recorded.call_historic(
-                kwargs=warning_from_json(warning, prefix)
-            )
+        for warning in merged_warnings(outcomes):
+            self._config.hook.pytest_warning_recorded.call_historic(kwargs=warning)
 
     def _exit_if_requested(self, item: pytest.Item, outcomes: Sequence[RankOutcome]) -> None:
         for outcome in outcomes:
@@ -535,27 +504,6 @@ class Controller(InProcessLauncher):
 def _world_size(item: pytest.Item) -> int:
     case = case_on_ranks(item)
     return 0 if case is None else case.world_size
-
-
-def _python(folder: Path) -> list[str]:
-    """Command of an equivalent interpreter, which imports from `folder` only if this one does.
-
-    The command ``pytest`` does not, but ``python -m pytest`` would.
-    """
-    safe_path = ["-P"] if {"", str(folder)}.isdisjoint(sys.path) else []
-    return [sys.executable, *interpreter_options(), *safe_path]
-
-
-def _disagreement(launches: Sequence[Measurement]) -> str:
-    """Settings that differ between launches, as batch sizes do that each fitted; empty if none."""
-    keys = dict.fromkeys(key for launch in launches for key in launch.settings)
-    values = {key: [launch.settings.get(key) for launch in launches] for key in keys}
-    texts = [
-        f"{key}={', '.join(map(str, settings))}"
-        for key, settings in values.items()
-        if any(value != settings[0] for value in settings)
-    ]
-    return f"the launches differ, state a number: {'; '.join(texts)}" if texts else ""
 
 
 def _measurement(report: pytest.TestReport) -> Measurement | None:

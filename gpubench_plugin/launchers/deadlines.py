@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Self
 
@@ -25,8 +26,14 @@ class Timeouts:
     key: str = ""
 
     @classmethod
-    def of_case(cls, case: Case, default_s: float) -> Self:
-        """Timeouts of `case`; `default_s` is the timeout where it sets none."""
+    def of_case(cls, case: Case | None, default_s: float) -> Self:
+        """Timeouts of `case`; `default_s` is the timeout where it sets none.
+
+        A test that is no benchmark has none until a rank has ended it.
+        """
+        if case is None:
+            grace = {"failure_grace_s": default_s, "divergence_s": default_s}
+            return cls(timeout_s=math.inf, key="gpubench_timeout_s", **grace)
         distributed = case.configuration.distributed
         return cls(
             timeout_s=case.timeout_s(default_s),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import suppress
 from typing import Final, NoReturn
 
@@ -27,22 +27,19 @@ def force_exit(
     *,
     message: str,
     code: int,
-    is_shown: bool = False,
-    on_written: Callable[[], object] = lambda: None,
 ) -> NoReturn:
     """Log `reports`, flush all results, print `message`, and exit the process.
 
-    With `is_shown`, pytest's terminal shows the message, and it is not printed again. Call it from
-    any thread. `code` is the exit code of the session and the process; `on_written` is called when
-    everything is written. After a grace period the process exits in any case.
+    Call it from any thread. `code` is the exit code of the session and the process. After a grace
+    period the process exits in any case.
     """
     limit = threading.Timer(EXIT_GRACE_S, os._exit, (code,))
     limit.daemon = True
     limit.start()
     try:
         _finish_session(session, reports, message, code)
+        is_shown = session.config.pluginmanager.hasplugin("terminalreporter")
         _print("" if is_shown else f"gpubench: {message}\n")
-        on_written()
     except BaseException as error:  # no caller is left to handle it
         _print(
             f"gpubench: error while finishing the session: {type(error).__name__}: "

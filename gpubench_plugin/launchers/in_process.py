@@ -1,189 +1,18 @@
-"""Launcher in the process of the pytest session: reports, signals, timeout, lost contexts."""
+"""Launcher in the process of the pytest session, which ends with a benchmark that hangs."""
 
 from __future__ import annotations
 
-import gc
-import sys
 from collections.abc import Generator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.core.errors import GpubenchError, UsageProblem, error_text
-from gpubench_plugin.environment.device_errors import (
-    is_only_lost_context,
-    lost_context,
-    query_context,
-)
 from gpubench_plugin.launchers import merged_reports
-from gpubench_plugin.launchers.context import BenchmarkState, RunContext, context_of, state_of
+from gpubench_plugin.launchers.context import RunContext, context_of, state_of
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
 from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
-from gpubench_plugin.launchers.user_frames import message_with_line, own_frames_hidden
-from gpubench_plugin.results import pytest_benchmark, report_payload
-from gpubench_plugin.results.outcomes import clear_last_exception, crash_reason, release_frames
-from gpubench_plugin.results.report_payload import LiveRecord
 from gpubench_plugin.system import stacks
 from gpubench_plugin.system.watchdog import Watchdog
-
-if TYPE_CHECKING:
-    from gpubench_plugin.config.case import Case
-
-_DEVICE_FIXTURE: Final = "torch_device"
-
-
-class LauncherPlugin:
-    """Base of the launchers: one plugin for each way to run benchmarks, one per session.
-
-    Registered after the collection, so after all other plugins. A hook that subclasses implement,
-    too, has another name here (``specname``), so that pytest calls both.
-    """
-
-    def __init__(self, config: pytest.Config):
-        self._config = config
-        self._gc_freezer = GcFreezer()
-        self._lost_context = LostContext()
-        self._errors: list[BaseException] = []
-        self._is_device_pending = False
-
-    @property
-    def _context(self) -> RunContext:
-        return context_of(self._config)
-
-    def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
-        """Prepare to run `benchmarks`, deselecting those that a resumed run has measured.
-
-        Raises:
-            UsageProblem: the ranks cannot run them together.
-        """
-        resumed = self._context.resumed
-        if items := [item for item in session.items if item.nodeid in resumed]:
-            session.items[:] = [item for item in session.items if item.nodeid not in resumed]
-            self._config.hook.pytest_deselected(items=items)
-
-    def _is_run_here(self, item: pytest.Item) -> bool:
-        """Whether this process runs the test."""
-        return True
-
-    @pytest.hookimpl(tryfirst=True, specname="pytest_runtestloop")
-    def pytest_count_resumed(self, session: pytest.Session) -> None:
-        """Avoid exit code 5 for a resumed run with nothing left to do."""
-        session.testscollected = session.testscollected or len(self._context.resumed)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Open the journal to a benchmark; skip it if it does not support this world size."""
-        state = state_of(item)
-        if state is None or not self._is_run_here(item):
-            return
-        self._is_device_pending = True
-        state.record = LiveRecord(benchmark=item.nodeid, journal=self._context.journal)
-        if skip := state.case.skip_reason(self._context.ranks.world.size):
-            raise skip
-        state.record.enter("build")
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_fixture_setup(
-        self, fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
-    ) -> None:
-        """Set up the device before any other fixture of the benchmark, whatever their order.
-
-        So the seeds hold for all, and the memory of their tensors is the benchmark's.
-        """
-        if fixturedef.scope != "function" or _DEVICE_FIXTURE not in request.fixturenames:
-            return
-        if self._is_device_pending:
-            self._is_device_pending = False
-            if fixturedef.argname != _DEVICE_FIXTURE:
-                request.getfixturevalue(_DEVICE_FIXTURE)
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True)  # after plugins that turn it into a failure
-    def pytest_runtest_makereport(
-        self, item: pytest.Item, call: pytest.CallInfo[None]
-    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Attach the benchmark's record to its report."""
-        state = state_of(item)
-        shows_own = (
-            state is None or state.case.adopted or self._config.getoption("fulltrace", False)
-        )
-        hidden: AbstractContextManager[None] = nullcontext()
-        if call.excinfo is not None and not shows_own:
-            hidden = own_frames_hidden(call.excinfo)
-        with hidden:
-            report = yield
-        if state is not None:
-            error = None if call.excinfo is None else call.excinfo.value
-            if error is not None and self._lost_context.forgive_teardown(report, error):
-                error = None
-            report_payload.attach(report, call, state.record)
-            if report.when == "teardown":
-                state.record = LiveRecord()  # frees the samples, which are on the report
-            if isinstance(error, UsageProblem) and not shows_own:
-                assert call.excinfo is not None
-                report.longrepr = message_with_line(call.excinfo, str(error))
-            elif isinstance(error, GpubenchError):
-                _shorten_crash(report)
-            if error is not None:
-                self._lost_context.detect(report, error, state.case)
-                self._end_if_context_lost(item, state)
-            exclude_failed(item, report)
-            if call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
-                self._errors.append(call.excinfo.value)
-        return report
-
-    def _end_if_context_lost(self, item: pytest.Item, state: BenchmarkState) -> None:
-        """End the session if `item` has lost this process's context and no other replaces it."""
-
-    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_protocol")
-    def pytest_prepare_benchmark(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Exclude existing objects from garbage collection; free those that a failure holds.
-
-        Notes when a benchmark starts, which is never later than its timeout does.
-        """
-        if (state := state_of(item)) is not None:
-            state.started = monotonic()
-            if self._is_run_here(item):
-                self._gc_freezer.freeze(item.path)
-        try:
-            result = yield
-        except (KeyboardInterrupt, pytest.exit.Exception):
-            # Without a report, and as its fixtures end with the session, pytest-benchmark's warning
-            # of an unused fixture would be an error.
-            if state is not None and state.fixture is not None:
-                pytest_benchmark.mark_ended(state.fixture)
-            raise
-        errors, self._errors = self._errors, []
-        if errors:
-            release_frames(errors)
-        return result
-
-    def pytest_fixture_post_finalizer(self, fixturedef: pytest.FixtureDef[Any]) -> None:
-        """Collect frozen objects, too, once a fixture of several tests has ended."""
-        if fixturedef.scope != "function":
-            self._gc_freezer.is_full_due = True
-
-    @pytest.hookimpl(specname="pytest_sessionfinish")
-    def pytest_unfreeze(self) -> None:
-        """Restore the process's state."""
-        gc.unfreeze()
-
-
-def _shorten_crash(report: pytest.TestReport) -> None:
-    """Name an error of ours without its module, so that pytest's short summary has the reason."""
-    crash = getattr(report.longrepr, "reprcrash", None)
-    if crash is not None:
-        crash.message = crash.message.removeprefix(f"{GpubenchError.__module__}.")
-
-
-def exclude_failed(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Keep failed benchmarks out of pytest-benchmark's files."""
-    state = state_of(item)
-    if not report.passed and state is not None and state.fixture is not None:
-        pytest_benchmark.mark_failed(state.fixture)
 
 
 def has_debugger(config: pytest.Config) -> bool:
@@ -191,8 +20,8 @@ def has_debugger(config: pytest.Config) -> bool:
     return bool(config.getoption("usepdb", False) or config.getoption("trace", False))
 
 
-class InProcessLauncher(LauncherPlugin):
-    """Runs benchmarks in the process that the user started.
+class InProcessLauncher:
+    """Runs benchmarks in the process that the user started; registered after all other plugins.
 
     A hang ends the session, since a thread cannot be killed; so does the loss of the CUDA context.
     """
@@ -201,21 +30,34 @@ class InProcessLauncher(LauncherPlugin):
     """Whether the session is asked to end."""
 
     def __init__(self, config: pytest.Config):
-        super().__init__(config)
+        self._config = config
         self._watchdog = Watchdog(self._end)
         self._running_test: tuple[pytest.Item, Deadline] | None = None
         self._logged_phases: set[str] = set()
+
+    @property
+    def _context(self) -> RunContext:
+        return context_of(self._config)
+
+    def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
+        """Prepare to run `benchmarks`.
+
+        Raises:
+            UsageProblem: the ranks cannot run them together.
+        """
 
     def is_expected(self, number: int) -> bool:
         """Whether the signal follows from what the session ends for anyway; called in handlers."""
         return False
 
-    @pytest.hookimpl(wrapper=True, tryfirst=True, specname="pytest_runtest_protocol")
-    def pytest_guard_benchmark(self, item: pytest.Item) -> Generator[None, object, object]:
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> Generator[None, object, object]:
         """Run a benchmark with a timeout."""
         state = state_of(item)
         unguarded = self._running_test is not None or has_debugger(self._config)
-        if unguarded or state is None or not self._is_run_here(item):
+        if unguarded or state is None:
             return (yield)
         timeouts = Timeouts.of_case(state.case, self._context.settings.timeout_s)
         self._running_test = item, Deadline(timeouts, 0.0)
@@ -233,32 +75,6 @@ class InProcessLauncher(LauncherPlugin):
     def pytest_enter_pdb(self) -> None:
         """Disable the timeout in the debugger."""
         self._watchdog.cancel()
-
-    @pytest.hookimpl(wrapper=True, trylast=True, specname="pytest_sessionfinish")  # within others
-    def pytest_forgive_lost_context(self) -> Generator[None, object, object]:
-        """Ignore what fixtures of several tests raise for a context that is reported as lost."""
-        try:
-            return (yield)
-        except Exception as error:
-            if not self._lost_context.explains(error):
-                raise
-            return None
-
-    def _end_if_context_lost(self, item: pytest.Item, state: BenchmarkState) -> None:
-        """End the session after this phase of `item`, with all fixtures torn down."""
-        if not self._lost_context.reason:
-            return
-        first_line = self._lost_context.reason.partition("\n")[0]
-        message = (
-            f"{item.name}: {first_line}; no benchmark can run in this process any more, so the "
-            "session ends"
-        )
-        if not state.case.adopted:  # that runs in this process in any case
-            message += (
-                ". With --isolate every benchmark runs in its own processes, and the session "
-                "continues"
-            )
-        item.session.shouldfail = message
 
     def _end(self) -> None:
         if self.is_interrupted:  # no outcome follows, and that has a watchdog of its own
@@ -278,104 +94,4 @@ class InProcessLauncher(LauncherPlugin):
                 "continues"
             ),
             code=pytest.ExitCode.TESTS_FAILED,
-            is_shown=item.config.pluginmanager.hasplugin("terminalreporter"),
         )
-
-
-_GROWTH_BYTES: Final = 16 << 20
-"""A benchmark leaves 11 KiB (docs/evidence/scale.md), so 1,500 of them cause one full collection;
-most models are larger."""
-
-
-class GcFreezer:
-    """Excludes long-lived objects from garbage collection (``gc.freeze``).
-
-    Several collections run around every benchmark. Without torch and the reports of all benchmarks
-    so far each takes a fraction of a millisecond, however many benchmarks came before.
-
-    Frozen objects that become cyclic garbage are freed by the next full collection: after a fixture
-    that several tests shared, for each test file, after an allocation that failed
-    (:func:`.outcomes.release_frames`), and once more memory is held than after the last one, since
-    a cache may have dropped a model.
-    """
-
-    def __init__(self) -> None:
-        self._file: Path | None = None
-        self.is_full_due = False
-        """Whether frozen objects, too, are collected before the next benchmark."""
-        self._last_held_bytes = 0
-
-    def freeze(self, file: Path) -> None:
-        """Freeze the objects that exist before a benchmark of `file`."""
-        clear_last_exception()  # else the variables of a failed test would be frozen, too
-        gc.collect()
-        held_bytes = _held_bytes()
-        is_full = self.is_full_due or file != self._file
-        if is_full or held_bytes - self._last_held_bytes > _GROWTH_BYTES:
-            gc.unfreeze()
-            gc.collect()
-            held_bytes = self._last_held_bytes = _held_bytes()
-        self._last_held_bytes = min(self._last_held_bytes, held_bytes)
-        gc.freeze()
-        self._file, self.is_full_due = file, False
-
-
-def _held_bytes() -> int:
-    """Memory held by this process on host and GPU."""
-    import psutil
-
-    torch = sys.modules.get("torch")
-    device_bytes = 0
-    if torch and torch.cuda.is_initialized():
-        with suppress(RuntimeError):  # no test is running that a lost context could fail
-            device_bytes = torch.cuda.memory_allocated()
-    return int(device_bytes) + int(psutil.Process().memory_info().rss)
-
-
-class LostContext:
-    """Whether a benchmark has lost this process's CUDA context; `reason` is empty if none has.
-
-    After an illegal access or an assertion in a kernel every later call of the process fails in the
-    same words, also in tear-downs. The first sign is reported once, as a crash. No benchmark can
-    run there any more: that needs another process.
-    """
-
-    def __init__(self) -> None:
-        self.reason = ""
-        self._nodeid = ""
-
-    def explains(self, error: BaseException) -> bool:
-        """Whether `error` says no more than that the context, known as lost, is still lost."""
-        return bool(self.reason) and is_only_lost_context(error)
-
-    def forgive_teardown(self, report: pytest.TestReport, error: BaseException) -> bool:
-        """Turn a tear-down's error into a pass that an earlier phase of the test explains."""
-        is_explained = (
-            report.when == "teardown" and report.nodeid == self._nodeid and self.explains(error)
-        )
-        if is_explained:
-            report.outcome, report.longrepr = "passed", None
-            vars(report).pop("wasxfail", None)  # else it would be an unexpected pass
-            text = f"the tear-down raised {type(error).__name__}: {error_text(error)}"
-            report.sections.append(("Lost context", text))
-        return is_explained
-
-    def detect(self, report: pytest.TestReport, error: BaseException, case: Case) -> None:
-        """Mark the `report` if `error` comes of a lost context, asking the device if need be.
-
-        A skip becomes a failure, an expected failure stays one.
-        """
-        lost = lost_context(error)
-        if lost is None and not isinstance(error, pytest.skip.Exception):
-            lost = query_context(case.device.torch_name)
-        if lost is None:
-            return
-        reason = crash_reason(error, lost)
-        self.reason, self._nodeid = reason, report.nodeid
-        report_payload.mark_context_lost(report)
-        if hasattr(report, "wasxfail"):
-            return
-        if report.skipped:
-            report_payload.override(report, "crashed", reason)
-        else:
-            report_payload.set_outcome(report, "crashed", reason)

@@ -93,14 +93,8 @@ class Link:
                 return None
 
     def read_available(self) -> list[Json]:
-        """All complete messages after one read of a readable socket."""
-        self._read()
-        return self.buffered()
-
-    def drain(self) -> list[Json]:
-        """Remaining messages of a dead process, whose child may keep the socket open."""
-        self._socket.setblocking(False)
-        while self._read():
+        """All complete messages that have arrived."""
+        while self._read(socket.MSG_DONTWAIT):
             pass
         return self.buffered()
 
@@ -136,9 +130,12 @@ class Link:
         self.is_open = False
         return None
 
-    def _read(self) -> bool:
+    def _read(self, flags: int = 0) -> bool:
+        """Whether more has been read; if not, the link has ended, or would block."""
         try:
-            data = self._socket.recv(min(_CHUNK_BYTES, self.limit))
+            data = self._socket.recv(min(_CHUNK_BYTES, self.limit), flags)
+        except BlockingIOError:
+            return False
         except OSError:
             data = b""
         self._buffer += data

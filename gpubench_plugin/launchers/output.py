@@ -5,12 +5,11 @@ pytest's own files are written by one session alone: the others would overwrite 
 
 from __future__ import annotations
 
-import io
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from gpubench_plugin.launchers.proxies import is_conftest
 
@@ -23,7 +22,7 @@ def is_secondary(environment: Mapping[str, str]) -> bool:
     return environment.get("RANK", "0") != "0" and environment.get("WORLD_SIZE", "1") != "1"
 
 
-class DeferredStream(io.TextIOBase):
+class DeferredStream:
     """Text stream that buffers writes until it gets a target.
 
     Under torchrun, in a session with benchmarks, only rank zero prints. Until the collection has
@@ -61,18 +60,9 @@ class DeferredStream(io.TextIOBase):
         if self._target is not None:
             self._target.flush()
 
-    def isatty(self) -> bool:
+    def __getattr__(self, name: str) -> Any:
         """Same as the terminal's."""
-        return self.terminal.isatty()
-
-    def fileno(self) -> int:
-        """Same as the terminal's."""
-        return self.terminal.fileno()
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override] # read-only here
-        """Same as the terminal's."""
-        return self.terminal.encoding
+        return getattr(self.terminal, name)
 
 
 _POLL_S: Final = 0.1

@@ -7,20 +7,23 @@ import shutil
 import socket
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from gpubench_plugin.environment import threads
+from gpubench_plugin.environment.system_facts import interpreter_options
 from gpubench_plugin.launchers.link import INVITATION
 from gpubench_plugin.ranks.world import STORE, threads_per_rank
 from gpubench_plugin.system import stacks
 from gpubench_plugin.system.child_process import Child, code_text
 
 if TYPE_CHECKING:
+    import pytest
+
     from gpubench_plugin.core.records import Json
     from gpubench_plugin.launchers.link import Invitation
 
@@ -44,6 +47,21 @@ class RankCommand:
     command: Sequence[str]
     folder: Path
     logs: Path
+
+    @classmethod
+    def of_session(cls, config: pytest.Config, logs: Path) -> Self:
+        """That of this session: an equivalent interpreter, and the same arguments.
+
+        It imports from the folder only if this one does: ``pytest`` does not, but ``python -m
+        pytest`` would.
+        """
+        invocation = config.invocation_params
+        safe_path = ["-P"] if {"", str(invocation.dir)}.isdisjoint(sys.path) else []
+        # Else a rank would erase what others have measured for pytest-cov.
+        append = ["--cov-append"] if config.pluginmanager.hasplugin("_cov") else []
+        python = [sys.executable, *interpreter_options(), *safe_path]
+        command = [*python, "-m", "pytest", *append, *map(str, invocation.args)]
+        return cls(command=command, folder=invocation.dir, logs=logs)
 
     def log(self, rank: int, size: int) -> Path:
         """The file with what `rank` of `size` writes outside of tests."""
@@ -167,18 +185,6 @@ def this_process() -> Json:
         boot_id = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         namespace = f"{boot_id} {Path('/proc/self/ns/pid').readlink()}"
     return {"pid": os.getpid(), "namespace": namespace, "host": host}
-
-
-@contextmanager
-def all_or_none() -> Iterator[dict[int, RankProcess]]:
-    """Ranks being started, by rank, which are killed if one of them cannot be."""
-    started: dict[int, RankProcess] = {}
-    try:
-        yield started
-    except BaseException:
-        for process in started.values():
-            process.kill()
-        raise
 
 
 def user_environment(environment: Mapping[str, str]) -> dict[str, str]:

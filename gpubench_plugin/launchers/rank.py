@@ -19,8 +19,14 @@ from _pytest.runner import call_and_report
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.launchers import output, report_transport
-from gpubench_plugin.launchers.context import STATE, case_on_ranks, state_of, update_context
-from gpubench_plugin.launchers.in_process import LauncherPlugin
+from gpubench_plugin.launchers.context import (
+    STATE,
+    RunContext,
+    case_on_ranks,
+    context_of,
+    state_of,
+    update_context,
+)
 from gpubench_plugin.launchers.link import Invitation, connect
 from gpubench_plugin.launchers.processes import this_process
 from gpubench_plugin.results import pytest_benchmark, report_payload
@@ -34,7 +40,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.merged_reports import Phase
 
 
-class Rank(LauncherPlugin):
+class Rank:
     """One rank's side of a team, from its connection on; exits with its controller.
 
     Raises:
@@ -42,7 +48,7 @@ class Rank(LauncherPlugin):
     """
 
     def __init__(self, config: pytest.Config, invitation: Invitation):
-        super().__init__(config)
+        self._config = config
         self.runs_all = invitation.runs_all
         if self.runs_all:  # its launcher signals all processes; the controller decides
             for number in ENDING:
@@ -64,6 +70,10 @@ class Rank(LauncherPlugin):
         self._ending: Json = {}
         self._running = ""
         self._number = 0
+
+    @property
+    def _context(self) -> RunContext:
+        return context_of(self._config)
 
     def _listen(self) -> None:
         """Queue orders; exit if the controller disconnects."""
@@ -99,7 +109,6 @@ class Rank(LauncherPlugin):
 
     def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
         """Report the collected tests, and apply what the controller tells every rank."""
-        super().start(session, benchmarks)
         pytest_benchmark.disable_output(self._config)
         items = session.items if self.runs_all else benchmarks
         self._items = {item.nodeid: item for item in items}
@@ -139,13 +148,12 @@ class Rank(LauncherPlugin):
         return True
 
     def _is_healthy(self, order: Json) -> bool:
-        """Whether the ranks can communicate, with a new group where that is asked for."""
+        """Whether the ranks can communicate, in a new group if none can replace these ranks."""
         ranks = self._context.ranks
         ranks.resynchronize(self._number)
-        renews = order["renew"]
-        if order["damaged"] and renews and ranks.renew():
+        if not (self.runs_all and order["damaged"]) and ranks.is_healthy(order["health_timeout_s"]):
             return True
-        return ranks.is_healthy(order["health_timeout_s"]) or (renews and ranks.renew())
+        return self.runs_all and ranks.renew()
 
     def _answer(self, message: Json) -> None:
         self._connection.send({**message, "order": self._order["order"], "number": self._number})

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from gpubench_plugin.core.errors import error_text
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.records import Json
-from gpubench_plugin.launchers.outcome import RankOutcome
+from gpubench_plugin.launchers.outcome import RankOutcome, ranks_text
 from gpubench_plugin.results import report_payload
 
 LONGEST_TEXT: Final = 12_000
@@ -109,18 +108,23 @@ def warning_to_json(
     }
 
 
-def warning_from_json(data: Json, prefix: str) -> dict[str, Any]:
-    """Arguments of ``pytest_warning_recorded`` for a warning; its `prefix` names ranks.
+def merged_warnings(outcomes: Sequence[RankOutcome]) -> Iterator[dict[str, Any]]:
+    """Arguments of ``pytest_warning_recorded`` for each warning, which names its ranks."""
+    ranks_by_warning: dict[str, tuple[Json, list[int]]] = {}
+    for outcome in outcomes:
+        for warning in outcome.warnings:
+            ranks_by_warning.setdefault(str(warning), (warning, []))[1].append(outcome.rank)
+    for warning, ranks in ranks_by_warning.values():
+        some = "all ranks" if len(ranks) == len(outcomes) else ranks_text(ranks, len(outcomes))
+        yield _warning_from_json(warning, f"[{some}] " if len(outcomes) > 1 else "")
 
-    A category that is not one of Python's becomes a UserWarning that names it.
-    """
-    category = getattr(builtins, data["category"], None)
-    text = data["text"]
-    if not (isinstance(category, type) and issubclass(category, Warning)):
-        category, text = UserWarning, f"{data['category']}: {text}"
+
+def _warning_from_json(data: Json, prefix: str) -> dict[str, Any]:
+    category = type(data["category"], (Warning,), {})
+    text = f"{prefix}{data['text']}"
     return {
         "warning_message": warnings.WarningMessage(
-            category(f"{prefix}{text}"), category, data["filename"], data["lineno"]
+            category(text), category, data["filename"], data["lineno"]
         ),
         "when": data["when"],
         "nodeid": data["nodeid"],

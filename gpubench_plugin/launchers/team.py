@@ -59,10 +59,6 @@ _ANSWER_S: Final = 1.0
 """For the stack of a rank on another host."""
 
 
-def ignored(event: Json) -> None:
-    """Callback for tests whose events are not recorded."""
-
-
 class Team:
     """`size` ranks started by `launcher` with the command `call`; complete once constructed.
 
@@ -93,7 +89,7 @@ class Team:
         self._in_test: set[int] = set()
         self._clock = TimeoutClock()
         self._until = math.inf
-        self._on_event: OnEvent = ignored
+        self._on_event: OnEvent = lambda _: None
         self._links: dict[int, Link] = {}
         self._processes: dict[int, RankProcess] = {}
         self._peers: dict[int, PeerRank] = {}  # the ranks themselves, perhaps below a wrapper
@@ -144,14 +140,13 @@ class Team:
             if not connection.is_open
         )
 
-    def is_healthy(self, timeout_s: float, *, renew: bool, damaged: bool = False) -> bool:
-        """Whether the idle ranks can communicate, if they may `renew` in a group made anew.
+    def is_healthy(self, timeout_s: float, *, damaged: bool = False) -> bool:
+        """Whether the idle ranks can communicate, after a test that may have `damaged` their group.
 
-        After a test that has `damaged` the group that is made at once.
+        Ranks that cannot be replaced make a new one.
         """
         self._number += 1
-        order = {"health_timeout_s": timeout_s, "renew": renew, "damaged": damaged}
-        self._send(order)
+        self._send({"health_timeout_s": timeout_s, "damaged": damaged})
         clock = TimeoutClock()
         deadline = clock.now() + 8 * timeout_s  # ranks take up to three of them, and renew
         answers: dict[int, bool] = {}
@@ -164,9 +159,7 @@ class Team:
         self.give_up()
         return False
 
-    def begin(
-        self, timeouts: Timeouts, rounds: FixedRounds | None, on_event: OnEvent = ignored
-    ) -> None:
+    def begin(self, timeouts: Timeouts, rounds: FixedRounds | None, on_event: OnEvent) -> None:
         """Begin another test; `on_event` is called with each event that rank zero sends.
 
         `rounds` are those to time, None where the stopping rule decides.
@@ -256,8 +249,9 @@ class Team:
         )
         reception = Reception(invitation.token, listeners)
         try:
-            self._processes |= launcher.start(self.size, invitation, call)
             self._cleanup.callback(self._end_processes)
+            for rank, process in launcher.start(self.size, invitation, call):
+                self._processes[rank] = process
             if self._forwarder is not None:
                 self._forwarder.follow(
                     {rank: p.log for rank, p in self._processes.items() if p.log is not None}
@@ -378,7 +372,8 @@ class Team:
                 was_open = connection.is_open
                 if not was_open:
                     continue
-                messages = connection.drain() if has_died else connection.read_available()
+                messages = connection.read_available()
+                connection.is_open &= not has_died  # a forked process may hold it open
                 if not connection.is_open:
                     self._selector.unregister(connection)
                 yield from ((rank, message) for message in self._answers(messages))

@@ -48,6 +48,18 @@ def merge_launches(launches: Sequence[Measurement]) -> Measurement:
     )
 
 
+def disagreement(launches: Sequence[Measurement]) -> str:
+    """Settings that differ between `launches`, as batch sizes do that each fitted; or empty."""
+    keys = dict.fromkeys(key for launch in launches for key in launch.settings)
+    values = {key: [launch.settings.get(key) for launch in launches] for key in keys}
+    texts = [
+        f"{key}={', '.join(map(str, settings))}"
+        for key, settings in values.items()
+        if any(value != settings[0] for value in settings)
+    ]
+    return f"the launches differ, state a number: {'; '.join(texts)}" if texts else ""
+
+
 def _metrics_over(launches: Sequence[Measurement]) -> dict[str, Metric]:
     confidence = launches[0].confidence
     interval_ends = {end for metric in launches[0].metrics for end in confidence_bounds_of(metric)}

@@ -159,8 +159,7 @@ class SignalInterrupt:
         """End the session from the watchdog's thread."""
         message = f"interrupted by {self._requested}; nothing reacted to it within {GRACE_S:g} s"
         code = pytest.ExitCode.INTERRUPTED
-        is_shown = self._session.config.pluginmanager.hasplugin("terminalreporter")
-        force_exit(self._session, (), message=message, code=code, is_shown=is_shown)
+        force_exit(self._session, (), message=message, code=code)
 
     def _end_if_requested(self) -> None:
         """End the session if a request has not, as it should have; only in the main thread."""

@@ -218,6 +218,11 @@ class SessionRecorder:
         except ResultsError as error:
             self._write_error = error
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtestloop(self, session: pytest.Session) -> None:
+        """Avoid exit code 5 for a resumed run with nothing left to do."""
+        session.testscollected = session.testscollected or len(self._run.carried_over)
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
         """Stop once results cannot be written any more."""

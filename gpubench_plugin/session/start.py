@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from gpubench_plugin.bench.adoption import AdoptionPlugin
+from gpubench_plugin.bench.hooks import BenchmarkHooks
 from gpubench_plugin.bench.refusals import refusal
 from gpubench_plugin.config.parametrization import fixture_names, is_adopted
 from gpubench_plugin.config.resolve_case import CaseFactory, check_marks
@@ -31,11 +32,7 @@ from gpubench_plugin.launchers.context import (
     context_of,
     update_context,
 )
-from gpubench_plugin.launchers.in_process import (
-    InProcessLauncher,
-    LauncherPlugin,
-    has_debugger,
-)
+from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
 from gpubench_plugin.launchers.ways.base import launcher_of
 from gpubench_plugin.results.registry.locations import absolute_url
 from gpubench_plugin.session.ending import (
@@ -95,16 +92,28 @@ def start_session(
     is_written = records and not is_worker(config)  # where measuring is off
     gate_plugin = _record(session, items, launcher) if is_written else None
     if isinstance(launcher, InProcessLauncher):
+        _deselect_resumed(session)
         manager.register(SignalInterrupt(session, launcher), "gpubench-interruption")
     launcher.start(session, items)
     if rank is not None and manager.hasplugin(LAUNCHER):  # again, as the last of all plugins
         manager.unregister(rank)
     manager.register(launcher, LAUNCHER)
+    manager.register(BenchmarkHooks(config, is_replaceable=rank is not None), "gpubench-hooks")
     if gate_plugin is not None:  # last, since the launcher may deselect items
         gate_plugin.add_items(session, items)
 
 
-def _choose_launcher(session: pytest.Session, benchmarks: Iterable[pytest.Item]) -> LauncherPlugin:
+def _deselect_resumed(session: pytest.Session) -> None:
+    """Deselect the benchmarks that a resumed run has measured."""
+    resumed = context_of(session.config).resumed
+    if items := [item for item in session.items if item.nodeid in resumed]:
+        session.items[:] = [item for item in session.items if item.nodeid not in resumed]
+        session.config.hook.pytest_deselected(items=items)
+
+
+def _choose_launcher(
+    session: pytest.Session, benchmarks: Iterable[pytest.Item]
+) -> InProcessLauncher:
     """Plugin that runs the `benchmarks`, not started yet.
 
     Raises:
@@ -162,7 +171,7 @@ def _resolve_cases(
 
 
 def _record(
-    session: pytest.Session, items: Sequence[pytest.Item], launcher: LauncherPlugin
+    session: pytest.Session, items: Sequence[pytest.Item], launcher: Rank | InProcessLauncher
 ) -> GatePlugin | None:
     """Open the run, in the one process that writes; return its gate, if any."""
     from gpubench_plugin.session.recording import SessionRecorder
@@ -207,7 +216,7 @@ def _record(
 
 
 def _confirmation(
-    config: pytest.Config, recording: SessionRecorder, launcher: LauncherPlugin
+    config: pytest.Config, recording: SessionRecorder, launcher: Rank | InProcessLauncher
 ) -> Confirmation:
     """Confirmation of alarms; without a launch where no process can be started."""
     from gpubench_plugin.session.gate.confirmation import Confirmation

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from gpubench_plugin.core import catalog
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.launchers.context import RunContext
@@ -56,8 +56,8 @@ class Launcher(ABC):
     @abstractmethod
     def start(
         self, size: int, invitation: Invitation, call: RankCommand
-    ) -> Mapping[int, RankProcess]:
-        """Start `size` ranks; the processes, by rank, that this one is the parent of.
+    ) -> Iterator[tuple[int, RankProcess]]:
+        """Start `size` ranks; yields each process that this one is the parent of, with its rank.
 
         Each runs the command in its folder, with the variables of
         :func:`~gpubench_plugin.launchers.processes.local_ranks`, or at least torchrun's and those

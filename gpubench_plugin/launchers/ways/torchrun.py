@@ -19,7 +19,7 @@ from gpubench_plugin.launchers.ways.base import Launcher
 from gpubench_plugin.system.signals import die_with_parent
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.launchers.context import RunContext
@@ -64,7 +64,7 @@ class Torchrun(Launcher):
 
     def start(
         self, size: int, invitation: Invitation, call: RankCommand
-    ) -> Mapping[int, RankProcess]:
+    ) -> Iterator[tuple[int, RankProcess]]:
         """Invite the other ranks, and start rank zero."""
         from gpubench_plugin.launchers import processes
         from gpubench_plugin.ranks.process_group import hosted_store
@@ -74,7 +74,7 @@ class Torchrun(Launcher):
         self._store = hosted_store(serves=os.environ.get(_AGENT_STORE) != "True")
         self._store.set(_KEY, invitation.to_text())
         variables = {**os.environ, **processes.invitation_variables(invitation), **_CLIENT}
-        return {0: processes.ChildRank(call, variables, call.log(0, size), stays=True)}
+        yield 0, processes.ChildRank(call, variables, call.log(0, size), stays=True)
 
 
 def join(config: pytest.Config, context: RunContext) -> Rank:

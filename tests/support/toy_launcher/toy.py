@@ -10,7 +10,7 @@ from gpubench_plugin.launchers import processes
 from gpubench_plugin.launchers.ways.base import Launcher
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.launchers.context import RunContext
@@ -39,12 +39,10 @@ class Toy(Launcher):
 
     def start(
         self, size: int, invitation: Invitation, call: RankCommand
-    ) -> Mapping[int, RankProcess]:
+    ) -> Iterator[tuple[int, RankProcess]]:
         """Start the wrappers."""
         kept = {name: os.environ[name] for name in KEPT if name in os.environ}
         wrapped = replace(call, command=["sh", "-c", WRAPPER, "toy", *call.command])
-        with processes.all_or_none() as started:
-            for rank, variables in enumerate(processes.local_ranks(size, invitation)):
-                log = call.log(rank, size)
-                started[rank] = processes.ChildRank(wrapped, {**kept, **variables}, log)
-        return started
+        for rank, variables in enumerate(processes.local_ranks(size, invitation)):
+            log = call.log(rank, size)
+            yield rank, processes.ChildRank(wrapped, {**kept, **variables}, log)

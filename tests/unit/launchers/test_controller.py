@@ -87,7 +87,7 @@ class Stage:
         lost, self.lost = self.lost, ""
         return lost
 
-    def is_healthy(self, timeout_s: float, *, renew: bool, damaged: bool) -> bool:
+    def is_healthy(self, timeout_s: float, *, damaged: bool) -> bool:
         return self.is_sound
 
     def begin(self, *_: object) -> None:

@@ -80,7 +80,7 @@ def test_rank_runs_phases_and_their_hooks_alone(team: Team, project: Project) ->
     """Nothing that surrounds a test: that is the controller's, which may order it once more."""
 
     def run(test: str, *phases: Phase, before: str = "") -> list[RankOutcome]:
-        team.begin(LONG, None)
+        team.begin(LONG, None, bool)
         ids = f"test_it.py::{test}", f"test_it.py::{before}"
         return [team.run(phase, *ids)[0] for phase in phases]
 

@@ -13,7 +13,7 @@ from gpubench_plugin.launchers.report_transport import (
     decode,
     encode,
     exit_to_json,
-    warning_from_json,
+    merged_warnings,
     warning_to_json,
 )
 from gpubench_plugin.results import report_payload
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gpubench_plugin.core.records import Json
+    from gpubench_plugin.launchers.outcome import RankOutcome
 
     ReportMaker = Callable[..., pytest.TestReport]
 
@@ -131,20 +132,24 @@ def test_properties_that_json_has_no_form_for_are_text(
     assert len(long) < 1.1 * LONGEST_TEXT
 
 
-def test_warning_names_its_ranks_and_its_category(warned: Callable[..., Json]) -> None:
-    """A category of Python's own stays; another one is named, since it may not be importable."""
+def test_warning_names_its_ranks_and_its_category(
+    came_to_end: Callable[..., RankOutcome], warned: Callable[..., Json]
+) -> None:
+    """Whether or not the category could be imported here."""
 
     class Peculiar(UserWarning):
         pass
 
-    old = warning_from_json(json.loads(json.dumps(warned("old", DeprecationWarning))), "")
-    odd = warning_from_json(warned("odd", Peculiar), "[all ranks] ")
+    given = (("old", DeprecationWarning), ("odd", Peculiar))
+    sent = [json.loads(json.dumps(warned(text, category))) for text, category in given]
+    both = [came_to_end(0, warnings=sent), came_to_end(1, warnings=sent[1:])]
+    old, odd = merged_warnings(both)
 
-    assert old["warning_message"].category is DeprecationWarning
-    assert str(old["warning_message"].message) == "old"
+    assert old["warning_message"].category.__name__ == "DeprecationWarning"
+    assert str(old["warning_message"].message) == "[rank 0] old"
     assert old["location"] == ("test_x.py", 4, "f")
-    assert odd["warning_message"].category is UserWarning
-    assert str(odd["warning_message"].message) == "[all ranks] Peculiar: odd"
+    assert odd["warning_message"].category.__name__ == "Peculiar"
+    assert str(odd["warning_message"].message) == "[all ranks] odd"
 
 
 def test_that_a_test_ends_the_session_is_told(pytestconfig: pytest.Config) -> None:

@@ -23,7 +23,7 @@ from gpubench_plugin.system.timeout_clock import TimeoutClock
 from tests.support.processes import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator
 
     from gpubench_plugin.launchers.link import Invitation
     from gpubench_plugin.launchers.merged_reports import Phase
@@ -101,10 +101,24 @@ class HalfGang(Gang):
 
     def start(
         self, size: int, invitation: Invitation, call: RankCommand
-    ) -> Mapping[int, RankProcess]:
-        processes = super().start(size, invitation, call)
-        self.others.append(processes[1])
-        return {0: processes[0]}
+    ) -> Iterator[tuple[int, RankProcess]]:
+        (first, (_, other)) = super().start(size, invitation, call)
+        self.others.append(other)
+        yield first
+
+
+class ExhaustedGang(Gang):
+    """Cannot start rank one."""
+
+    others: ClassVar[list[RankProcess]] = []
+
+    def start(
+        self, size: int, invitation: Invitation, call: RankCommand
+    ) -> Iterator[tuple[int, RankProcess]]:
+        ((rank, process),) = super().start(1, invitation, call)
+        self.others.append(process)
+        yield rank, process
+        raise BlockingIOError("no more processes")
 
 
 @pytest.fixture
@@ -128,7 +142,7 @@ def start(tmp_path: Path, pytestconfig: pytest.Config) -> Iterator[Start]:
 
 def run(team: Team, test: str) -> list[RankOutcome]:
     """How the ranks end the setup of that test."""
-    team.begin(LONG, None)
+    team.begin(LONG, None, bool)
     return team.run("setup", test)
 
 
@@ -215,7 +229,7 @@ def test_rank_that_does_not_end_a_phase_ends_the_team(
 def test_timeout_is_one_for_all_phases_of_a_test(start: Start) -> None:
     """Phases of 0.7 s each end in time, all three together do not."""
     team = start()
-    team.begin(replace(LONG, timeout_s=1.5), None)
+    team.begin(replace(LONG, timeout_s=1.5), None, bool)
     phases: Iterator[Phase] = iter(("setup", "call", "teardown"))
     while team.is_idle:
         outcomes = team.run(next(phases), "dawdles")
@@ -252,7 +266,7 @@ def test_team_is_healthy_if_every_rank_says_so(
     """They hear of damage; one that cannot answer any more has ended the team."""
     team = start()
     run(team, after)
-    assert team.is_healthy(60.0, renew=False, damaged=damaged) == healthy
+    assert team.is_healthy(60.0, damaged=damaged) == healthy
     assert team.is_idle == whole
 
 
@@ -315,8 +329,12 @@ def test_team_that_cannot_be_made_is_an_error(
     start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the system refuses is said in a line, and nothing is left open."""
-    monkeypatch.setattr(sys, "executable", "/nowhere/python")
     before = open_files()
+    with pytest.raises(GangError, match="could not start the gang of 2: no more processes"):
+        start(kind=ExhaustedGang)
+    assert ExhaustedGang.others.pop().was_killed
+
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(GangError, match=r"could not start the gang of 2: .*/nowhere/python"):
         start()
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import torch
 
+from gpubench_plugin.bench import hooks
+from gpubench_plugin.bench.hooks import LostContext
 from gpubench_plugin.config.case import Case
 from gpubench_plugin.config.marks import BenchmarkMark
 from gpubench_plugin.config.sections import Configuration, ModelSection
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.environment.devices import Device
-from gpubench_plugin.launchers import in_process
-from gpubench_plugin.launchers.in_process import LostContext
 from gpubench_plugin.results import report_payload
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    ReportMaker = Callable[..., pytest.TestReport]
+from tests.support.phase_reports import phase_report
 
 ASSERT = torch.AcceleratorError("CUDA error: device-side assert triggered\nCompile with")
 REASON = "CUDA context lost: AcceleratorError: CUDA error: device-side assert triggered"
@@ -42,7 +38,7 @@ def queried(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         devices.append(device)
         return ASSERT
 
-    monkeypatch.setattr(in_process, "query_context", query)
+    monkeypatch.setattr(hooks, "query_context", query)
     return devices
 
 
@@ -51,9 +47,9 @@ def payload(report: pytest.TestReport) -> dict[str, Any]:
     return {name: report_payload.read(report).get(name) for name in ("outcome", "reason")}
 
 
-def test_sticky_error_needs_no_question(reported: ReportMaker, queried: list[str]) -> None:
+def test_sticky_error_needs_no_question(queried: list[str]) -> None:
     """The error says it; the device of a dead context is left alone."""
-    context, report = LostContext(), reported(outcome="failed")
+    context, report = LostContext(), phase_report(outcome="failed")
 
     context.detect(report, ASSERT, CASE)
 
@@ -62,11 +58,9 @@ def test_sticky_error_needs_no_question(reported: ReportMaker, queried: list[str
     assert (context.reason, queried) == (REASON, [])
 
 
-def test_error_of_a_library_is_a_crash_if_the_device_says_so(
-    reported: ReportMaker, queried: list[str]
-) -> None:
+def test_error_of_a_library_is_a_crash_if_the_device_says_so(queried: list[str]) -> None:
     """Libraries report an assertion in an earlier kernel as a failure of their own."""
-    context, report = LostContext(), reported(outcome="failed")
+    context, report = LostContext(), phase_report(outcome="failed")
 
     context.detect(report, RuntimeError("CUBLAS_STATUS_EXECUTION_FAILED"), CASE)
 
@@ -75,9 +69,9 @@ def test_error_of_a_library_is_a_crash_if_the_device_says_so(
     assert queried == ["cuda:0"]
 
 
-def test_ordinary_failure_stays_one(reported: ReportMaker) -> None:
+def test_ordinary_failure_stays_one() -> None:
     """On a device that works, or in a process that uses none."""
-    context, report = LostContext(), reported(outcome="failed", reason="ValueError: no")
+    context, report = LostContext(), phase_report(outcome="failed", reason="ValueError: no")
 
     context.detect(report, ValueError("no"), CASE)
 
@@ -86,9 +80,9 @@ def test_ordinary_failure_stays_one(reported: ReportMaker) -> None:
     assert context.reason == ""
 
 
-def test_skip_for_a_lost_context_is_a_crash(reported: ReportMaker, queried: list[str]) -> None:
+def test_skip_for_a_lost_context_is_a_crash(queried: list[str]) -> None:
     """What was taken for a refusal was the end of the device; another skip asks nothing."""
-    context, report = LostContext(), reported("setup", "skipped", kind="unsupported")
+    context, report = LostContext(), phase_report("setup", "skipped", kind="unsupported")
     skip = Unsupported("no such kernel")
     skip.__cause__ = ASSERT
 
@@ -99,7 +93,7 @@ def test_skip_for_a_lost_context_is_a_crash(reported: ReportMaker, queried: list
         "outcome": "crashed",
         "reason": f"{REASON}; raised as Unsupported: no such kernel",
     }
-    context.detect(reported("setup", "skipped"), pytest.skip.Exception("not now"), CASE)
+    context.detect(phase_report("setup", "skipped"), pytest.skip.Exception("not now"), CASE)
     assert queried == []
 
 
@@ -112,16 +106,14 @@ def test_skip_for_a_lost_context_is_a_crash(reported: ReportMaker, queried: list
         (OSError("no such file"), False),
     ],
 )
-def test_teardown_repeats_no_loss(
-    reported: ReportMaker, error: BaseException, forgiven: bool
-) -> None:
+def test_teardown_repeats_no_loss(error: BaseException, forgiven: bool) -> None:
     """One fault is one report; an error with another cause, or of another test, is one, too."""
     context = LostContext()
-    assert not context.forgive_teardown(reported("teardown", "failed"), ASSERT)
-    context.detect(reported(outcome="failed", nodeid="test_y"), ASSERT, CASE)
-    assert not context.forgive_teardown(reported("teardown", "failed"), ASSERT)
-    context.detect(reported(outcome="failed"), ASSERT, CASE)
-    report = reported("teardown", "failed", longrepr="long", wasxfail="a known bug")
+    assert not context.forgive_teardown(phase_report("teardown", "failed"), ASSERT)
+    context.detect(phase_report(outcome="failed", nodeid="test_y"), ASSERT, CASE)
+    assert not context.forgive_teardown(phase_report("teardown", "failed"), ASSERT)
+    context.detect(phase_report(outcome="failed"), ASSERT, CASE)
+    report = phase_report("teardown", "failed", longrepr="long", wasxfail="a known bug")
 
     assert context.forgive_teardown(report, error) is forgiven
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
+from gpubench_plugin.bench.hooks import BenchmarkHooks
 from gpubench_plugin.launchers.context import STATE
-from gpubench_plugin.launchers.in_process import LauncherPlugin
 from tests.support.exhaustive import shown
 
 if TYPE_CHECKING:
@@ -28,29 +28,29 @@ class Circle:
         self.itself = self
 
 
-def launcher() -> LauncherPlugin:
+def launcher() -> BenchmarkHooks:
     config: Any = SimpleNamespace()
-    return LauncherPlugin(config)
+    return BenchmarkHooks(config, is_replaceable=False)
 
 
 @pytest.fixture
-def runs() -> Iterator[LauncherPlugin]:
+def runs() -> Iterator[BenchmarkHooks]:
     gc.unfreeze()
     yield launcher()
     gc.unfreeze()
 
 
-def begin(runs: LauncherPlugin, file: str, *, benchmark: bool = True) -> None:
+def begin(runs: BenchmarkHooks, file: str, *, benchmark: bool = True) -> None:
     item: Any = SimpleNamespace(path=file, stash={STATE: SimpleNamespace()} if benchmark else {})
-    next(runs.pytest_prepare_benchmark(item))
+    next(runs.pytest_runtest_protocol(item))
 
 
-def end_fixture(runs: LauncherPlugin, scope: str) -> None:
+def end_fixture(runs: BenchmarkHooks, scope: str) -> None:
     ended: Any = SimpleNamespace(scope=scope)
     runs.pytest_fixture_post_finalizer(ended)
 
 
-def left_out(runs: LauncherPlugin) -> tuple[Circle, Callable[[], Circle | None]]:
+def left_out(runs: BenchmarkHooks) -> tuple[Circle, Callable[[], Circle | None]]:
     """An object that is alive when a benchmark begins, and how to see whether it still is."""
     circle = Circle()
     begin(runs, "a.py")
@@ -58,7 +58,7 @@ def left_out(runs: LauncherPlugin) -> tuple[Circle, Callable[[], Circle | None]]
 
 
 def test_device_that_refuses_to_tell_its_memory_ends_no_session(
-    runs: LauncherPlugin, monkeypatch: pytest.MonkeyPatch
+    runs: BenchmarkHooks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A context lost by an ordinary test is reported by the next benchmark, not by the launcher."""
 
@@ -70,7 +70,7 @@ def test_device_that_refuses_to_tell_its_memory_ends_no_session(
     begin(runs, "a.py")
 
 
-def test_what_is_there_before_a_benchmark_is_left_out(runs: LauncherPlugin) -> None:
+def test_what_is_there_before_a_benchmark_is_left_out(runs: BenchmarkHooks) -> None:
     """A collection looks through what came later only, however many came; garbage is freed."""
     begin(runs, "a.py", benchmark=False)
     assert gc.get_freeze_count() == 0
@@ -87,7 +87,7 @@ def test_what_is_there_before_a_benchmark_is_left_out(runs: LauncherPlugin) -> N
 @pytest.mark.parametrize(
     "scope", shown("session", "function", exhaustively=["class", "module", "package"])
 )
-def test_what_shared_fixtures_held_is_collected(runs: LauncherPlugin, scope: str) -> None:
+def test_what_shared_fixtures_held_is_collected(runs: BenchmarkHooks, scope: str) -> None:
     """It was left out while benchmarks shared it, and is looked at when the fixture has ended.
 
     Fixtures of one test end after every test: then each would cost as much as all before it.
@@ -101,10 +101,10 @@ def test_what_shared_fixtures_held_is_collected(runs: LauncherPlugin, scope: str
 
 
 def test_what_was_left_out_is_collected_with_the_next_file_or_after_the_session(
-    runs: LauncherPlugin,
+    runs: BenchmarkHooks,
 ) -> None:
     """A cycle that was alive is kept no longer than that."""
-    for end in (lambda: begin(runs, "b.py"), runs.pytest_unfreeze):
+    for end in (lambda: begin(runs, "b.py"), lambda: next(runs.pytest_sessionfinish())):
         kept, gone = left_out(runs)
         del kept
         gc.collect()
@@ -114,7 +114,7 @@ def test_what_was_left_out_is_collected_with_the_next_file_or_after_the_session(
         assert gone() is None
 
 
-def test_variables_of_a_failed_test_are_not_left_out(runs: LauncherPlugin) -> None:
+def test_variables_of_a_failed_test_are_not_left_out(runs: BenchmarkHooks) -> None:
     """Else the last error, which pytest keeps until the next call, would keep the test's model."""
     model = Circle()
     gone = weakref.ref(model)
@@ -124,7 +124,7 @@ def test_variables_of_a_failed_test_are_not_left_out(runs: LauncherPlugin) -> No
     assert gone() is None
 
 
-def test_what_a_cache_has_let_go_of_is_freed_when_memory_grew(runs: LauncherPlugin) -> None:
+def test_what_a_cache_has_let_go_of_is_freed_when_memory_grew(runs: BenchmarkHooks) -> None:
     """A model in a cycle of references that was left out while a cache held it is not kept."""
     begin(runs, "a.py")
     cached = Circle()
