@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 _SHARED_OPTIONS: Final = ("randomly_seed",)
 """Options of other plugins that count on all ranks as in the controller (pytest-randomly)."""
-_IDS_SHOWN: Final = 3
 
 
 @dataclass(kw_only=True)
@@ -87,6 +86,7 @@ class Controller(InProcessLauncher):
                 "--isolate or --launches"
             )
         self.launcher = launcher
+        self.replaces_ranks = launcher.replaces_ranks
         self._run = run
         self._team: Team | None = None
         self._test: _Test | None = None
@@ -112,17 +112,15 @@ class Controller(InProcessLauncher):
         for item in session.items:
             if self.launcher.runs_all or case_on_ranks(item) is not None:
                 make_proxy(item, self.order)
-        if self.launcher.replaces_ranks:
+        if self.replaces_ranks:
             # Tests in this process come first, so that their fixtures end before the ranks start.
             session.items.sort(key=_world_size)
         if run := self._context.run:
             self._run = run.path
-        if not self.launcher.replaces_ranks:
-            size = self._context.ranks.world.size
+        if not self.replaces_ranks:
+            timeouts = Timeouts.of_case(None, self._context.settings.timeout_s)
             try:
-                limit_s = self._context.settings.timeout_s
-                timeouts = replace(Timeouts.of_case(None, limit_s), timeout_s=limit_s)
-                self._team = self._start(size, timeouts)
+                self._team = self._start(self._context.ranks.world.size, timeouts)
             except GangError as error:
                 raise UsageProblem(str(error)) from error
             self._compare_collections(self._team, [item.nodeid for item in benchmarks])
@@ -181,7 +179,7 @@ class Controller(InProcessLauncher):
     def order(self, item: pytest.Item, phase: Phase) -> None:
         """Run a phase of the test on the ranks; raises unless it passes on all of them."""
         case = case_on_ranks(item)
-        if case is not None and (skip := case.skip_reason(self._started_size)):
+        if case is not None and (skip := self._skip(case)):
             if phase == "setup":
                 raise skip
             return
@@ -218,9 +216,8 @@ class Controller(InProcessLauncher):
         finally:
             self.close()
 
-    @property
-    def _started_size(self) -> int | None:
-        return self._context.ranks.started_world_size
+    def _skip(self, case: Case) -> BaseException | None:
+        return case.skip_reason(self._context.ranks.started_world_size)
 
     def _prepare(
         self,
@@ -233,7 +230,7 @@ class Controller(InProcessLauncher):
         """Begin a test, with the ranks that it needs."""
         self._merged, self._raised, self._stacks = None, None, []
         case = case_on_ranks(item)
-        if case is not None and case.skip_reason(self._started_size):
+        if case is not None and self._skip(case):
             return
         launches = self._context.settings.launches
         journal = self._context.journal if is_recorded and case is not None else None
@@ -283,7 +280,8 @@ class Controller(InProcessLauncher):
         except BaseException as error:
             self._interrupted(item, error)
             raise
-        self._forward_warnings(outcomes)
+        for warning in merged_warnings(outcomes):
+            self._config.hook.pytest_warning_recorded.call_historic(kwargs=warning)
         self._exit_if_requested(item, outcomes)
         case = case_on_ranks(item)
         verdict = judge_plain(outcomes) if case is None else judge(outcomes)
@@ -334,9 +332,7 @@ class Controller(InProcessLauncher):
         needs_fresh_team = settings.isolate or settings.launches > 1
         if test.is_lost:  # the ranks cannot leave together
             self._lose(item, f"{item.name}: a rank has lost its device")
-        elif self.launcher.replaces_ranks and (
-            needs_fresh_team or (test.is_damaged and test.size > 1)
-        ):
+        elif self.replaces_ranks and (needs_fresh_team or (test.is_damaged and test.size > 1)):
             self.close()
 
     def _store(self, case: Case) -> None:
@@ -369,28 +365,24 @@ class Controller(InProcessLauncher):
     def _lose(self, item: pytest.Item, reason: str) -> None:
         """Give up the ranks; a session that cannot replace them ends after this test."""
         self._drop()
-        if not self.launcher.replaces_ranks:
-            item.session.shouldfail = self._end_text(reason)
+        if not self.replaces_ranks:
+            item.session.shouldfail = (
+                f"{reason}; these ranks cannot be replaced, so the session ends. With pytest "
+                f"--world-size={self._context.ranks.world.size} (without torchrun) pytest starts "
+                "the ranks, replaces them and continues"
+            )
 
     def is_expected(self, number: int) -> bool:
         """Whether others who started the ranks end them all since one is lost, noticed or not."""
         team = self._team
         is_lost = team is not None and team.has_lost_ranks
-        return number in STOPS and is_lost and not self.launcher.replaces_ranks
-
-    def _end_text(self, reason: str) -> str:
-        size = self._context.ranks.world.size
-        return (
-            f"{reason}; ranks started by torchrun cannot be replaced, so the session ends. "
-            f"With pytest --world-size={size} (without torchrun) pytest starts the ranks, replaces "
-            "them and continues"
-        )
+        return number in STOPS and is_lost and not self.replaces_ranks
 
     def _drop(self) -> None:
         """Kill the ranks, or leave them until the results are written if others started them."""
         if self._team is not None:
             self._team.give_up()
-            if self.launcher.replaces_ranks:
+            if self.replaces_ranks:
                 self._team.kill()
                 self._team = None
 
@@ -402,7 +394,7 @@ class Controller(InProcessLauncher):
         if team is not None and team.size != test.size:
             self.close()
         elif team is not None and (cause := self._unusable_reason(item, team)):
-            if not self.launcher.replaces_ranks:
+            if not self.replaces_ranks:
                 self._lose(item, cause)
                 raise item.session.Failed(item.session.shouldfail)
             self._warn_once(f"{cause}; started a new gang of {team.size}")
@@ -426,14 +418,13 @@ class Controller(InProcessLauncher):
 
     def _started(self, test: _Test) -> Team:
         """Start the ranks, retrying once if one was killed."""
-        timeouts = replace(test.timeouts, timeout_s=self._context.settings.timeout_s)
         try:
-            return self._start(test.size, timeouts)
+            return self._start(test.size, test.timeouts)
         except GangError as error:
             if not error.was_killed:
                 raise
             self._warn_once(f"{error}; started a new gang of {test.size}")
-            return self._start(test.size, timeouts)
+            return self._start(test.size, test.timeouts)
 
     def _start(self, size: int, timeouts: Timeouts) -> Team:
         options = {
@@ -447,7 +438,7 @@ class Controller(InProcessLauncher):
             launcher=self.launcher,
             call=RankCommand.of_session(self._config, self._run / "ranks"),
             welcome={"run_directory": str(self._run), "options": options},
-            timeouts=timeouts,
+            timeouts=replace(timeouts, timeout_s=self._context.settings.timeout_s),
             forwarder=self._output,
         )
         self._startable.add(size)  # a later failure to start may be transient
@@ -470,9 +461,7 @@ class Controller(InProcessLauncher):
         """Warn of benchmarks that only some ranks have collected, in whatever order."""
         for rank, collected in team.collected.items():
             if extra := sorted({*collected}.difference(ids)):
-                self._warn_once(
-                    f"only rank {rank} collected {listed(extra, _IDS_SHOWN)}, which is not run"
-                )
+                self._warn_once(f"only rank {rank} collected {listed(extra, 3)}, which is not run")
 
     def _warn_once(self, text: str) -> None:
         """Warn once, bypassing Python's filters, which may turn warnings into errors."""
@@ -483,10 +472,6 @@ class Controller(InProcessLauncher):
             note = {"warning_message": message, "when": "runtest", "nodeid": "", "location": None}
             self._config.hook.pytest_warning_recorded.call_historic(kwargs=note)
 
-    def _forward_warnings(self, outcomes: Sequence[RankOutcome]) -> None:
-        for warning in merged_warnings(outcomes):
-            self._config.hook.pytest_warning_recorded.call_historic(kwargs=warning)
-
     def _exit_if_requested(self, item: pytest.Item, outcomes: Sequence[RankOutcome]) -> None:
         for outcome in outcomes:
             if outcome.exit is not None:
@@ -496,7 +481,7 @@ class Controller(InProcessLauncher):
 
     def close(self) -> None:
         """Shut down the current ranks, or leave broken ones that others started for the end."""
-        if self._team is not None and (self.launcher.replaces_ranks or self._team.is_idle):
+        if self._team is not None and (self.replaces_ranks or self._team.is_idle):
             self._team.close()
             self._team = None
 

@@ -26,6 +26,8 @@ class InProcessLauncher:
     A hang ends the session, since a thread cannot be killed; so does the loss of the CUDA context.
     """
 
+    replaces_ranks = True
+    """Whether ranks can be started again."""
     is_interrupted = False
     """Whether the session is asked to end."""
 

@@ -89,9 +89,10 @@ def start_session(
     launcher = rank or _choose_launcher(session, items)
     if not (items or rank):
         return
-    is_written = records and not is_worker(config)  # where measuring is off
-    gate_plugin = _record(session, items, launcher) if is_written else None
+    gate_plugin = None
     if isinstance(launcher, InProcessLauncher):
+        if not is_worker(config):  # where measuring is off
+            gate_plugin = _record(session, items, launcher)
         _deselect_resumed(session)
         manager.register(SignalInterrupt(session, launcher), "gpubench-interruption")
     launcher.start(session, items)
@@ -171,7 +172,7 @@ def _resolve_cases(
 
 
 def _record(
-    session: pytest.Session, items: Sequence[pytest.Item], launcher: Rank | InProcessLauncher
+    session: pytest.Session, items: Sequence[pytest.Item], launcher: InProcessLauncher
 ) -> GatePlugin | None:
     """Open the run, in the one process that writes; return its gate, if any."""
     from gpubench_plugin.session.recording import SessionRecorder
@@ -216,13 +217,13 @@ def _record(
 
 
 def _confirmation(
-    config: pytest.Config, recording: SessionRecorder, launcher: Rank | InProcessLauncher
+    config: pytest.Config, recording: SessionRecorder, launcher: InProcessLauncher
 ) -> Confirmation:
     """Confirmation of alarms; without a launch where no process can be started."""
     from gpubench_plugin.session.gate.confirmation import Confirmation
 
-    if context_of(config).ranks.started_world_size:
-        cause = "pytest cannot restart ranks started by torchrun"
+    if context_of(config).ranks.started_world_size or not launcher.replaces_ranks:
+        cause = "pytest cannot restart ranks that it has not started"
         return Confirmation(recording, None, why_not=cause)
     if has_debugger(config):
         return Confirmation(recording, None, why_not="a debugger uses the terminal (--pdb)")

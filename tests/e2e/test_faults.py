@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tests.support.projects import Project, Run
 
 TOY: Final = Path(__file__).parents[1] / "support/toy_launcher"
-NOT_REPLACED: Final = "ranks started by torchrun cannot be replaced, so the session ends"
+NOT_REPLACED: Final = "these ranks cannot be replaced, so the session ends"
 
 
 @dataclass(frozen=True)

@@ -187,7 +187,7 @@ def test_loss_under_torchrun_ends_all_ranks(project: Project, losing: str) -> No
     _, faulty_one, after = run.summary["benchmarks"]
     where = "" if losing == "0 and 1" else f"rank {losing}: "
     assert faulty_one["reason"].startswith(where + LOST)
-    assert "ranks started by torchrun cannot be replaced, so the session ends" in after["reason"]
+    assert "these ranks cannot be replaced, so the session ends" in after["reason"]
     assert not (project.path / "ran").exists()
 
 

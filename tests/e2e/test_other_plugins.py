@@ -126,7 +126,7 @@ def test_a_timeout_ends_ranks_of_torchrun(project: Project) -> None:
     assert ended.code == 1
     assert outcomes(project) == {"call": ["failure"]}
     assert "Stack of rank 1" in ended.out
-    assert "ranks started by torchrun cannot be replaced" in ended.out
+    assert "these ranks cannot be replaced" in ended.out
 
 
 @pytest.mark.exhaustive
