@@ -91,8 +91,11 @@ def pytest_load_initial_conftests(
 ) -> Iterator[None]:
     """Expand short option names, and suggest near ones, once all plugins have registered theirs.
 
-    A rank of torchrun gets the paths of the benchmarks if it has none.
+    A rank joins its controller before any conftest could see the invitation. One of torchrun gets
+    the paths of the benchmarks if it has none.
     """
+    if "RANK" in os.environ:  # saves other processes the 0.4 ms of importing launchers
+        _obey_controller(early_config)
     yield
     expand_short_names(args, parser)
     suggest_options(args, parser)
@@ -107,11 +110,9 @@ def _benchmark_paths(config: pytest.Config) -> list[str]:
     It stays in a gang, whose controller chooses, with a path on the command line, outside the
     rootdir, where pytest ignores ``testpaths`` too, and without ``testpaths``: all is collected.
     """
-    from gpubench_plugin.launchers.link import INVITATION, Invitation
-
     options = config.known_args_namespace
-    text = os.environ.get(INVITATION)
-    if text and not Invitation.from_text(text).runs_all:
+    rank = config.pluginmanager.get_plugin(hookspecs.LAUNCHER)
+    if rank is not None and not rank.runs_all:
         return []
     if options.file_or_dir or config.invocation_params.dir != config.rootpath:
         return []
@@ -133,8 +134,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Register marks, validate options, and defer the output of secondary ranks."""
     for description in MARKS:
         config.addinivalue_line("markers", description)
-    if "RANK" in os.environ:  # saves other processes the 0.4 ms of importing launchers
-        _become_rank(config)
+    if "RANK" in os.environ:
+        _defer_output(config)
     if is_requested(config) and not _defers_output(config):
         from gpubench_plugin.config.settings import Settings
 
@@ -219,18 +220,36 @@ def pytest_report_to_serializable() -> Generator[
     return report
 
 
-def _become_rank(config: pytest.Config) -> None:
-    """Become the rank named by the environment, if any, and defer its output."""
+def _obey_controller(config: pytest.Config) -> None:
+    """Become a rank of the controller that has started this process, if one has.
+
+    Raises:
+        pytest.UsageError: it cannot be reached.
+    """
     from gpubench_plugin.launchers.link import INVITATION
-    from gpubench_plugin.launchers.output import DeferredStream, is_secondary
 
     if text := os.environ.pop(INVITATION, ""):
+        from gpubench_plugin.core.errors import GangError
         from gpubench_plugin.launchers.link import Invitation
-        from gpubench_plugin.launchers.output import disable_output_before_configure
         from gpubench_plugin.launchers.rank import Rank
 
+        try:
+            rank = Rank(config, Invitation.from_text(text))
+        except GangError as error:
+            raise pytest.UsageError(str(error)) from error
+        config.pluginmanager.register(rank, hookspecs.LAUNCHER)
+
+
+def _defer_output(config: pytest.Config) -> None:
+    """Defer the output of a rank that a controller started, or torchrun's but for zero."""
+    from gpubench_plugin.launchers.output import (
+        DeferredStream,
+        disable_output_before_configure,
+        is_secondary,
+    )
+
+    if _is_rank(config):
         disable_output_before_configure(config)
-        config.pluginmanager.register(Rank(config, Invitation.from_text(text)), hookspecs.LAUNCHER)
     elif not is_secondary(os.environ):
         return
     # The terminal reporter, made after this, keeps the stream it finds in sys.stdout.

@@ -20,7 +20,7 @@ from gpubench_plugin.core.format import listed
 from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers.context import STATE, case_on_ranks, state_of
 from gpubench_plugin.launchers.deadlines import Timeouts
-from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
+from gpubench_plugin.launchers.in_process import InProcessLauncher, refuse_debugger
 from gpubench_plugin.launchers.outcome import judge, judge_plain
 from gpubench_plugin.launchers.output import LogForwarder
 from gpubench_plugin.launchers.processes import RankCommand
@@ -79,12 +79,7 @@ class Controller(InProcessLauncher):
 
     def __init__(self, config: pytest.Config, launcher: Launcher, run: Path = Path()):
         super().__init__(config)
-        if has_debugger(config):
-            raise UsageProblem(
-                "--pdb: a debugger needs the terminal, which the processes of ranks do not have; "
-                "debug in this process: without torchrun, with --world-size=1 and without "
-                "--isolate or --launches"
-            )
+        refuse_debugger(config)
         self.launcher = launcher
         self.replaces_ranks = launcher.replaces_ranks
         self._run = run
@@ -95,7 +90,7 @@ class Controller(InProcessLauncher):
         self._raised: BaseException | None = None
         self._stacks: list[tuple[str, str]] = []
         self._last_test_name = ""
-        self._was_damaged = False
+        self._was_damaged = self._has_closed = False
         self._start_errors: dict[int, GangError] = {}
         self._startable: set[int] = set()
         self._warned: set[str] = set()
@@ -190,7 +185,8 @@ class Controller(InProcessLauncher):
             if phase == "teardown" and case is not None:
                 self._store(case)
             return
-        reason = report.longreprtext.strip().rpartition("\n")[2]
+        crash = getattr(report.longrepr, "reprcrash", None)
+        reason = crash.message if crash else report.longreprtext.strip().rpartition("\n")[2]
         self._raised = (pytest.skip if report.skipped else pytest.fail).Exception(reason)
         raise self._raised
 
@@ -283,6 +279,9 @@ class Controller(InProcessLauncher):
         for warning in merged_warnings(outcomes):
             self._config.hook.pytest_warning_recorded.call_historic(kwargs=warning)
         self._exit_if_requested(item, outcomes)
+        for outcome in outcomes:
+            for name, reason in outcome.stops.items():
+                setattr(item.session, name, reason)
         case = case_on_ranks(item)
         verdict = judge_plain(outcomes) if case is None else judge(outcomes)
         test.is_damaged |= not verdict.agree or not all(o.is_clean for o in outcomes)
@@ -373,15 +372,17 @@ class Controller(InProcessLauncher):
             )
 
     def is_expected(self, number: int) -> bool:
-        """Whether others who started the ranks end them all since one is lost, noticed or not."""
+        """Whether others who started the ranks end them all since one has ended, noticed or not."""
         team = self._team
-        is_lost = team is not None and team.has_lost_ranks
-        return number in STOPS and is_lost and not self.replaces_ranks
+        are_ending = self._has_closed if team is None else team.has_lost_ranks
+        return number in STOPS and are_ending and not self.replaces_ranks
 
     def _drop(self) -> None:
         """Kill the ranks, or leave them until the results are written if others started them."""
         if self._team is not None:
             self._team.give_up()
+            if self._config.pluginmanager.hasplugin("_cov"):
+                self._warn_once("--cov: without the data of ranks that died or had to be killed")
             if self.replaces_ranks:
                 self._team.kill()
                 self._team = None
@@ -482,8 +483,10 @@ class Controller(InProcessLauncher):
     def close(self) -> None:
         """Shut down the current ranks, or leave broken ones that others started for the end."""
         if self._team is not None and (self.replaces_ranks or self._team.is_idle):
-            self._team.close()
-            self._team = None
+            faults = self._team.close()
+            self._team, self._has_closed = None, True
+            if faults:
+                self._warn_once(f"after their last test, {faults}")
 
 
 def _world_size(item: pytest.Item) -> int:

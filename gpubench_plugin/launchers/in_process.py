@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 
 import pytest
 
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.launchers import merged_reports
 from gpubench_plugin.launchers.context import RunContext, context_of, state_of
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
@@ -18,6 +19,20 @@ from gpubench_plugin.system.watchdog import Watchdog
 def has_debugger(config: pytest.Config) -> bool:
     """Whether a debugger is to have the terminal."""
     return bool(config.getoption("usepdb", False) or config.getoption("trace", False))
+
+
+def refuse_debugger(config: pytest.Config) -> None:
+    """Refuse a debugger where ranks run the tests.
+
+    Raises:
+        UsageProblem: one is asked for.
+    """
+    if has_debugger(config):
+        raise UsageProblem(
+            "--pdb: a debugger needs the terminal, which the processes of ranks do not have; "
+            "debug in this process: without torchrun, with --world-size=1 and without "
+            "--isolate or --launches"
+        )
 
 
 class InProcessLauncher:
@@ -84,7 +99,11 @@ class InProcessLauncher:
         assert self._running_test is not None
         item, deadline = self._running_test
         outcome = RankOutcome(
-            rank=0, state="stuck", details=deadline.message, stack=stacks.dump_own()
+            rank=0,
+            state="stuck",
+            details=deadline.message,
+            stack=stacks.dump_own(),
+            duration_s=deadline.at,
         )
         verdict = JointVerdict(outcome="hang", reason=deadline.message)
         force_exit(

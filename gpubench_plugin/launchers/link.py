@@ -42,9 +42,9 @@ _MAX_UNPROVEN: Final = 64
 _ACCEPTED_AT_ONCE: Final = _MAX_UNPROVEN // 4
 """In a flood, answers are read four times before the peer that sent one is closed."""
 _HANDSHAKE_S: Final = 5.0
-_CONNECT_S: Final = 0.1
+_JOIN_S: Final = 30.0
+_CONNECT_S: Final = 0.5
 """The kernel repeats what a flooded host has dropped after a second: a new try is sooner."""
-_ANSWER_S: Final = 1.0
 _RETRY_S: Final = 0.02
 _BACKLOG: Final = 1024
 
@@ -183,30 +183,25 @@ class Invitation:
         raise GangError("invitation of a rank: allowed: JSON with addresses, token, runs_all")
 
 
-def connect(invitation: Invitation, hello: Json, timeout_s: float = _HANDSHAKE_S) -> Link:
+def connect(invitation: Invitation, hello: Json, timeout_s: float = _JOIN_S) -> Link:
     """Connect to the first address whose controller proves itself, and introduce this rank.
 
-    Tries again until the timeout, since a flooded controller closes connections, or gets none. The
-    `hello` may have 3 KiB; looking up a host's name can take longer than the timeout.
+    Tries again until the timeout: a flooded controller closes connections, or gets none, and a
+    stopped one answers none. The `hello` may have 3 KiB; looking up a host's name can take longer.
 
     Raises:
         GangError: no address answered in time, or none with the token.
     """
-    started = monotonic()
-    deadline = started + timeout_s
+    deadline = monotonic() + timeout_s
     failures: dict[str, str] = {}
     while True:
         for address in invitation.addresses:
-            # Longer from try to try: another address, or a new connection, may answer sooner.
-            tried_s = monotonic() - started
-            connect_s = min(timeout_s - tried_s, max(_CONNECT_S, tried_s / 10))
-            answer_deadline = min(deadline, monotonic() + max(_ANSWER_S, tried_s))
             try:
-                link = Link(_opened(address, max(0.0, connect_s)), limit=_MAX_UNPROVEN_BYTES)
+                link = Link(_opened(address, _CONNECT_S), limit=_MAX_UNPROVEN_BYTES)
             except OSError as error:
                 failures[address] = error.strerror or str(error)
                 continue
-            if _introduced(link, invitation, hello, answer_deadline):
+            if _introduced(link, invitation, hello, min(deadline, monotonic() + _HANDSHAKE_S)):
                 link.trust()
                 return link
             failures[address] = "not proven to be the controller"

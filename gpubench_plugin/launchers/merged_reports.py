@@ -12,6 +12,7 @@ from gpubench_plugin.core.events import GangNotStartedEvent, RankEndedEvent
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.launchers.context import state_of
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
+from gpubench_plugin.ranks.control_plane import OUT_OF_STEP
 from gpubench_plugin.results import report_payload
 
 Section = tuple[str, str]
@@ -31,7 +32,9 @@ def merge_phase(
     present = [outcome for outcome in outcomes if outcome.reports]
     if not present:
         return _report(item, phase, "passed"), []
-    shown = next((o for o in present if any(r.failed for r in o.reports)), present[0])
+    failed = [outcome for outcome in present if any(report.failed for report in outcome.reports)]
+    # Others were waiting for the rank that failed.
+    shown = min(failed or present, key=lambda outcome: OUT_OF_STEP in outcome.reason)
     *others, report = shown.reports
     last_reports = [outcome.reports[-1:] for outcome in present]
     report.sections = [*_captured(present, last_reports), *_tracebacks(present, shown.rank)]
@@ -45,7 +48,7 @@ def replacement_report(
     """Failed report of a phase that did not end alike on all ranks."""
     assert verdict.outcome is not None
     report = _report(item, phase, "failed", verdict.reason)
-    report.duration = max((sum(r.duration for r in o.reports) for o in outcomes), default=0.0)
+    report.duration = max(sum(r.duration for r in o.reports) + o.duration_s for o in outcomes)
     report.sections = [
         *_tracebacks(outcomes),
         *stack_sections(item, outcomes),

@@ -17,7 +17,7 @@ Otherwise the ranks agree, and their common outcome stands.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from gpubench_plugin.results import report_payload
@@ -36,7 +36,9 @@ class RankOutcome:
 
     `details`: how its process ended, why it counts as stuck, or why it did not collect the
     benchmark. `stack`: of a stuck rank. `output`: written outside of tests. `exit` and
-    `exit_code`: of a test that called ``pytest.exit``. `results`: of pytest-benchmark.
+    `exit_code`: of a test that called ``pytest.exit``; `stops`: reasons of hooks to stop after the
+    test, by the attribute of pytest's session. `results`: of pytest-benchmark. `duration_s`: of a
+    phase that the rank did not end.
     """
 
     rank: int
@@ -48,7 +50,9 @@ class RankOutcome:
     warnings: tuple[Json, ...] = ()
     exit: str | None = None
     exit_code: int | None = None
+    stops: Json = field(default_factory=dict)
     results: tuple[Json, ...] = ()
+    duration_s: float = 0.0
 
     @property
     def passed(self) -> bool:

@@ -114,11 +114,15 @@ SURROUNDINGS: Final = ("_pytest", "gpubench_plugin")
 """Packages whose hooks around a test run on ranks, too."""
 
 
-def unregister_writers(config: pytest.Config) -> None:
-    """Unregister the plugins that read and write pytest's cache, and mute those of reports."""
+def unregister_cache(config: pytest.Config) -> None:
+    """Unregister the plugins that read and write pytest's cache."""
     for name in _CACHE_WRITERS:
         if config.pluginmanager.hasplugin(name):
             config.pluginmanager.unregister(name=name)
+
+
+def mute_reports(config: pytest.Config) -> None:
+    """Mute the plugins that surround whole tests or report them, once the tests are collected."""
     coverage = config.pluginmanager.get_plugin("_cov")
     if coverage is not None and coverage.cov_controller is not None:
         _mute(config, coverage)
@@ -155,7 +159,7 @@ def disable_output(config: pytest.Config) -> None:
 
     pytest has opened ``--log-file`` already; it gets no further records.
     """
-    unregister_writers(config)
+    unregister_cache(config)
     for plugin in config.pluginmanager.get_plugins():
         if type(plugin).__name__ == "LogXML":  # it unregisters itself at the end
             plugin.logfile = os.devnull

@@ -8,7 +8,7 @@ import socket
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
@@ -20,6 +20,7 @@ from gpubench_plugin.launchers.link import INVITATION
 from gpubench_plugin.ranks.world import STORE, threads_per_rank
 from gpubench_plugin.system import stacks
 from gpubench_plugin.system.child_process import Child, code_text
+from gpubench_plugin.system.signals import signals_blocked
 
 if TYPE_CHECKING:
     import pytest
@@ -34,6 +35,9 @@ _RANK_VARIABLES: Final = frozenset(
         *("GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE", "ROLE_NAME"),
     )
 )
+_END_UNSEEN: Final = "ended (see its launcher's own report)"
+GOOD_ENDS: Final = (code_text(0), _END_UNSEEN)
+"""Of ranks that were told to finish."""
 _KILL_TIMEOUT_S: Final = 5.0
 """A killed process is gone at once, unless it is in uninterruptible sleep (a driver, NFS)."""
 _EXIT_STATUS: Final = 49  # field 52 of proc_pid_stat(5), counted from after the name
@@ -96,7 +100,7 @@ class ChildRank(RankProcess):
     """A rank that this process has started with those `variables`, writing into `log`.
 
     It leads a session of its own, so that Ctrl-C reaches it through the controller only, unless it
-    `stays` in this process's group.
+    `stays` in this process's group: then termination signals are blocked until it joins.
     """
 
     def __init__(
@@ -105,7 +109,7 @@ class ChildRank(RankProcess):
         log.parent.mkdir(exist_ok=True)
         self.log: Path = log
         self._log_offset = stacks.size_of(log)
-        with log.open("ab") as output:
+        with log.open("ab") as output, signals_blocked() if stays else nullcontext():
             self._child = Child(
                 call.command,
                 cwd=call.folder,
@@ -165,7 +169,7 @@ class PeerRank(RankProcess):
                 return ""
             sleep(_POLL_S)
         if not status:
-            return "ended (see its launcher's own report)"
+            return _END_UNSEEN
         return code_text(os.waitstatus_to_exitcode(int(status[_EXIT_STATUS])))
 
 

@@ -75,8 +75,9 @@ def is_conftest(plugin: object) -> bool:
 
 def make_proxy(item: pytest.Item, order: Callable[[pytest.Item, Phase], None]) -> None:
     """Turn `item` into a proxy in place, so that what knows it keeps it."""
-    item.__class__ = _proxy_class(type(item))
-    vars(item)["order"] = order
+    if not is_proxy(item):  # a conftest may list an item twice
+        item.__class__ = _proxy_class(type(item))
+        vars(item)["order"] = order
 
 
 @cache

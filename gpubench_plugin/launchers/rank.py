@@ -53,7 +53,10 @@ class Rank:
         if self.runs_all:  # its launcher signals all processes; the controller decides
             for number in ENDING:
                 signal.signal(number, lambda *_: None)
-        die_with_parent()
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+        self._leads_group = not self.runs_all and os.getpgrp() == os.getpid()
+        if not self._leads_group:
+            die_with_parent()
         rank = int(os.environ["RANK"])
         if invitation.folder.is_dir():  # on the controller's host
             stacks.enable_dumps(invitation.folder, rank)
@@ -76,7 +79,7 @@ class Rank:
         return context_of(self._config)
 
     def _listen(self) -> None:
-        """Queue orders; exit if the controller disconnects."""
+        """Queue orders; exit if the controller disconnects, with what this process has started."""
         while (order := self._connection.receive()) is not None:
             if "stack" in order:
                 self._connection.send({"stack": stacks.dump_own()})
@@ -84,13 +87,15 @@ class Rank:
             self._orders.put(order)
             if "finish" in order:
                 return
+        if self._leads_group:
+            os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionstart(self) -> None:
         """Disable the output of plugins that were configured after this one."""
         self.silence()
-        output.unregister_writers(self._config)
+        output.unregister_cache(self._config)
 
     @staticmethod
     def silence() -> None:
@@ -110,6 +115,7 @@ class Rank:
     def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
         """Report the collected tests, and apply what the controller tells every rank."""
         pytest_benchmark.disable_output(self._config)
+        output.mute_reports(self._config)
         items = session.items if self.runs_all else benchmarks
         self._items = {item.nodeid: item for item in items}
         self._connection.send({"collected": [item.nodeid for item in benchmarks]})
@@ -134,7 +140,7 @@ class Rank:
             self._collection_errors.append(report.longreprtext[-report_transport.LONGEST_TEXT :])
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtestloop(self) -> bool:
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Run ordered tests until the controller stops."""
         while "finish" not in (order := self._orders.get()):
             self._order, self._number = order, order["number"]
@@ -145,6 +151,7 @@ class Rank:
             else:
                 errors = "\n".join(self._collection_errors)[-report_transport.LONGEST_TEXT :]
                 self._answer({"absent": errors})
+        session.testsfailed, session.testscollected = 0, 1  # the exit code is the controller's
         return True
 
     def _is_healthy(self, order: Json) -> bool:
@@ -222,6 +229,9 @@ class Rank:
             self._ending |= report_transport.exit_to_json(error)
         if phase == "call" or not (self._reports and self._reports[-1].passed):
             self._context.ranks.announce(self._number, f"the end of {item.name}")
+        for name in report_transport.STOPS:
+            if reason := getattr(item.session, name):
+                self._ending[name] = str(reason)
         if phase == "call" and self._context.ranks.world.is_root:
             results = pytest_benchmark.taken_results(self._config)
             if case_on_ranks(item) is None:

@@ -19,6 +19,8 @@ LONGEST_TEXT: Final = 12_000
 """Characters: about 150 lines of a traceback or an output, of which the end matters."""
 _RECORDED: Final = "measurement"
 """Part of a report's payload that is recorded; only that of rank zero is read."""
+STOPS: Final = ("shouldstop", "shouldfail")
+"""Attributes of pytest's session by which a hook ends it after the running test."""
 _MOST: Final = 20
 """Sections and warnings of a benchmark that are sent."""
 
@@ -55,6 +57,7 @@ def decode(config: pytest.Config, rank: int, message: Json) -> RankOutcome:
         warnings=tuple(message["warnings"]),
         exit=message.get("exit"),
         exit_code=message.get("exit_code"),
+        stops={name: message[name] for name in STOPS if name in message},
         results=tuple(message.get("pytest_benchmark", ())),
     )
 

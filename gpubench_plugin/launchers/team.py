@@ -27,7 +27,7 @@ from gpubench_plugin.launchers.link import (
     new_token,
 )
 from gpubench_plugin.launchers.outcome import RankOutcome, ranks_text
-from gpubench_plugin.launchers.processes import PeerRank, save_flights
+from gpubench_plugin.launchers.processes import GOOD_ENDS, PeerRank, save_flights
 from gpubench_plugin.launchers.report_transport import LONGEST_TEXT, decode
 from gpubench_plugin.system import stacks
 from gpubench_plugin.system.scratch import private_folder
@@ -88,7 +88,7 @@ class Team:
         self._number = self._order_number = 0
         self._in_test: set[int] = set()
         self._clock = TimeoutClock()
-        self._until = math.inf
+        self._until, self._phase_began = math.inf, 0.0
         self._on_event: OnEvent = lambda _: None
         self._links: dict[int, Link] = {}
         self._processes: dict[int, RankProcess] = {}
@@ -179,7 +179,8 @@ class Team:
         not collected the test run no more than its setup. If not every rank finished,
         :attr:`is_idle` is False afterwards.
         """
-        deadline = Deadline(self._timeouts, self._clock.now(), until=self._until)
+        self._phase_began = self._clock.now()
+        deadline = Deadline(self._timeouts, self._phase_began, until=self._until)
         order = {"phase": phase, "run": nodeid, "next": next_nodeid, **self._rounds}
         ranks = {*self._links} if phase == "setup" else {*self._in_test}
         self._send(order, ranks)
@@ -205,11 +206,13 @@ class Team:
         exit_texts = {rank: self._exit_text(rank) for rank in self._links}
         running = [rank for rank, process in self._processes.items() if not process.exit_text()]
         stuck = [rank for rank in running if rank not in outcomes]
+        waited_s = self._clock.now() - self._phase_began
         stacks_by_rank = self._stacks(stuck)
         flights = [] if has_dead else save_flights(self._scratch.path, self._logs)
         final_outcomes = []
         for rank in range(self.size):
-            outcome = outcomes.get(rank, RankOutcome(rank=rank, state="stuck", details=message))
+            unended = RankOutcome(rank=rank, state="stuck", details=message, duration_s=waited_s)
+            outcome = outcomes.get(rank, unended)
             if exit_texts.get(rank):
                 outcome = replace(outcome, state="died", details=exit_texts[rank])
             stack, output = stacks_by_rank.get(rank, ""), self._output(rank, flights)
@@ -222,14 +225,19 @@ class Team:
         for connection in self._links.values():
             connection.is_open = False
 
-    def close(self) -> None:
-        """Shut down the ranks, killing those that do not exit."""
+    def close(self) -> str:
+        """Shut down the ranks, killing those that do not exit; which of them did not end well."""
+        faults = []
         if self.is_idle:
             self._send({"finish": True})
             clock = TimeoutClock()
-            for process in self._processes.values():
-                process.exit_text(clock.remaining(_LEAVE_TIMEOUT_S))
+            for rank, process in self._processes.items():
+                exit_text = process.exit_text(clock.remaining(_LEAVE_TIMEOUT_S))
+                if exit_text not in GOOD_ENDS:
+                    fault = exit_text or f"did not exit within {_LEAVE_TIMEOUT_S:g} s"
+                    faults.append(f"{self._name(rank)} {fault}")
         self.kill()
+        return "; ".join(faults)
 
     def kill(self) -> None:
         """Kill all ranks and remove their shared files; idempotent."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Json
     from gpubench_plugin.ranks.world import World
 
+OUT_OF_STEP: Final = "ranks are out of step"
 _PAUSE_PER_RANK_S: Final = 0.0005
 """At the end of long waits, more than 40 ranks together poll 2,000 times per second at most."""
 
@@ -155,7 +156,7 @@ class ControlPlane:
             # It may have written the key and continued since the first check.
             if is_out_of_step and not self._store.check([key]):
                 raise MeasurementError(
-                    f"ranks are out of step: rank {rank} is at {location} while rank "
+                    f"{OUT_OF_STEP}: rank {rank} is at {location} while rank "
                     f"{self._world.rank} waits for it at {description}"
                 )
             return False

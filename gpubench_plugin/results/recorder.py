@@ -178,7 +178,7 @@ class Recorder:
 
 def _open_log(directory: RunDirectory) -> logging.Handler:
     try:
-        handler = logging.FileHandler(directory.log, encoding="utf-8")
+        handler = logging.FileHandler(directory.log, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         raise ResultsError(f"cannot write {directory.log}: {error.strerror}") from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))

@@ -19,7 +19,6 @@ from typing import Any, Final
 import pytest
 
 from gpubench_plugin.core.errors import with_causes
-from gpubench_plugin.launchers.context import state_of
 from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
 from gpubench_plugin.system.helper_threads import HelperThread
@@ -42,15 +41,14 @@ class SignalInterrupt:
     run's status. For sessions that write results. Handlers of others, and ignored signals
     (``nohup``), stay; Ctrl-C is a debugger's where there is one.
 
-    The handlers are set at once, in the main thread; what comes before the tests waits for them.
+    The handlers are set at once, in the main thread.
     """
 
     def __init__(self, session: pytest.Session, launcher: InProcessLauncher):
         self._session = session
         self._launcher = launcher
         self._requested = ""  # name of the first signal
-        self._is_held = True
-        self._is_ending = self._is_finishing_session = False
+        self._is_held = self._is_ending = self._is_finishing_session = False
         self._is_debugged = has_debugger(session.config)
         self._grace = Watchdog(self._end_unresponsive)
         self._first = threading.Lock()
@@ -64,13 +62,13 @@ class SignalInterrupt:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
-        """Let signals interrupt the tests; an earlier or later one waits for its place."""
+        """Let signals interrupt the tests; a later one waits for its place."""
         return (yield from self._holding(False))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        """Notice signals while a benchmark runs C code, in which Python calls no handler."""
-        if self._is_debugged or not self._own_signals or state_of(item) is None:
+        """Notice signals while a test runs C code, in which Python calls no handler."""
+        if self._is_debugged or not self._own_signals:
             return (yield)
         HelperThread("gpubench-signals", self._notice).start()
         previous = signal.set_wakeup_fd(self._wakeup[1], warn_on_full_buffer=False)

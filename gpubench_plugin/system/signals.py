@@ -50,6 +50,16 @@ def signals_ignored() -> Iterator[None]:
 
 
 @contextmanager
+def signals_blocked() -> Iterator[None]:
+    """Block termination signals, also in processes started meanwhile; here they come afterwards."""
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+@contextmanager
 def signals_deferred() -> Iterator[None]:
     """Defer signals to the end of the block, so that a process being started is not lost."""
     received: list[int] = []

@@ -32,6 +32,7 @@ _RESTARTS: Final = "TORCHELASTIC_RESTART_COUNT"
 _CLIENT: Final = {_AGENT_STORE: "True", _RESTARTS: "0"}
 """Variables by which groups that users' code makes, too, are clients of the store."""
 _KEY: Final = "gpubench/invitation"
+_READERS: Final = "gpubench/readers"
 
 
 class Torchrun(Launcher):
@@ -84,11 +85,13 @@ def join(config: pytest.Config, context: RunContext) -> Rank:
         UsageProblem: rank zero invites nobody.
     """
     from gpubench_plugin.launchers import output
+    from gpubench_plugin.launchers.in_process import refuse_debugger
     from gpubench_plugin.launchers.link import Invitation
     from gpubench_plugin.launchers.rank import Rank
     from gpubench_plugin.ranks.process_group import hosted_store
     from gpubench_plugin.system.timeout_clock import TimeoutClock, wait_until
 
+    refuse_debugger(config)
     _refuse_initialized()
     world, timeout_s = context.ranks.world, context.settings.timeout_s
     clock = TimeoutClock()
@@ -107,7 +110,11 @@ def join(config: pytest.Config, context: RunContext) -> Rank:
             raise pytest.UsageError(message)
         raise UsageProblem(message)
     os.environ |= _CLIENT
-    rank = Rank(config, Invitation.from_text(store.get(_KEY).decode()))
+    text = store.get(_KEY).decode()
+    if store.add(_READERS, 1) == world.size - 1:  # another session may follow on this store
+        store.delete_key(_KEY)
+        store.delete_key(_READERS)
+    rank = Rank(config, Invitation.from_text(text))
     rank.silence()
     output.disable_output(config)
     return rank

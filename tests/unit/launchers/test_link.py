@@ -401,12 +401,13 @@ def test_wrong_token_is_refused_in_one_line_without_it(hosted: Hosted) -> None:
     assert hosted.lets_in(rank=0)
 
 
-def test_addresses_are_tried_in_turn(local: Hosted) -> None:
+def test_addresses_are_tried_in_turn(local: Hosted, monkeypatch: pytest.MonkeyPatch) -> None:
     """One where nobody listens, one without an answer and an unknown name delay a rank only."""
     silent = listen_tcp("127.0.0.1")
     addresses = ("unix:/nonexistent/controller", address_of(silent), *local.invitation.addresses)
     invitation = Invitation(addresses=addresses, token=local.invitation.token)
-    connect(invitation, {"rank": 0}, 3.0).close()
+    monkeypatch.setattr(module, "_HANDSHAKE_S", 0.5)
+    connect(invitation, {"rank": 0}).close()
     silent.close()
 
     with pytest.raises(GangError, match="unix:/nonexistent/controller: No such file"):
@@ -453,7 +454,7 @@ def test_rank_gets_in_during_a_flood(hosted: Hosted, speech: str) -> None:
             assert flood.stdout is not None
             flood.stdout.readline()
         for rank in range(5):
-            connect(hosted.invitation, {"rank": rank}, LONG_S).close()
+            connect(hosted.invitation, {"rank": rank}).close()
         assert all(flood.poll() is None for flood in floods)
         assert len(hosted.reception._unproven) <= module._MAX_UNPROVEN
     finally:
