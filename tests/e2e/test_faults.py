@@ -126,6 +126,27 @@ def test_fault_costs_its_own_benchmark_only(
         assert (warned in " ".join(last.out.split())) == WAYS[way].replaces_ranks
 
 
+LATE = """
+import os, time
+def pytest_sessionfinish():
+    if os.environ.get("RANK") == "1": raise OSError("too late")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["gang", pytest.param("torchrun", marks=pytest.mark.exhaustive)])
+def test_fault_after_the_last_test_costs_no_result(project: Project, way: str) -> None:
+    """A rank's error at its end is told, and what was measured is recorded and shown."""
+    project.write("conftest.py", LATE)
+    project.write("test_it.py", faulty.module((), ddp=()))
+    run = project.run(ranks=WAYS[way].ranks)
+    assert run.summary["status"] == "complete"
+    assert set(run.outcomes.values()) == {"measured"}
+    assert f"{len(run.outcomes)} measured" in run.out, run.out + run.err
+    told = "after their last test, rank 1 exited with code" in " ".join(run.out.split())
+    assert (run.code, told) == ((0, True) if way == "gang" else (1, told))
+
+
 def run_sessions(
     project: Project, temporary: Path, way: Way, faults: Mapping[str, Fault]
 ) -> list[Run]:

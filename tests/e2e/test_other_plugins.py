@@ -72,6 +72,32 @@ def outcomes(project: Project) -> dict[str, list[str]]:
     return found
 
 
+QUARANTINE = """
+import pytest
+def pytest_runtest_logreport(report): pass
+def pytest_generate_tests(metafunc):
+    if "width" in metafunc.fixturenames: metafunc.parametrize("width", [1, 2])
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "bad" in item.name: item.add_marker(pytest.mark.skip(reason="known"))
+    items.append(items[0])
+"""
+
+
+@LAUNCHERS
+def test_collection_is_the_plugins_on_every_rank(
+    project: Project, launcher: tuple[str, ...]
+) -> None:
+    """Although it is muted while tests run; an item that it lists twice runs twice."""
+    project.write("quarantine.py", QUARANTINE)
+    tests = "def test_good(width): pass\ndef test_bad(gpubench): gpubench(1)\n"
+    own = "def test_own(gpubench, width): gpubench(lambda: None)\n"
+    project.write("test_it.py", ON_RANKS + own + tests)
+    ended = project.run(*launcher, "-p", "quarantine", ranks=0 if launcher else 2)
+    assert "5 passed, 1 skipped" in ended.out, ended.out + ended.err
+    assert sorted(ended.outcomes.values()) == ["measured", "measured", "skipped"]
+
+
 WAITING = """
 import os
 if "RANK" in os.environ:

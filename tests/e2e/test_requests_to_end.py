@@ -60,6 +60,30 @@ LAUNCHERS = {
 }
 
 
+SLOW_START = """
+import os, time
+if "RANK" in os.environ: time.sleep(3)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.own_process
+@pytest.mark.parametrize("name", ["gang", pytest.param("torchrun", marks=pytest.mark.exhaustive)])
+def test_request_while_ranks_start_is_kept(project: Project, name: str) -> None:
+    """They have not joined yet."""
+    project.write("conftest.py", SLOW_START)
+    process = LAUNCHERS[name].start(project)
+    wait_until(lambda: [*project.path.glob("results/*/*/metrics.jsonl")] != [])
+    sleep(1)
+    process.send_signal(signal.SIGTERM)
+
+    out, err = written_by(process, within_s=60)
+    run = Run(process.returncode, out, err, project.path / "results")
+    assert run.code == (1 if LAUNCHERS[name].is_torchrun else 2), run.out + run.err
+    assert run.summary["status"] == "interrupted"
+    assert "nothing reacted" not in run.out + run.err
+
+
 @pytest.mark.slow
 @pytest.mark.own_process
 @pytest.mark.parametrize("seed", shown(0, exhaustively=range(10)))

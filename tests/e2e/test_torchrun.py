@@ -294,6 +294,8 @@ def test_plain_tests_of_all_ranks_run_together(project: Project) -> None:
             assert RANK == 0
         def test_theirs(benchmark):
             benchmark(sum, [1])
+        def test_parts(subtests):
+            with subtests.test("first"): assert RANK == 0
         """,
     )
 
@@ -311,6 +313,7 @@ def test_plain_tests_of_all_ranks_run_together(project: Project) -> None:
         "test_skips": "PASSED",
         "test_fails": "FAILED",
         "test_theirs": "PASSED",
+        "test_parts": "FAILED",
     }, run.out + run.err
     assert "Traceback" not in run.out.partition("short test summary")[2].partition("Error")[0]
     names = [b["name"] for b in json.loads((project.path / "saved.json").read_text())["benchmarks"]]
@@ -333,7 +336,7 @@ def test_suite_without_benchmarks_of_ours_is_untouched(project: Project) -> None
         def test_parent(group):
             dist.barrier()
             assert "GPUBENCH_INVITATION" not in os.environ
-            assert open(f"/proc/{os.getppid()}/cmdline").read().count("torch")
+            open(f"parent-{dist.get_rank()}", "w").write(str(os.getppid()))
         """,
     )
 
@@ -341,6 +344,7 @@ def test_suite_without_benchmarks_of_ours_is_untouched(project: Project) -> None
 
     assert run.code == 0, run.out + run.err
     assert run.out.count("1 passed") == 2
+    assert len({file.read_text() for file in project.path.glob("parent-?")}) == 1, "the agent"
     assert run.directories == []
 
 

@@ -178,7 +178,7 @@ def test_group_of_the_projects_own_is_used_until_it_is_broken(
         ("test_half_done", "measured"),
         ("test_good_2", "not_measured"),
     ], run.out + run.err
-    why = "test_half_done[ws2] left the process group in an unusable state; ranks started by"
+    why = "test_half_done[ws2] left the process group in an unusable state; these ranks cannot"
     assert run.summary["benchmarks"][-1]["reason"].startswith(why)
     assert run.summary["status"] == "failed"
     assert run.code != 0

@@ -103,6 +103,10 @@ def test_plain(asked):
     compiler.compile(rounds=6)
 def test_benchmark(gpubench): gpubench(lambda: None)
 
+def test_lock(asked):
+    mutex = ctypes.create_string_buffer(64)
+    for _ in range(2): ctypes.CDLL(None).pthread_mutex_lock(mutex)
+
 def test_others(gpubench):
     for _ in range(20):
         child = os.fork()

@@ -9,6 +9,7 @@ import pytest
 from gpubench_plugin.core.errors import GangError
 from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome, judge
+from gpubench_plugin.ranks.control_plane import OUT_OF_STEP
 from gpubench_plugin.results import report_payload
 
 if TYPE_CHECKING:
@@ -75,6 +76,16 @@ def test_failure_on_all_ranks_shows_the_first_and_the_others_tracebacks(
     assert report.sections == [("Traceback of rank 1", "trace 1")]
 
 
+def test_failure_that_waited_for_another_is_not_the_one_that_is_shown(
+    merge: Merge, reported: ReportMaker, came_to_end: EndedMaker
+) -> None:
+    """Whichever rank it is of."""
+    waited = reported(outcome="failed", reason=f"MeasurementError: {OUT_OF_STEP}: rank 1 is at")
+    cause = reported(outcome="failed", reason="ValueError: no luck")
+    report, _ = merge(came_to_end(0, waited), came_to_end(1, cause))
+    assert report is cause
+
+
 def test_verdict_outranks_what_the_ranks_say(
     merge: Merge, reported: ReportMaker, came_to_end: EndedMaker
 ) -> None:
@@ -83,11 +94,17 @@ def test_verdict_outranks_what_the_ranks_say(
         outcome="failed", longrepr="trace", reason="no", sections=[("Captured log call", "logged")]
     )
     stuck = RankOutcome(
-        rank=1, state="stuck", details="did not end", stack="in all_reduce", output="bye"
+        rank=1,
+        state="stuck",
+        details="did not end",
+        stack="in all_reduce",
+        output="bye",
+        duration_s=7.0,
     )
     report, others = merge(came_to_end(0, bad), stuck)
 
     assert (report.when, report.outcome, others) == ("call", "failed", [])
+    assert report.duration == 7.0
     assert report.longrepr == "rank 0: no; then rank 1 did not end"
     payload = report_payload.read(report)
     assert payload["outcome"] == "failed"

@@ -49,6 +49,7 @@ def test_a(shared):
     warnings.warn("odd")
 def test_b(shared, benchmark): benchmark(sum, [1])
 def test_c(shared): pytest.exit("enough", 9)
+def test_d(request): request.session.shouldstop = "a hook says so"
 """
 
 
@@ -103,9 +104,13 @@ def test_rank_runs_phases_and_their_hooks_alone(team: Team, project: Project) ->
     _, ended = run("test_c", "setup", "call")
     assert (ended.exit, ended.exit_code) == ("enough", 9)
 
+    run("test_c", "teardown")
+    outcomes = run("test_d", "setup", "call", "teardown")
+    assert [outcome.stops for outcome in outcomes][1:] == [{"shouldstop": "a hook says so"}] * 2
+
     rank = team._processes[0]
     assert rank.log is not None
-    team.close()
-    assert rank.exit_text() == "exited with code 1", "of the error in the collection"
+    assert team.close() == "", "whatever was not collected, or failed"
+    assert rank.exit_text() == "exited with code 0"
     assert "test session starts" not in rank.log.read_text()
     assert (project.path / "trace").read_text().endswith("tear down\n")

@@ -234,6 +234,7 @@ def test_timeout_is_one_for_all_phases_of_a_test(start: Start) -> None:
     while team.is_idle:
         outcomes = team.run(next(phases), "dawdles")
     assert outcomes[0].details == "timed out after 1.5 s (measure.timeout_s)"
+    assert 0.05 < outcomes[0].duration_s < 0.7, "of the last phase alone"
 
 
 def test_answers_that_came_while_the_controller_was_stopped_count(
