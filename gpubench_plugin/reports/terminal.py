@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -257,12 +258,13 @@ def _sorted(
         return sorted(measurements, key=lambda m: names[m.id], reverse=options.descending)
     candidates = METRIC_OF.get(options.sort, (options.sort,))
 
-    def value(measurement: Measurement) -> float:
-        return next(measurement.metrics[n].value for n in candidates if n in measurement.metrics)
+    sign = -1 if options.descending else 1
 
-    with_value = [m for m in measurements if not m.metrics.keys().isdisjoint(candidates)]
-    others = [m for m in measurements if m.metrics.keys().isdisjoint(candidates)]
-    return [*sorted(with_value, key=value, reverse=options.descending), *others]
+    def key(measurement: Measurement) -> float:
+        values = (measurement.metrics[n].value for n in candidates if n in measurement.metrics)
+        return next((sign * value for value in values), math.inf)
+
+    return sorted(measurements, key=key)
 
 
 def _grouped(
