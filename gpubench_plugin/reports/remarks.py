@@ -9,9 +9,9 @@ from gpubench_plugin.core.format import counted, duration, listed, percentage
 from gpubench_plugin.core.quality_flags import EXPLANATIONS, doubtful_flags, other_flags
 from gpubench_plugin.core.records import Json, Measurement, Outcome
 from gpubench_plugin.reports.columns import metric_text, outcome_text
-from gpubench_plugin.reports.markup import BAD, BOLD, CAUTION, PLAIN, Line, Markup, marked
+from gpubench_plugin.reports.markup import BAD, BOLD, CAUTION, PLAIN, Line, Markup
 from gpubench_plugin.reports.names import screen_names
-from gpubench_plugin.reports.table import GAP, Column, column, table, width_of, wrapped
+from gpubench_plugin.reports.table import GAP, Column, column, paragraph, table, width_of
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable, reworded, shorten
 
 _Key = TypeVar("_Key")
@@ -111,8 +111,7 @@ class Remarks:
         return groups
 
     def _line(self, text: str, markup: Markup) -> Iterator[Line]:
-        lines = wrapped(reworded(text, self._glyphs), self._width, hanging=GAP, cut_words=True)
-        return marked(lines, markup)
+        return paragraph(reworded(text, self._glyphs), self._width, markup)
 
 
 def _reason(measurement: Measurement) -> str:

@@ -25,7 +25,7 @@ from gpubench_plugin.reports.names import (
     short_names,
     without_parameter,
 )
-from gpubench_plugin.reports.table import GAP, Column, column, table, width_of, wrapped
+from gpubench_plugin.reports.table import Column, column, paragraph, table, width_of
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, digits_for, printable
 
 # Parameters that are compared, with their names for people.
@@ -105,10 +105,8 @@ def _table(rows: Sequence[_Row], title: str, total: int, glyphs: Glyphs) -> Iter
 def _relative(row: _Row, value: str, reference: str, glyphs: Glyphs) -> str:
     """``2.31x``: how many times as fast as with the `reference`; empty without one of both."""
     measurement, base = row.by_value.get(value), row.by_value.get(reference)
-    if measurement is None or base is None:
-        return ""
-    speed = _relative_speed(measurement, base)
-    if speed is None:
+    speed = _relative_speed(measurement, base) if measurement and base else None
+    if not (measurement and base and speed):
         return ""
     is_doubtful = doubtful_flags(measurement.flags) or doubtful_flags(base.flags)
     doubt = glyphs.doubtful if is_doubtful and measurement is not base else ""
@@ -193,12 +191,10 @@ def variant_lines(
     """One line per variant but the first of its benchmark: its speed-up over that one."""
     names = screen_names((measurement.id for measurement in measurements), width, glyphs)
     return [
-        ((text, markup),)
+        line
         for measurement in measurements
         for sentence, markup in _sentences(measurement, glyphs)
-        for text in wrapped(
-            f"{names[measurement.id]}: {sentence}", width, hanging=GAP, cut_words=True
-        )
+        for line in paragraph(f"{names[measurement.id]}: {sentence}", width, markup)
     ]
 
 

@@ -33,12 +33,11 @@ from gpubench_plugin.reports.markup import (
     Line,
     Markup,
     Span,
-    marked,
 )
 from gpubench_plugin.reports.names import screen_names
 from gpubench_plugin.reports.remarks import NOT_IN_TABLE, Remarks, operator_lines
 from gpubench_plugin.reports.side_by_side import scaling_lines, side_by_side_lines, variant_lines
-from gpubench_plugin.reports.table import GAP, Column, narrowed, table, wrapped
+from gpubench_plugin.reports.table import GAP, Column, narrowed, paragraph, table, wrapped
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable
 from gpubench_plugin.reports.text import width as text_width
 
@@ -124,9 +123,7 @@ def summary_lines(
         shown = result_table.columns
         lines += [
             *result_table.lines(width, glyphs),
-            *marked(
-                (part for text in result_table.problems for part in wrapped(text, width)), CAUTION
-            ),
+            *(line for text in result_table.problems for line in paragraph(text, width, CAUTION)),
             *remarks.failures(),
             *remarks.doubts(shown),
             *remarks.notes(shown),

@@ -17,7 +17,7 @@ from gpubench_plugin.core.format import counted, listed
 from gpubench_plugin.core.verdicts import Comparison, Verdict, VerdictPart
 from gpubench_plugin.reports.markup import BOLD, CAUTION, PLAIN, Line, Markup, marked
 from gpubench_plugin.reports.names import ShortNames, short_names
-from gpubench_plugin.reports.table import GAP, Column, column, table, width_of, wrapped
+from gpubench_plugin.reports.table import GAP, Column, column, paragraph, table, width_of, wrapped
 from gpubench_plugin.reports.text import UNICODE, Glyphs, printable, reworded
 from gpubench_plugin.reports.text import width as text_width
 from gpubench_plugin.reports.verdicts import (
@@ -80,7 +80,7 @@ def verdict_lines(
         [
             *_sides(comparisons, width),
             # What no name says since it is the same for all.
-            *marked(_wrapped(f"all: {', '.join(names.common)}", width) if names.common else ()),
+            *(paragraph(f"all: {', '.join(names.common)}", width) if names.common else ()),
             *_notes(comparisons, labels, width, glyphs),
         ],
         [*verdict_table.lines(labels), *unlisted],
@@ -272,10 +272,6 @@ def _sides(comparisons: Sequence[Comparison], width: int) -> Iterator[Line]:
         yield from marked((f"{'':{room}}{line}" for line in lines[1:]), BOLD)
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    return wrapped(text, width, hanging=GAP, cut_words=True)
-
-
 def _by_text(texts: Sequence[Iterable[str]]) -> Mapping[str, list[int]]:
     """Positions of those, such as heads, that have each text."""
     positions: dict[str, list[int]] = {}
@@ -295,7 +291,7 @@ def _notes(
     for note, heads in _by_text(texts).items():
         prefix = _heads_text(heads, len(comparisons))
         text = ": ".join(filter(None, (prefix, reworded(note, glyphs))))
-        yield from marked(_wrapped(text, width), CAUTION)
+        yield from paragraph(text, width, CAUTION)
 
 
 def _environment(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) -> Iterator[Line]:
@@ -323,7 +319,7 @@ def _counts(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) -> It
     for title, comparison in zip(titles, comparisons, strict=True):
         prefix = f"{title}: " if len(titles) > 1 else ""
         text = f"{prefix}{headline(comparison.verdicts, glyphs, marks=True)}"
-        yield from marked(_wrapped(text, width), overall_colour(comparison.verdicts))
+        yield from paragraph(text, width, overall_colour(comparison.verdicts))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,4 +412,4 @@ def _lines(verdict: Verdict, names: str, text: str, width: int, glyphs: Glyphs) 
     """``mlp_train, mlp_infer: 38% slower, limit 2%``; the kind first where no row has it."""
     kind = "" if has_value(verdict) else kind_text(verdict.kind)
     full_text = ": ".join(filter(None, (kind, names, reworded(text, glyphs))))
-    yield from marked(_wrapped(full_text, width), colour(verdict))
+    return paragraph(full_text, width, colour(verdict))

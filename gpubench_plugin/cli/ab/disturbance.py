@@ -6,19 +6,12 @@ Measured times are not used, so that values are not selected. Flags of replaced 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
-from gpubench_plugin.core.quality_flags import (
-    CONTENDED,
-    DESCHEDULED,
-    MACHINE_FLAGS,
-    SUSPENDED,
-    THROTTLED,
-    machine_flags,
-)
+from gpubench_plugin.core.quality_flags import MACHINE_FLAGS, machine_flags
 from gpubench_plugin.core.records import Run
 
 # Pairs per remeasured one, at least; for the false alarms see docs/evidence/repeats.md.
@@ -88,7 +81,7 @@ def may_hide_slow_launches(attempts: Sequence[Attempt]) -> bool:
 
 
 def disturbance_notes(attempts: Sequence[Attempt]) -> Iterator[str]:
-    """Counts of disturbed launches, also of replaced pairs, with flags and remedies."""
+    """Counts of disturbed launches, also of replaced pairs, with flags, and what to do."""
     disturbed: dict[SideName, list[tuple[str, ...]]] = {
         "base": [attempt.base for attempt in attempts if attempt.base],
         "head": [attempt.head for attempt in attempts if attempt.head],
@@ -103,16 +96,10 @@ def disturbance_notes(attempts: Sequence[Attempt]) -> Iterator[str]:
     )
     flags = ", ".join(f"{name} {counts[name]}" for name in MACHINE_FLAGS if counts[name])
     yield f"disturbed launches: {sides} ({flags}); {_remeasured_text(attempts)}"
-    remedies = dict.fromkeys(_REMEDIES[name] for name in MACHINE_FLAGS if counts[name])
-    yield f"to quiet the machine: {'; '.join(remedies)}"
-
-
-_REMEDIES: Final[Mapping[str, str]] = {
-    CONTENDED: "close other programs, or measure with fewer threads (--distributed.threads)",
-    THROTTLED: "lock the GPU's clocks (nvidia-smi --lock-gpu-clocks)",
-    DESCHEDULED: "close other programs, or measure with fewer threads (--distributed.threads)",
-    SUSPENDED: "do not suspend the launches or the machine",
-}
+    yield (
+        "to quiet the machine: close other programs, or measure with fewer threads "
+        "(--distributed.threads); lock the GPU's clocks (gpubench doctor)"
+    )
 
 
 def _remeasured_text(attempts: Sequence[Attempt]) -> str:

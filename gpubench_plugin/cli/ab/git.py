@@ -142,24 +142,18 @@ def temporary_workspace(
 ) -> Iterator[Path]:
     """Create a private folder outside the user's tree, and remove it at the end.
 
-    Those of killed comparisons are removed, too.
-
-    Raises:
-        ResultsError: the temporary folder cannot be written.
+    Those of killed comparisons are removed, too. Raises OSError.
     """
     parent = Path(tempfile.gettempdir())
     for abandoned in scratch.leftovers(parent, _PREFIX):
         if _remove(abandoned):
             report(f"removed {abandoned.path}, left over by a killed comparison")
     common = None if repository is None else repository.common_folder()
-    try:
-        folder = scratch.make(parent, _PREFIX)
-        if common is not None:
-            trees = [str(tree_in(folder.path, side)) for side in SIDES]
-            facts = {"repository": str(common), "trees": trees}
-            (folder.path / _TREES).write_text(json.dumps(facts), encoding="utf-8")
-    except OSError as error:
-        raise ResultsError(f"cannot create a temporary folder: {error.strerror}") from error
+    folder = scratch.make(parent, _PREFIX)
+    if common is not None:
+        trees = [str(tree_in(folder.path, side)) for side in SIDES]
+        facts = {"repository": str(common), "trees": trees}
+        (folder.path / _TREES).write_text(json.dumps(facts), encoding="utf-8")
     try:
         yield folder.path
     finally:

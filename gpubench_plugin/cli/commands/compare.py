@@ -6,7 +6,6 @@ import argparse
 import os
 import re
 import shutil
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, TypeAlias
@@ -15,8 +14,7 @@ from gpubench_plugin.cli.commands._places import (
     Locations,
     add_locations,
     colored,
-    discard_output,
-    echo_text,
+    echo_report,
     glyphs,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
@@ -260,11 +258,7 @@ def _print(render: Format, comparisons: Sequence[Comparison], *, only_changed: b
         color=colored(),
         glyphs=glyphs(),
     )
-    try:
-        echo_text(render(comparisons, page))
-        sys.stdout.flush()
-    except BrokenPipeError:  # ``| head``: the verdict stays the exit code
-        discard_output()
+    echo_report(render(comparisons, page))
 
 
 def _is_lost(verdict: Verdict, measured: Collection[str]) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.cli.explain.judged import CURES
 from gpubench_plugin.core.format import counted
-from gpubench_plugin.core.quality_flags import MEANINGS, doubtful_flags
+from gpubench_plugin.core.quality_flags import EXPLANATIONS, MEANINGS, doubtful_flags
 from gpubench_plugin.core.records import Measurement, Samples, confidence_bounds_of
 from gpubench_plugin.reports.explanation import Explanation, PlotPoint, Recommendation
 from gpubench_plugin.reports.text import Glyphs
@@ -98,7 +97,7 @@ def _timing(samples: Samples, glyphs: Glyphs) -> Iterator[str]:
 
 def _advice(measurement: Measurement) -> Iterator[Recommendation]:
     flags = doubtful_flags(measurement.flags)
-    yield from (Recommendation(text=f"{flag}: {CURES[flag]}") for flag in flags)
+    yield from (Recommendation(text=f"{flag}: {EXPLANATIONS[flag]}") for flag in flags)
     if not flags:
         yield Recommendation(
             text="for a narrower interval: --measure.ci_half_width=0.005, or a longer measurement: "

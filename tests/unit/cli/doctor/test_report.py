@@ -12,9 +12,9 @@ import pytest
 
 from gpubench_plugin.cli import main
 from gpubench_plugin.cli.commands.base import ExitCode
+from gpubench_plugin.cli.commands.doctor import GPU_CHECKS, MACHINE_CHECKS, SOFTWARE_CHECKS
 from gpubench_plugin.cli.doctor import machine as machines
 from gpubench_plugin.cli.doctor import torch_facts
-from gpubench_plugin.cli.doctor.checks import GPU_CHECKS, MACHINE_CHECKS, SOFTWARE_CHECKS
 from gpubench_plugin.cli.doctor.machine import Machine
 from tests.support.fake_gpus import FakeGpu, FakeNvml
 
