@@ -160,8 +160,8 @@ class ComparisonRunner:
 
     def _remeasure(self, disturbed: Attempt, tracker: Tracker) -> None:
         """Remeasure both sides of a disturbed pair; the first launches stay in the record."""
-        pair, flags = disturbed.pair, {"base": disturbed.base, "head": disturbed.head}
-        cause = "; ".join(f"{side}: {', '.join(names)}" for side, names in flags.items() if names)
+        pair, flags = disturbed.pair, disturbed.flags.items()
+        cause = "; ".join(f"{side}: {', '.join(names)}" for side, names in flags if names)
         self.state.supersede(pair, cause)
         self.progress.message(f"pair {pair} was disturbed ({cause}) and is measured again")
         self._pair(pair, tracker)
@@ -199,12 +199,13 @@ class ComparisonRunner:
         return [
             Attempt(
                 pair=pair,
-                base=disturbing_flags(base, base.results if ids is None else ids),
-                head=disturbing_flags(head, head.results if ids is None else ids),
+                flags={
+                    side: disturbing_flags(run, run.results if ids is None else ids)
+                    for side, run in zip(SIDES, self._runs(launches), strict=True)
+                },
             )
             for pair in range(1, pairs + 1)
             for launches in self.state.all_attempts(pair)
-            for base, head in [self._runs(launches)]
         ]
 
     def locations(self) -> dict[str, tuple[str, int]]:
@@ -263,7 +264,7 @@ class ComparisonRunner:
     def _time_left(self, pairs_left: int, running: tuple[SideName, ...]) -> str:
         """Estimated time until so many more pairs have ended, capped by the budget."""
         seconds = self.state.launch_seconds()
-        if not seconds:
+        if len(seconds) < len(SIDES):
             return ""
         pair_s = sum(seconds.values())
         estimate_s = pairs_left * pair_s + sum(seconds[side] for side in running)
