@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 from gpubench_plugin.core.format import counted, decimal_rate, percentage, rough_duration
 from gpubench_plugin.reports.text import (
@@ -15,11 +16,7 @@ from gpubench_plugin.reports.text import (
     seconds,
     sparkline,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpubench_plugin.results.progress import BenchmarkProgress, RunProgress
+from gpubench_plugin.results.progress import BenchmarkProgress, RunProgress
 
 _DIGITS: Final = 3
 _LABEL_COLUMNS: Final = 9

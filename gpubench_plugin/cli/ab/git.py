@@ -36,7 +36,7 @@ class Repository:
         return None if top is None else cls(top=Path(top))
 
     def commit(self, ref: str) -> str | None:
-        """Resolve `ref` to a commit, or None."""
+        """Resolve `ref` to a commit, or None; of ``HEAD`` the worktree's, None before the first."""
         commit = f"{ref}^{{commit}}"
         return _git(self.top, "rev-parse", "--verify", "--quiet", "--end-of-options", commit)
 
@@ -49,10 +49,6 @@ class Repository:
         return UsageProblem(
             f"{option}: {ref!r} is neither a folder nor a commit, branch or tag of {self.top}{hint}"
         )
-
-    def head(self) -> str | None:
-        """The commit that the worktree is based on; None before the first one."""
-        return self.commit("HEAD")
 
     def changed_files(self) -> int:
         """Number of files that differ from the last commit, new ones among them."""

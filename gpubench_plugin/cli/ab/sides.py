@@ -50,7 +50,7 @@ class Side:
         if self.code is None:
             return
         remedy = ""
-        if self.commit != (self.repository and self.repository.head()):
+        if self.commit != (self.repository and self.repository.commit("HEAD")):
             remedy = "another commit is checked out; start a new comparison"
         if files := changes(self.tree, self.code):
             remedy = (
@@ -142,7 +142,7 @@ def _folder(name: SideName, label: str, tree: Path, python: str, subdirectory: P
         name=name,
         label=label,
         python=python,
-        commit=None if repository is None else repository.head(),
+        commit=None if repository is None else repository.commit("HEAD"),
         repository=repository,
         code=digests(tree),
         tree=tree,

@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
+import argparse
 import math
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from gpubench_plugin.baselines.resolve import Resolver
+from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.commands._places import Locations, exit_code, show
 from gpubench_plugin.core.errors import GpubenchError, RegistryError, UsageProblem
 from gpubench_plugin.core.format import byte_size, counted
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.results import prune as pruning
-from gpubench_plugin.results.reader import current_tags, is_being_written
-from gpubench_plugin.results.run_directory import runs_in, tags_of
+from gpubench_plugin.results.reader import RunOverview, current_tags, is_being_written
+from gpubench_plugin.results.run_directory import RunDirectory, runs_in, tags_of
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Collection, Iterator, Mapping
-
-    from gpubench_plugin.baselines.resolve import Resolver
-    from gpubench_plugin.baselines.store import Baselines
-    from gpubench_plugin.core.records import Json
-    from gpubench_plugin.results.prune import PruneTarget
-    from gpubench_plugin.results.reader import RunOverview
     from gpubench_plugin.results.registry.registry import Registry
-    from gpubench_plugin.results.run_directory import RunDirectory
 
 
 def prune(options: argparse.Namespace, paths: Locations) -> int:
@@ -134,7 +130,7 @@ class _Pruning:
                 self._forget(run.run_id)
             self.removed.append({"path": label, "bytes": 0, "leftover": False})
 
-    def remove_leftover(self, leftover: PruneTarget) -> None:
+    def remove_leftover(self, leftover: pruning.PruneTarget) -> None:
         """Delete leftovers of a killed process."""
         with self._errors_noted():
             if not self.options.dry_run:
@@ -195,7 +191,7 @@ class _Pruning:
             return f"used by baseline {names}"
         return f"tagged {', '.join(tags)}" if tags else ""
 
-    def _targets(self, directory: RunDirectory) -> list[PruneTarget]:
+    def _targets(self, directory: RunDirectory) -> list[pruning.PruneTarget]:
         if self.options.runs:
             return pruning.targets([directory.path])
         folders = (*pruning.HEAVY, *(pruning.PER_RANK if self.options.samples else ()))

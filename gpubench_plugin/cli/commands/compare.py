@@ -144,18 +144,12 @@ def add_judging(parser: argparse.ArgumentParser, **limit: Any) -> None:
 
 def _validate(options: argparse.Namespace) -> None:
     if options.paired:
-        if options.runs:
-            raise UsageProblem(
-                f"--paired: {options.runs[0]!r} belongs to neither side; give the launches "
-                "with --base and --head"
-            )
-        if not options.base or not options.head:
-            raise UsageProblem("--paired needs --base and --head with their launches")
-    elif options.unchanged_from is not None:
-        raise UsageProblem(f"--unchanged-from={options.unchanged_from}: only valid with --paired")
-    elif options.base or options.head:
+        if options.runs or not options.base or not options.head:
+            raise UsageProblem("--paired needs --base and --head with all launches")
+    elif options.base or options.head or options.unchanged_from is not None:
         raise UsageProblem(
-            "--base and --head require --paired; otherwise the first run is the base"
+            "--base, --head and --unchanged-from require --paired; otherwise the first run is the "
+            "base"
         )
     elif len(options.runs) < 2:
         raise UsageProblem("give at least two runs: the base first")

@@ -37,7 +37,7 @@ from gpubench_plugin.reports.table import column, lines
 from gpubench_plugin.reports.terminal import closing_lines
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.results import verdicts as verdict_document
-from gpubench_plugin.results.curves import Curve, benchmark_events, curves_of
+from gpubench_plugin.results.curves import benchmark_events, curves_of
 from gpubench_plugin.results.progress import RunProgress
 from gpubench_plugin.results.prune import HASHED_BYTES, artifacts
 from gpubench_plugin.results.reader import RunReader, intact
@@ -148,7 +148,7 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
             environment = {**stored_run.machine, **stored_run.environment}
     verdicts = part(_verdicts) or ""
     current = part(_current) or ""
-    curves = part(_curves) or ()
+    curves = part(lambda run: curves_of(benchmark_events(run.events))) or ()
     document = {
         **run_as_json(run),
         "verdicts": verdicts,
@@ -227,10 +227,6 @@ def _current(run: RunReader) -> str:
     for line in run.events:
         live.add(line)
     return f"{live.current.id}, phase {live.current.phase}" if live.current else ""
-
-
-def _curves(run: RunReader) -> tuple[Curve, ...]:
-    return curves_of(benchmark_events(run.events))
 
 
 def _results(run: RunReader) -> list[str]:

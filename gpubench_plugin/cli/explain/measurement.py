@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import EXPLANATIONS, MEANINGS, doubtful_flags
@@ -11,9 +11,7 @@ from gpubench_plugin.core.records import Measurement, Samples, confidence_bounds
 from gpubench_plugin.reports.explanation import Explanation, PlotPoint, Recommendation
 from gpubench_plugin.reports.text import Glyphs
 from gpubench_plugin.reports.verdicts import number
-
-if TYPE_CHECKING:
-    from gpubench_plugin.results.verdicts import VerdictDocument
+from gpubench_plugin.results.verdicts import VerdictDocument
 
 _STEP: Final = "step_time_s"
 
