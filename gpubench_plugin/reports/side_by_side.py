@@ -16,7 +16,7 @@ from gpubench_plugin.core.records import (
     is_same_amount,
     speed_up_metric,
 )
-from gpubench_plugin.reports.columns import metric_column, numbers, step, throughput, with_interval
+from gpubench_plugin.reports.columns import metric_column, step, throughput, with_interval
 from gpubench_plugin.reports.markup import BOLD, CAUTION, PLAIN, Line, Markup
 from gpubench_plugin.reports.names import (
     ShortNames,
@@ -96,8 +96,8 @@ def _table(rows: Sequence[_Row], title: str, total: int, glyphs: Glyphs) -> Iter
         measured = [row.by_value.get(value) for row in rows]
         cells = [show(measurement, glyphs) if measurement else "" for measurement in measured]
         relative = [_relative(row, value, values[0], glyphs) for row in rows]
-        wide += [numbers(printable(value), cells), numbers("", relative)]
-        narrow.append(numbers(printable(value), relative))
+        wide += [column(value, cells, numeric=True), column("", relative, numeric=True)]
+        narrow.append(column(value, relative, numeric=True))
     columns = wide if first.width + width_of(wide) <= total else narrow
     return table([first, *columns], glyphs, total=total, nothing=glyphs.nothing)
 
@@ -115,14 +115,13 @@ def _relative(row: _Row, value: str, reference: str, glyphs: Glyphs) -> str:
 
 def _relative_speed(measurement: Measurement, base: Measurement) -> float | None:
     """Speed relative to `base`; None where nothing says it."""
-    if _has_different_work({"base": base, "other": measurement}):
-        names = [r for r in _RATES if r in measurement.metrics and r in base.metrics]
-        if not names:
-            return None
-        return measurement.metrics[names[0]].value / base.metrics[names[0]].value
-    if _STEP not in measurement.metrics or _STEP not in base.metrics:
+    is_rate = _has_different_work({"base": base, "other": measurement})
+    common = measurement.metrics.keys() & base.metrics.keys()
+    name = next((name for name in (_RATES if is_rate else (_STEP,)) if name in common), None)
+    if name is None:
         return None
-    return base.metrics[_STEP].value / measurement.metrics[_STEP].value
+    value, reference = measurement.metrics[name].value, base.metrics[name].value
+    return value / reference if is_rate else reference / value
 
 
 def _has_different_work(by_value: Mapping[str, Measurement]) -> bool:

@@ -21,7 +21,6 @@ from gpubench_plugin.reports.columns import (
     any_metric_column,
     half_width,
     named_columns,
-    outcome_text,
     own_metrics,
 )
 from gpubench_plugin.reports.markup import (
@@ -39,6 +38,7 @@ from gpubench_plugin.reports.remarks import NOT_IN_TABLE, Remarks, operator_line
 from gpubench_plugin.reports.side_by_side import scaling_lines, side_by_side_lines, variant_lines
 from gpubench_plugin.reports.table import GAP, Column, narrowed, paragraph, table, wrapped
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable
+from gpubench_plugin.reports.verdicts import kind_text
 
 _COLOURS: Final[Mapping[Outcome, Markup]] = {
     "measured": GOOD,
@@ -137,7 +137,7 @@ def _counts(measurements: Sequence[Measurement]) -> Line:
     separator = ""
     for outcome in filter(counts.get, OUTCOMES):
         spans.append(
-            (f"{separator}{counts[outcome]} {outcome_text(outcome)}", _COLOURS.get(outcome, BAD))
+            (f"{separator}{counts[outcome]} {kind_text(outcome)}", _COLOURS.get(outcome, BAD))
         )
         separator = ", "
     return tuple(spans)
@@ -223,7 +223,7 @@ def _with_outcomes(
     columns: Mapping[str, Column], rows: Sequence[Measurement]
 ) -> Mapping[str, Column]:
     """Put the outcome of what has no numbers into the first column."""
-    outcomes = [outcome_text(row.outcome) for row in rows]
+    outcomes = [kind_text(row.outcome) for row in rows]
     if not columns:
         return {"outcome": Column(title="outcome", cells=outcomes)}
     first, first_column = next(iter(columns.items()))
@@ -299,7 +299,7 @@ def _problems(
 def _markup(name: str, row: Measurement, cell: str) -> Markup:
     """Steps with an interval are bold, doubts yellow, outcomes of failures red."""
     if row.outcome != "measured":
-        return BAD if cell == outcome_text(row.outcome) else PLAIN
+        return BAD if cell == kind_text(row.outcome) else PLAIN
     if name == "doubts" or (name == "step" and doubtful_flags(row.flags)):
         return CAUTION
     has_interval = name == "step" and half_width(row, "step_time_s") is not None

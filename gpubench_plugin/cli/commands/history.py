@@ -62,8 +62,10 @@ class History(Command):
             source = HistorySource(resolver.index)
             warn(resolver.index_notes)
             notes: list[str] = []
-            branch = _branch(source, options)
-            if branch is None and options.branch is None:
+            branch = options.branch or None
+            if options.branch is None and source.benchmarks(_MAIN):
+                branch = _MAIN
+            elif options.branch is None:
                 notes.append(f"no run of branch {_MAIN} is known; showing all branches")
             histories = [*_histories(source, options, branch)]
             if options.metric is None:
@@ -77,13 +79,6 @@ class History(Command):
             page = history_lines(histories, output_width(), glyphs())
             show(options, {"histories": [asdict(history) for history in histories]}, page)
         return ExitCode.OK
-
-
-def _branch(source: HistorySource, options: argparse.Namespace) -> str | None:
-    """The requested branch; by default the main one, or all where main has no runs."""
-    if options.branch is not None:
-        return options.branch or None
-    return _MAIN if source.benchmarks(_MAIN) else None
 
 
 def _median_notes(

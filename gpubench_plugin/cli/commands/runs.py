@@ -36,6 +36,7 @@ from gpubench_plugin.reports.run_list import (
 from gpubench_plugin.reports.table import column, lines
 from gpubench_plugin.reports.terminal import closing_lines
 from gpubench_plugin.reports.text import printable
+from gpubench_plugin.reports.verdicts import kind_text
 from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.curves import benchmark_events, curves_of
 from gpubench_plugin.results.progress import RunProgress
@@ -240,4 +241,4 @@ def _verdicts(run: RunReader) -> str:
     path = run.directory.verdicts
     judged = verdict_document.read(path).benchmarks if path.is_file() else ()
     counts = Counter(benchmark.kind for benchmark in judged)
-    return ", ".join(f"{n} {kind.replace('_', ' ')}" for kind, n in counts.items())
+    return ", ".join(f"{n} {kind_text(kind)}" for kind, n in counts.items())

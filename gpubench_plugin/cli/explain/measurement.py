@@ -10,7 +10,7 @@ from gpubench_plugin.core.quality_flags import EXPLANATIONS, MEANINGS, doubtful_
 from gpubench_plugin.core.records import Measurement, Samples, confidence_bounds_of
 from gpubench_plugin.reports.explanation import Explanation, PlotPoint, Recommendation
 from gpubench_plugin.reports.text import Glyphs
-from gpubench_plugin.reports.verdicts import number
+from gpubench_plugin.reports.verdicts import kind_text, number
 from gpubench_plugin.results.verdicts import VerdictDocument
 
 _STEP: Final = "step_time_s"
@@ -29,10 +29,9 @@ def explain_measurement(
     """
     measured = measurement.outcome == "measured"
     reason = f": {measurement.reason}" if measurement.reason else ""
-    outcome = measurement.outcome.replace("_", " ")
     return Explanation(
         benchmark=measurement.id,
-        subject=f"run {run_id}: {outcome}, not compared{reason}",
+        subject=f"run {run_id}: {kind_text(measurement.outcome)}, not compared{reason}",
         noun="launch" if len(measurement.per_launch) > 1 else "round",
         points=tuple(_points(measurement)),
         units={_STEP: "s"} if measured else {},
