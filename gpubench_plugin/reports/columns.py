@@ -230,4 +230,4 @@ def result_line(measurement: Measurement, earlier: Result | None, glyphs: Glyphs
         change = measurement.metrics[_STEP].value / before.value - 1
         doubt = glyphs.doubtful if doubtful_flags(earlier.flags) else ""
         text += f"  {doubt}{change_percentage(change, with_sign=True)}"
-    return f"{text} {glyphs.trusted if is_trusted else glyphs.in_doubt}"
+    return f"{text} {glyphs.trusted if is_trusted else '?'}"

@@ -124,7 +124,6 @@ class Glyphs:
     regressed: str = "✗"
     improved: str = "✓"
     trusted: str = "✓"
-    in_doubt: str = "?"
 
 
 UNICODE: Final = Glyphs()
@@ -143,7 +142,6 @@ ASCII: Final = Glyphs(
     regressed="x",
     improved="+",
     trusted="ok",
-    in_doubt="?",
 )
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.baselines.resolve import Resolver
@@ -54,7 +55,7 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
             local_ids = {directory.run_id for directory in local_runs}
             for run in select(registered, _started_at):
                 if run.run_id not in local_ids:
-                    report.prune_registered(run)
+                    report.prune_run(run)
         for leftover in list(pruning.leftovers(paths.results_dir, unbegun=options.runs)):
             report.remove_leftover(leftover)
     show(options, report.document(), report.lines())
@@ -103,32 +104,23 @@ class _Pruning:
     kept: list[Json] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
-    def prune_run(self, directory: RunDirectory) -> None:
-        """Prune one run, or note why it is kept."""
-        label = f"{directory.experiment}/{directory.run_id}"
-        with self._errors_noted():
-            if reason := self._reason_to_keep(directory):
-                self.kept.append({"path": label, "reason": reason})
-                return
-            for target in self._targets(directory):
-                if not self.options.dry_run:
-                    pruning.remove(
-                        directory, target.path, forget=lambda: self._forget(directory.run_id)
-                    )
-                part = target.path.relative_to(directory.path).as_posix()
-                path = label if part == "." else f"{label}/{part}"
-                self.removed.append({"path": path, "bytes": target.bytes, "leftover": False})
-
-    def prune_registered(self, run: RunOverview) -> None:
-        """Prune a run whose folder is elsewhere or gone, or note why it is kept."""
+    def prune_run(self, run: RunDirectory | RunOverview) -> None:
+        """Prune a run, also one whose folder is elsewhere or gone, or note why it is kept."""
         label = f"{run.experiment}/{run.run_id}"
         with self._errors_noted():
-            if reason := self._protection(run.run_id, run.tags):
+            if reason := self._reason_to_keep(run):
                 self.kept.append({"path": label, "reason": reason})
                 return
-            if not self.options.dry_run:
-                self._forget(run.run_id)
-            self.removed.append({"path": label, "bytes": 0, "leftover": False})
+            if isinstance(run, RunOverview):
+                if not self.options.dry_run:
+                    self._forget(run.run_id)
+                self.removed.append({"path": label, "bytes": 0, "leftover": False})
+                return
+            for target in self._targets(run):
+                if not self.options.dry_run:
+                    pruning.remove(run, target.path, forget=lambda: self._forget(run.run_id))
+                path = str(PurePosixPath(label, target.path.relative_to(run.path)))
+                self.removed.append({"path": path, "bytes": target.bytes, "leftover": False})
 
     def remove_leftover(self, leftover: pruning.PruneTarget) -> None:
         """Delete leftovers of a killed process."""
@@ -171,18 +163,19 @@ class _Pruning:
         except GpubenchError as error:
             self.errors.append(str(error))
 
-    def _reason_to_keep(self, directory: RunDirectory) -> str:
+    def _reason_to_keep(self, run: RunDirectory | RunOverview) -> str:
         """Why nothing of the run is removed; empty if nothing speaks against it."""
-        if is_being_written(directory):
+        if isinstance(run, RunOverview):
+            return self._protection(run.run_id, run.tags)
+        if is_being_written(run):
             return "the run is still being written"
         if not self.options.runs:
             return ""
         # Also those that a registry which has the run never took over: one too many only keeps it.
-        registered = current_tags(directory, self.registered.get(directory.run_id))
-        tags = {*tags_of(directory), *registered}
-        if reason := self._protection(directory.run_id, sorted(tags)):
+        registered = current_tags(run, self.registered.get(run.run_id))
+        if reason := self._protection(run.run_id, sorted({*tags_of(run), *registered})):
             return reason
-        if unknown_files := pruning.unknown_files(directory):
+        if unknown_files := pruning.unknown_files(run):
             return f"contains files not written by gpubench: {', '.join(unknown_files)}"
         return ""
 

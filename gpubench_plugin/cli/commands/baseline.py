@@ -119,8 +119,7 @@ def _newly_set(
             for c in candidates
             for text in c.notes
         ),
-        *_missing_runs_hint(baseline),
-        *_single_session_warning([candidate.run.started for candidate in candidates]),
+        *_shortcomings(baseline, [candidate.run.started for candidate in candidates]),
     ]
     if not options.if_missing:
         notes += _replacement_summary(baseline)
@@ -152,18 +151,14 @@ def _description(baseline: Baseline) -> Iterator[str]:
         yield f"later runs on branch {printable(baseline.branch)} count as samples, too"
 
 
-def _missing_runs_hint(baseline: Baseline) -> Iterator[str]:
-    """Number of further runs a history needs before it can judge."""
-    if (pinned_count := len(baseline.runs)) >= FEWEST:
+def _shortcomings(baseline: Baseline, started: list[str]) -> Iterator[str]:
+    """How many more runs a history needs, or that those of one session show no daily noise."""
+    if (pinned_count := len(baseline.runs)) < FEWEST:
+        pinned = counted(pinned_count, "run")
+        yield f"a gate cannot judge from {pinned} yet: pin {FEWEST - pinned_count} more"
+        if baseline.branch is not None:
+            yield f"or wait for {FEWEST - 1} later runs on {printable(baseline.branch)}"
         return
-    pinned = counted(pinned_count, "run")
-    yield f"a gate cannot judge from {pinned} yet: pin {FEWEST - pinned_count} more"
-    if baseline.branch is not None:
-        yield f"or wait for {FEWEST - 1} later runs on {printable(baseline.branch)}"
-
-
-def _single_session_warning(started: list[str]) -> Iterator[str]:
-    """Warn if all pinned runs are of one session, so day-to-day noise is unknown."""
     times = [datetime.fromisoformat(text) for text in filter(None, started)]
     if len(times) < FEWEST:
         return

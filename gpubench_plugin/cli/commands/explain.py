@@ -71,9 +71,8 @@ def _explanation(text: str, benchmark: str, paths: Locations) -> Explanation:
         ResultsError: a file cannot be read.
     """
     if (comparison := _comparison(text, paths)) is not None:
-        if comparison.is_relative_to(paths.cwd):  # short, for the commands of the advice
-            comparison = comparison.relative_to(paths.cwd)
-        return explain_comparison(comparison, benchmark)
+        # Relative, so that the commands of the advice are short.
+        return explain_comparison(Path(os.path.relpath(comparison, paths.cwd)), benchmark)
     return _explained_run(text, benchmark, paths)
 
 
