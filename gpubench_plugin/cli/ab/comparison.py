@@ -96,7 +96,12 @@ def compare(state: SavedState, sides: Sides, progress: Progress) -> ComparisonRe
         launcher = PytestProcess(arguments=request.arguments, workspace=space, repository=own_tree)
         notes: list[str] = []
         if repository is not None:
-            sides = _check_out(sides, request.here.relative_to(repository.top), space, notes)
+            subdirectory = request.here.relative_to(repository.top)
+            sides = {n: s.checked_out(tree_in(space, n), subdirectory) for n, s in sides.items()}
+            commits = [side for side in sides.values() if side.code is None]
+            notes += [
+                f"{s.name}: {w}" for s in commits for w in repository.incomplete_parts(s.tree)
+            ]
         pythons = {n: python_version(s, launcher.environment(s)) for n, s in sides.items()}
         runner = ComparisonRunner(
             state=state,
@@ -145,20 +150,6 @@ def resume_command(folder: Path, pairs: int | None = None) -> str:
     """Command line that resumes the comparison in `folder`, up to `pairs` pairs in total."""
     options = [f"--resume={folder}", *([f"--pairs={pairs}"] if pairs else [])]
     return shlex.join(["gpubench", "ab", *options])
-
-
-def _check_out(
-    sides: Sides, subdirectory: Path, space: Path, notes: list[str]
-) -> dict[SideName, Side]:
-    """Both sides in their trees; warnings on incomplete checkouts are added to `notes`."""
-    ready: dict[SideName, Side] = {}
-    for name, side in sides.items():
-        ready[name] = side
-        if side.code is None and side.repository is not None:
-            tree = tree_in(space, name)
-            ready[name] = side.checked_out(tree, subdirectory)
-            notes += [f"{name}: {warning}" for warning in side.repository.incomplete_parts(tree)]
-    return ready
 
 
 VERDICTS: Final = "verdicts.json"

@@ -70,12 +70,15 @@ class Side:
     def checked_out(self, tree: Path, subdirectory: Path) -> Self:
         """This side with its commit in the new folder `tree`; pytest runs in its `subdirectory`.
 
+        A folder stays as it is.
+
         Raises:
             UsageProblem: the commit has no such folder.
             ResultsError: git failed.
         """
-        if self.repository is not None and self.commit is not None:
-            self.repository.check_out(self.commit, tree)
+        if self.code is not None or self.repository is None or self.commit is None:
+            return self
+        self.repository.check_out(self.commit, tree)
         folder = tree / subdirectory
         if not folder.is_dir():
             raise UsageProblem(

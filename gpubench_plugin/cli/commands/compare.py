@@ -27,7 +27,7 @@ from gpubench_plugin.core.errors import NothingComparable, UsageProblem, invalid
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.records import Result, Run
 from gpubench_plugin.core.verdicts import COMPARED, Comparison, Verdict
-from gpubench_plugin.reports.formats.base import Format, Page
+from gpubench_plugin.reports.formats.base import Page
 
 _METRIC_LIMIT: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*=\s*(?P<limit>.*)", re.DOTALL)
 
@@ -129,7 +129,13 @@ class Compare(Command):
         compare = _compare_paired if options.paired else _compare_with_first
         results = compare(options, limits)
         comparisons = [with_losses(comparison, measured) for comparison, measured in results]
-        _print(render, comparisons, only_changed=options.only_changed)
+        page = Page(
+            only_changed=options.only_changed,
+            width=shutil.get_terminal_size().columns,
+            color=colored(),
+            glyphs=glyphs(),
+        )
+        echo_report(render(comparisons, page))
         return exit_code(results)
 
 
@@ -243,16 +249,6 @@ def _measured(runs: Sequence[Run]) -> frozenset[str]:
     return frozenset(
         name for run in runs for name, result in run.results.items() if result.outcome == "measured"
     )
-
-
-def _print(render: Format, comparisons: Sequence[Comparison], *, only_changed: bool) -> None:
-    page = Page(
-        only_changed=only_changed,
-        width=shutil.get_terminal_size().columns,
-        color=colored(),
-        glyphs=glyphs(),
-    )
-    echo_report(render(comparisons, page))
 
 
 def _is_lost(verdict: Verdict, measured: Collection[str]) -> bool:

@@ -20,10 +20,10 @@ from gpubench_plugin.cli.commands._places import (
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.doctor import gpus as gpu_checks
 from gpubench_plugin.cli.doctor import host, software
-from gpubench_plugin.cli.doctor import machine as machines
 from gpubench_plugin.cli.doctor.machine import Fact, Gpu, Machine, Unknown
 from gpubench_plugin.config.settings import results_dir_from
 from gpubench_plugin.core import catalog
+from gpubench_plugin.environment import nvml
 from gpubench_plugin.environment.hardware import usable_cores
 from gpubench_plugin.environment.system_facts import package_versions
 from gpubench_plugin.reports.table import labelled
@@ -137,7 +137,8 @@ class Doctor(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Print what may disturb measurements on this machine."""
         results_dir = results_dir_from(Path.cwd(), options.results_dir)
-        with machines.this_machine(results_dir) as machine:
+        with nvml.opened() as library:
+            machine = Machine(results=results_dir, library=library)
             findings = [*examine(machine)]
             support = _support(machine)
         # A line each in a file or pipe, for grep.

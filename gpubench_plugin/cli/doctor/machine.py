@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -169,10 +168,3 @@ class Machine:
             return {**facts_of(self.torch_command), "error": ""}
         except ChildError as error:
             return {"device": None, "precisions": None, "error": str(error)}
-
-
-@contextmanager
-def this_machine(results: Path) -> Iterator[Machine]:
-    """The machine that this process runs on, with NVML until exit."""
-    with nvml.opened() as library:
-        yield Machine(results=results, library=library)
