@@ -134,8 +134,7 @@ def scaling_lines(
     has neither, nor has a doubtful one. An efficiency above 100% beyond its interval is marked
     ``superlinear``.
     """
-    has_sizes = len({measurement.world_size for measurement in measurements}) > 1
-    groups = families(measurements) if has_sizes else []
+    groups = families(measurements)
     if not groups:
         return []
     names = short_names(measurement.id for measurement in measurements).by_id

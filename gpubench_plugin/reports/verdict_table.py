@@ -200,10 +200,6 @@ class _Table:
         return printable(number(cell.head, cell.unit, self._glyphs))
 
 
-_Key = tuple[str, str]
-"""Node id and metric."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Row:
     """One metric of a benchmark: its value in the base, and the verdict on each head.
@@ -248,9 +244,9 @@ def _rows_of(comparisons: Sequence[Comparison]) -> list[_Row]:
     return sorted((row for row in rows if (row.id, row.metric) not in hidden), key=_severity)
 
 
-def _cells(verdicts: Iterable[Verdict]) -> Mapping[_Key, VerdictPart]:
-    """Verdicts and their parts by benchmark and metric; those on a whole benchmark without one."""
-    cells: dict[_Key, VerdictPart] = {}
+def _cells(verdicts: Iterable[Verdict]) -> Mapping[tuple[str, str], VerdictPart]:
+    """Verdicts and their parts by node id and metric; those on a whole benchmark without one."""
+    cells: dict[tuple[str, str], VerdictPart] = {}
     for verdict in verdicts:
         cells |= {(verdict.id, part.metric): part for part in verdict.parts}
         cells[verdict.id, verdict.metric] = verdict

@@ -98,10 +98,9 @@ def compare(state: SavedState, sides: Sides, progress: Progress) -> ComparisonRe
         if repository is not None:
             subdirectory = request.here.relative_to(repository.top)
             sides = {n: s.checked_out(tree_in(space, n), subdirectory) for n, s in sides.items()}
-            commits = [side for side in sides.values() if side.code is None]
-            notes += [
-                f"{s.name}: {w}" for s in commits for w in repository.incomplete_parts(s.tree)
-            ]
+            for side in (side for side in sides.values() if side.code is None):
+                parts = repository.incomplete_parts(side.tree)
+                notes += [f"{side.name}: {warning}" for warning in parts]
         pythons = {n: python_version(s, launcher.environment(s)) for n, s in sides.items()}
         runner = ComparisonRunner(
             state=state,

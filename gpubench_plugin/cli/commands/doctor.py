@@ -140,23 +140,19 @@ class Doctor(Command):
         with nvml.opened() as library:
             machine = Machine(results=results_dir, library=library)
             findings = [*examine(machine)]
-            support = _support(machine)
+            support = {
+                "python": platform.python_version(),
+                "packages": package_versions(),
+                "usable_cores": len(usable_cores()),
+                "workloads": [*catalog.choices("workloads")],
+                "torch": machine.torch_or_error,
+            }
         # A line each in a file or pipe, for grep.
         width = output_width() if sys.stdout.isatty() else sys.maxsize
         rows = (*_support_rows(support), ("", ""), *_rows(findings))
         lines = (line for start, text in rows for line in labelled(start, text, width))
         show(options, {**support, "checks": [asdict(finding) for finding in findings]}, lines)
         return ExitCode.OK
-
-
-def _support(machine: Machine) -> dict[str, Any]:
-    return {
-        "python": platform.python_version(),
-        "packages": package_versions(),
-        "usable_cores": len(usable_cores()),
-        "workloads": [*catalog.choices("workloads")],
-        "torch": machine.torch_or_error,
-    }
 
 
 def _support_rows(support: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
