@@ -84,7 +84,7 @@ def _comparison(text: str, paths: Locations) -> Path | None:
         return comparisons.get(max(names, default=""))
     if os.path.isfile(paths.cwd / text / STATE_FILE):  # noqa: PTH113 # False for any name
         return paths.cwd / text
-    matches = [name for name in names if name.startswith(text)]
+    matches = [name for name in names if text and name.startswith(text)]
     if comparisons.keys().isdisjoint(matches):
         return None
     if len(matches) > 1:
