@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -23,20 +24,19 @@ def complete(parser: argparse.ArgumentParser) -> None:
     except ImportError:  # the shell was set up by another environment: run no command
         raise SystemExit(1) from None
     for action in _actions(parser):
-        if isinstance(action.metavar, str) and (names := _NAMES.get(action.metavar)):
-            _complete_by(action, names)
+        if names := _NAMES.get(str(action.metavar)):
+            vars(action)["completer"] = partial(_completions, names)  # argcomplete's attribute
     argcomplete.autocomplete(parser)
 
 
-def _complete_by(
-    action: argparse.Action, names: Callable[[argparse.Namespace], Iterable[str]]
-) -> None:
-    def completions(parsed_args: argparse.Namespace, **_: object) -> list[str]:
-        with suppress(GpubenchError, OSError):  # completion never reports an error
-            return list(names(parsed_args))
-        return []
-
-    vars(action)["completer"] = completions  # argcomplete's attribute
+def _completions(
+    names: Callable[[argparse.Namespace], Iterable[str]],
+    parsed_args: argparse.Namespace,
+    **_: object,
+) -> list[str]:
+    with suppress(GpubenchError, OSError):  # completion never reports an error
+        return list(names(parsed_args))
+    return []
 
 
 def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:

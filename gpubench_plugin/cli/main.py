@@ -83,6 +83,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = _run_command(arguments)
         sys.stdout.flush()  # here, not at the interpreter's exit, to report a full disk
+    except GpubenchError as error:
+        _print_error(str(error))
+        codes = (code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
+        return next(codes, ExitCode.USAGE)
+    except KeyboardInterrupt:
+        _print_error("interrupted")
+        return 130  # 128 + SIGINT, as of a shell
     except BrokenPipeError:  # ``| head``: the verdict stays the exit code
         discard_output()
     except OSError as error:
@@ -96,23 +103,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_command(arguments: Sequence[str] | None) -> int:
-    try:
-        words = sys.argv[1:] if arguments is None else arguments
-        parser = build_parser(tuple(words[:1]))
-        if REQUESTED in os.environ:
-            complete(parser)
-        options, unknown = parser.parse_known_args(words)
-        options.words = words
-        if unknown:
-            options.parser.refuse(unknown, hint=options.command.hint_for_unknown)
-        return int(options.command.run(options))
-    except GpubenchError as error:
-        _print_error(str(error))
-        codes = (code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
-        return next(codes, ExitCode.USAGE)
-    except KeyboardInterrupt:
-        _print_error("interrupted")
-        return 130  # 128 + SIGINT, as of a shell
+    words = sys.argv[1:] if arguments is None else arguments
+    parser = build_parser(tuple(words[:1]))
+    if REQUESTED in os.environ:
+        complete(parser)
+    options, unknown = parser.parse_known_args(words)
+    options.words = words
+    if unknown:
+        options.parser.refuse(unknown, hint=options.command.hint_for_unknown)
+    return int(options.command.run(options))
 
 
 def _print_error(message: str) -> None:

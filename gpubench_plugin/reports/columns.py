@@ -11,16 +11,18 @@ from gpubench_plugin.core.format import (
     change_percentage,
     count,
     decimal_rate,
+    duration,
     percentage,
     quantity,
     ratio,
 )
 from gpubench_plugin.core.quality_flags import doubtful_flags, other_flags
-from gpubench_plugin.core.records import Measurement, Outcome, Result, confidence_bounds_of
+from gpubench_plugin.core.records import Measurement, Result, confidence_bounds_of
 from gpubench_plugin.measure.interval import FEWEST_TO_JUDGE, interval_ranks
 from gpubench_plugin.measure.paired_turns import variant_metrics
 from gpubench_plugin.reports.table import Column, column
-from gpubench_plugin.reports.text import Glyphs, digits_for, printable, seconds
+from gpubench_plugin.reports.text import Glyphs, digits_for, printable
+from gpubench_plugin.reports.verdicts import kind_text
 
 _STEP: Final = "step_time_s"
 
@@ -73,10 +75,10 @@ def named_columns(
 ) -> dict[str, Column]:
     """The columns that have a name of their own, by it, in the order of the table."""
     return {
-        "step": numbers("step", [step(m, glyphs) for m in measurements]),
+        "step": column("step", [step(m, glyphs) for m in measurements], numeric=True),
         "relative": _relative(measurements, groups, glyphs),
         **{name: metric_column(measurements, name, glyphs) for name in METRIC_COLUMNS},
-        "outcome": Column(title="outcome", cells=[outcome_text(m.outcome) for m in measurements]),
+        "outcome": Column(title="outcome", cells=[kind_text(m.outcome) for m in measurements]),
         "doubts": column("doubts", [", ".join(doubtful_flags(m.flags)) for m in measurements]),
         "notes": column("notes", [", ".join(other_flags(m.flags)) for m in measurements]),
     }
@@ -87,8 +89,10 @@ def metric_column(measurements: Sequence[Measurement], name: str, glyphs: Glyphs
     cells = [_cell(m, METRIC_COLUMNS[name], glyphs) for m in measurements]
     units = {unit for _, unit, _ in cells if unit}
     if METRIC_COLUMNS[name].is_titled_by_unit and len(units) == 1:
-        return numbers(units.pop(), [f"{text}{interval}" for text, _, interval in cells])
-    return numbers(METRIC_COLUMNS[name].title, [_joined(cell) for cell in cells])
+        return column(
+            units.pop(), [f"{text}{interval}" for text, _, interval in cells], numeric=True
+        )
+    return column(METRIC_COLUMNS[name].title, [_joined(cell) for cell in cells], numeric=True)
 
 
 def throughput(measurement: Measurement, glyphs: Glyphs) -> str:
@@ -112,11 +116,6 @@ def _cell(measurement: Measurement, spec: MetricColumn, glyphs: Glyphs) -> tuple
 def _joined(cell: tuple[str, str, str]) -> str:
     number, unit, interval = cell
     return f"{number} {unit}{interval}" if unit else f"{number}{interval}"
-
-
-def outcome_text(outcome: Outcome) -> str:
-    """The outcome in words: ``not measured``."""
-    return outcome.replace("_", " ")
 
 
 def any_metric_column(measurements: Sequence[Measurement], name: str, glyphs: Glyphs) -> Column:
@@ -164,12 +163,7 @@ def _relative(measurements: Sequence[Measurement], groups: Sequence[str], glyphs
         else ""
         for time, group, is_doubtful in zip(times, groups, doubts, strict=True)
     ]
-    return numbers("vs fastest", cells)
-
-
-def numbers(title: str, cells: Sequence[str]) -> Column:
-    """Column of numbers that need no escaping."""
-    return Column(title=title, cells=cells, numeric=True)
+    return column("vs fastest", cells, numeric=True)
 
 
 def step(measurement: Measurement, glyphs: Glyphs) -> str:
@@ -183,7 +177,7 @@ def step(measurement: Measurement, glyphs: Glyphs) -> str:
     if median is None:
         return ""
     width = half_width(measurement, _STEP)
-    text = seconds(median.value, glyphs, digits_for(width))
+    text = duration(median.value, digits_for(width), glyphs.micro)
     rounds = measurement.metrics.get("rounds")
     size = ""
     if rounds is not None:
@@ -236,4 +230,4 @@ def result_line(measurement: Measurement, earlier: Result | None, glyphs: Glyphs
         change = measurement.metrics[_STEP].value / before.value - 1
         doubt = glyphs.doubtful if doubtful_flags(earlier.flags) else ""
         text += f"  {doubt}{change_percentage(change, with_sign=True)}"
-    return f"{text} {glyphs.trusted if is_trusted else glyphs.in_doubt}"
+    return f"{text} {glyphs.trusted if is_trusted else '?'}"

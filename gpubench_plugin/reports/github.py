@@ -127,13 +127,12 @@ def publish(
 def step_summary(comparison: Comparison, *, reproduce: str, accept: str) -> str:
     """Job summary: changes, collapsed remainder, and instructions.
 
-    `reproduce` and `accept` are command lines. From a summary too long for GitHub the collapsed
-    remainder is left out, then all but the headline, with a note.
+    `reproduce` and `accept` are command lines. From a summary too long for GitHub all but the
+    headline is left out, with a note.
     """
-    for lists_unchanged in (True, False):
-        text = "\n".join(_page(comparison, reproduce, accept, lists_unchanged=lists_unchanged))
-        if len(text.encode()) <= _LIMIT_BYTES:
-            return text
+    text = "\n".join(_page(comparison, reproduce, accept))
+    if len(text.encode()) <= _LIMIT_BYTES:
+        return text
     overflow_note = "too many verdicts for this page; see the run's verdicts.json"
     return f"## {escaped(headline(comparison.verdicts))}\n\n{overflow_note}\n"
 
@@ -151,14 +150,10 @@ def annotations(comparison: Comparison, locations: Mapping[str, tuple[str, int]]
     ]
 
 
-def _page(
-    comparison: Comparison, reproduce: str, accept: str, *, lists_unchanged: bool
-) -> Iterator[str]:
+def _page(comparison: Comparison, reproduce: str, accept: str) -> Iterator[str]:
     verdicts = worst_first(comparison.verdicts)
     unchanged = [verdict for verdict in verdicts if verdict.kind == "unchanged"]
-    collapsed = [f"{headline(unchanged)}: too many to list here", ""] if unchanged else []
-    if unchanged and lists_unchanged:
-        collapsed = _details(headline(unchanged), table(unchanged))
+    collapsed = _details(headline(unchanged), table(unchanged)) if unchanged else []
     title = f"## {escaped(headline(verdicts))}"
     yield from section(comparison, title, changed(verdicts), collapsed)
     if reproduce:
@@ -190,7 +185,7 @@ def _message(verdict: Verdict) -> str:
 def _escaped(text: str) -> str:
     """Escape a command's data for the runner; other controls become visible escapes."""
     lines = (printable(line) for line in text.splitlines())
-    return "%0A".join(line.replace("%", "%25").replace("\r", "%0D") for line in lines)
+    return "%0A".join(line.replace("%", "%25") for line in lines)
 
 
 def _escaped_property(text: str) -> str:

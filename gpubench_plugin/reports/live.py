@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
-from gpubench_plugin.core.format import counted, decimal_rate, percentage, rough_duration
+from gpubench_plugin.core.format import counted, decimal_rate, duration, percentage, rough_duration
 from gpubench_plugin.reports.text import (
     UNICODE,
     Glyphs,
     cut,
     evenly_chosen,
     printable,
-    seconds,
     sparkline,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from gpubench_plugin.results.progress import BenchmarkProgress, RunProgress
+from gpubench_plugin.results.progress import BenchmarkProgress, RunProgress
 
 _DIGITS: Final = 3
 _LABEL_COLUMNS: Final = 9
@@ -76,7 +72,7 @@ def run_line(run: RunProgress, state: str) -> str:
 def ended_line(run: RunProgress, benchmark: str, glyphs: Glyphs = UNICODE) -> str:
     """One line about a `benchmark` that is done."""
     step_s = run.step_times_s.get(benchmark)
-    result = "" if step_s is None else f", {seconds(step_s, glyphs)}"
+    result = "" if step_s is None else f", {duration(step_s, micro=glyphs.micro)}"
     return printable(f"{benchmark}: {run.outcomes[benchmark]}{result}")
 
 
@@ -108,7 +104,7 @@ def _labelled(label: str, text: str) -> str:
 
 def _speed(live: BenchmarkProgress, glyphs: Glyphs) -> Iterator[str]:
     if live.step_s:
-        yield f"{seconds(live.step_s, glyphs)} per step"
+        yield f"{duration(live.step_s, micro=glyphs.micro)} per step"
     for value, unit in ((live.samples_per_s, "samples/s"), (live.tokens_per_s, "tokens/s")):
         if value:
             yield decimal_rate(value, unit, _DIGITS)

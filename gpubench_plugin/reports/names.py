@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Final
 
 from gpubench_plugin.core import catalog
@@ -66,8 +67,11 @@ def short_names(ids: Iterable[str]) -> ShortNames:
     parts = {node_id: _split(node_id) for node_id in ids}
     variants = [variant for _, _, variant in parts.values()]
     world_size, precision = _common_parameters(variants) if len(parts) > 1 else ("", "")
+    common_values = [*filter(None, (precision, world_size and f"ws{world_size}"))]
     names = {
-        node_id: printable(_PREFIX.sub(r"\1", test) + _without(variant, world_size, precision))
+        node_id: printable(
+            _PREFIX.sub(r"\1", test) + reduce(without_parameter, common_values, variant)
+        )
         for node_id, (_, test, variant) in parts.items()
     }
     counts = Counter(names.values())
@@ -111,19 +115,6 @@ def _common_parameters(variants: Iterable[str]) -> tuple[str, str]:
     precisions.discard("")
     world_size = sizes.pop() if len(sizes) == 1 else ""
     return world_size, precisions.pop() if len(precisions) == 1 else ""
-
-
-def _without(variant: str, world_size: str, precision: str) -> str:
-    """The parameters in brackets without the common ones."""
-    if not variant:
-        return ""
-    parts = f"-{variant[1:].removesuffix(']')}-"
-    if precision:
-        parts = re.sub(rf"-{re.escape(precision)}(?=-ws\d+-)", "", parts, count=1)
-    if world_size:
-        parts = parts.replace(f"-ws{world_size}-", "-", 1)
-    remaining = parts.removeprefix("-").removesuffix("-")
-    return f"[{remaining}]" if remaining else ""
 
 
 def without_parameter(name: str, value: str) -> str:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from gpubench_plugin.core.format import counted, duration, listed, percentage
 from gpubench_plugin.core.quality_flags import EXPLANATIONS, doubtful_flags, other_flags
 from gpubench_plugin.core.records import Json, Measurement, Outcome
-from gpubench_plugin.reports.columns import metric_text, outcome_text
-from gpubench_plugin.reports.markup import BAD, BOLD, CAUTION, PLAIN, Line, Markup, marked
+from gpubench_plugin.reports.columns import metric_text
+from gpubench_plugin.reports.markup import BAD, BOLD, CAUTION, PLAIN, Line, Markup
 from gpubench_plugin.reports.names import screen_names
-from gpubench_plugin.reports.table import GAP, Column, column, table, width_of, wrapped
+from gpubench_plugin.reports.table import GAP, Column, column, paragraph, table, width_of
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable, reworded, shorten
+from gpubench_plugin.reports.verdicts import kind_text
 
 _Key = TypeVar("_Key")
 
@@ -30,24 +32,18 @@ _BOUNDS: Final = {
 }
 
 
+@dataclass(frozen=True)
 class Remarks:
     """Lines about `measurements`, called by `names`, for a terminal of `width` columns."""
 
-    def __init__(
-        self,
-        measurements: Sequence[Measurement],
-        names: Mapping[str, str],
-        width: int,
-        glyphs: Glyphs,
-    ):
-        self._measurements = measurements
-        self._names = names
-        self._width = width
-        self._glyphs = glyphs
+    measurements: Sequence[Measurement]
+    names: Mapping[str, str]
+    width: int
+    glyphs: Glyphs
 
     def failures(self) -> Iterator[Line]:
         """Why the failed ones failed, each reason once, and whole."""
-        failed = [m for m in self._measurements if m.outcome not in {"measured", *NOT_IN_TABLE}]
+        failed = [m for m in self.measurements if m.outcome not in {"measured", *NOT_IN_TABLE}]
         for reason, names in self._by(failed, lambda m: [_reason(m)]).items():
             if reason:
                 yield from self._line(f"{_listed(names)}: {reason}", BAD)
@@ -58,43 +54,43 @@ class Remarks:
         They do if the doubts are among the `shown` columns, or if there is but one kind of doubt
         and the steps, which are marked, are shown.
         """
-        groups = self._by(self._measurements, lambda m: doubtful_flags(m.flags))
+        groups = self._by(self.measurements, lambda m: doubtful_flags(m.flags))
         is_told = "doubts" in shown or (len(groups) == 1 and "step" in shown)
         for flag in filter(groups.get, EXPLANATIONS):
             names = groups[flag]
             subject = counted(len(names), "benchmark") if is_told else _listed(names)
-            sign = f"{self._glyphs.doubtful} {flag}"
+            sign = f"{self.glyphs.doubtful} {flag}"
             yield from self._line(f"{sign}: {EXPLANATIONS[flag]} ({subject})", CAUTION)
 
     def notes(self, shown: Collection[str]) -> Iterator[Line]:
         """Slow ranks, fitted batches, lapsed checks, and the notes that have no column."""
-        for measurement in self._measurements:
+        for measurement in self.measurements:
             for text, markup in (
                 (_slowest_rank_text(measurement), CAUTION),
                 (_fit_text(measurement), PLAIN),
                 (str(measurement.correctness.get("loss_drop_lapsed", "")), PLAIN),
             ):
                 if text:
-                    yield from self._line(f"{self._names[measurement.id]}: {text}", markup)
-        groups = self._by(self._measurements, lambda m: other_flags(m.flags))
+                    yield from self._line(f"{self.names[measurement.id]}: {text}", markup)
+        groups = self._by(self.measurements, lambda m: other_flags(m.flags))
         if groups and "notes" not in shown:
             texts = [f"{flag} ({_listed(names)})" for flag, names in groups.items()]
             yield from self._line(f"notes: {'; '.join(texts)}", PLAIN)
 
     def metrics(self, metrics: Sequence[str]) -> Iterator[Line]:
         """The `metrics` that have no column, a line per benchmark."""
-        for measurement in self._measurements:
-            values = {name: metric_text(measurement, name, self._glyphs) for name in metrics}
+        for measurement in self.measurements:
+            values = {name: metric_text(measurement, name, self.glyphs) for name in metrics}
             text = ", ".join(f"{name} {value}" for name, value in values.items() if value)
             if text:
-                yield from self._line(f"{self._names[measurement.id]}: {text}", PLAIN)
+                yield from self._line(f"{self.names[measurement.id]}: {text}", PLAIN)
 
     def left_out(self) -> Iterator[Line]:
         """One line per reason for which benchmarks were not measured, with their number."""
-        left_out = [m for m in self._measurements if m.outcome in NOT_IN_TABLE]
+        left_out = [m for m in self.measurements if m.outcome in NOT_IN_TABLE]
         groups = self._by(left_out, lambda m: [(m.outcome, _reason(m))])
         for (outcome, reason), names in groups.items():
-            subject = f"{len(names)} {outcome_text(outcome)}"
+            subject = f"{len(names)} {kind_text(outcome)}"
             reason_text = f": {reason}" if reason else ""
             yield from self._line(f"{subject}{reason_text} ({_listed(names)})", CAUTION)
 
@@ -107,12 +103,11 @@ class Remarks:
         groups: dict[_Key, list[str]] = {}
         for measurement in measurements:
             for key in keys(measurement):
-                groups.setdefault(key, []).append(self._names[measurement.id])
+                groups.setdefault(key, []).append(self.names[measurement.id])
         return groups
 
     def _line(self, text: str, markup: Markup) -> Iterator[Line]:
-        lines = wrapped(reworded(text, self._glyphs), self._width, hanging=GAP, cut_words=True)
-        return marked(lines, markup)
+        return paragraph(reworded(text, self.glyphs), self.width, markup)
 
 
 def _reason(measurement: Measurement) -> str:

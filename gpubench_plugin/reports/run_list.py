@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from math import isfinite
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gpubench_plugin.core.format import short_commit
 from gpubench_plugin.reports.table import column, labelled, lines, wrapped
-from gpubench_plugin.reports.text import evenly_chosen, printable, sparkline
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from gpubench_plugin.reports.text import Glyphs
-    from gpubench_plugin.results.curves import Curve
-    from gpubench_plugin.results.reader import RunOverview
+from gpubench_plugin.reports.text import Glyphs, evenly_chosen, printable, sparkline
+from gpubench_plugin.results.curves import Curve
+from gpubench_plugin.results.reader import RunOverview
 
 _LABEL_WIDTH: Final = 12  # of a fact's name: the longest, and a gap
 _BARS: Final = 24  # of a sparkline: the rest of 80 columns is for names and numbers

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, families, kind_of
@@ -16,7 +15,7 @@ from gpubench_plugin.core.records import (
     is_same_amount,
     speed_up_metric,
 )
-from gpubench_plugin.reports.columns import metric_column, numbers, step, throughput, with_interval
+from gpubench_plugin.reports.columns import metric_column, step, throughput, with_interval
 from gpubench_plugin.reports.markup import BOLD, CAUTION, PLAIN, Line, Markup
 from gpubench_plugin.reports.names import (
     ShortNames,
@@ -25,7 +24,7 @@ from gpubench_plugin.reports.names import (
     short_names,
     without_parameter,
 )
-from gpubench_plugin.reports.table import GAP, Column, column, table, width_of, wrapped
+from gpubench_plugin.reports.table import Column, column, paragraph, table, width_of
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, digits_for, printable
 
 # Parameters that are compared, with their names for people.
@@ -35,12 +34,8 @@ _RATES: Final = ("samples_per_s", "tokens_per_s", "bytes_per_s")
 _STEP: Final = "step_time_s"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Row:
-    """One benchmark by value of the parameter; `name` is without it."""
-
-    name: str
-    by_value: Mapping[str, Measurement]
+_Row = Mapping[str, Measurement]
+"""One benchmark by value of the parameter."""
 
 
 def side_by_side_lines(
@@ -55,18 +50,16 @@ def side_by_side_lines(
     lines: list[Line] = []
     names = short_names(measurement.id for measurement in measurements).by_id
     for parameter, title in _PARAMETERS.items():
-        rows = _rows(measurements, parameter, names)
+        rows = _rows(measurements, parameter)
         if not rows:
             continue
         if lines:
             lines.append((("", PLAIN),))
-        lines += _table(rows, title, width, glyphs)
+        lines += _table(rows, names, title, width, glyphs)
     return lines
 
 
-def _rows(
-    measurements: Sequence[Measurement], parameter: str, names: Mapping[str, str]
-) -> list[_Row]:
+def _rows(measurements: Sequence[Measurement], parameter: str) -> list[_Row]:
     """Benchmarks measured with at least two values of the `parameter`."""
     by_benchmark: dict[object, dict[str, Measurement]] = {}
     for measurement in measurements:
@@ -75,40 +68,36 @@ def _rows(
             benchmark = (measurement.id.partition("[")[0], *sorted(others.items()))
             value = measurement.params[parameter]
             by_benchmark.setdefault(benchmark, {})[value] = measurement
-    return [
-        _Row(name=without_parameter(names[by_value[value].id], value), by_value=by_value)
-        for by_value in by_benchmark.values()
-        if len(by_value) > 1
-        for value in [next(iter(by_value))]
-    ]
+    return [by_value for by_value in by_benchmark.values() if len(by_value) > 1]
 
 
-def _table(rows: Sequence[_Row], title: str, total: int, glyphs: Glyphs) -> Iterator[Line]:
+def _table(
+    rows: Sequence[_Row], names: Mapping[str, str], title: str, total: int, glyphs: Glyphs
+) -> Iterator[Line]:
     """Numbers and ratios by value; where they do not fit, ratios only."""
-    names = ShortNames(by_id={row.name: row.name for row in rows})
-    shown = names.fitting(name_room(total), glyphs).of(row.name for row in rows)
-    first = Column(title=f"by {title}", cells=shown)
-    show = throughput if any(_has_different_work(row.by_value) for row in rows) else step
-    values = list(dict.fromkeys(value for row in rows for value in row.by_value))
+    firsts = [next(iter(row.items())) for row in rows]
+    labels = [without_parameter(names[measurement.id], value) for value, measurement in firsts]
+    short = ShortNames(by_id={label: label for label in labels}).fitting(name_room(total), glyphs)
+    first = Column(title=f"by {title}", cells=short.of(labels))
+    show = throughput if any(map(_has_different_work, rows)) else step
+    values = list(dict.fromkeys(value for row in rows for value in row))
     wide: list[Column] = []
     narrow: list[Column] = []
     for value in values:
-        measured = [row.by_value.get(value) for row in rows]
+        measured = [row.get(value) for row in rows]
         cells = [show(measurement, glyphs) if measurement else "" for measurement in measured]
         relative = [_relative(row, value, values[0], glyphs) for row in rows]
-        wide += [numbers(printable(value), cells), numbers("", relative)]
-        narrow.append(numbers(printable(value), relative))
+        wide += [column(value, cells, numeric=True), column("", relative, numeric=True)]
+        narrow.append(column(value, relative, numeric=True))
     columns = wide if first.width + width_of(wide) <= total else narrow
     return table([first, *columns], glyphs, total=total, nothing=glyphs.nothing)
 
 
 def _relative(row: _Row, value: str, reference: str, glyphs: Glyphs) -> str:
     """``2.31x``: how many times as fast as with the `reference`; empty without one of both."""
-    measurement, base = row.by_value.get(value), row.by_value.get(reference)
-    if measurement is None or base is None:
-        return ""
-    speed = _relative_speed(measurement, base)
-    if speed is None:
+    measurement, base = row.get(value), row.get(reference)
+    speed = _relative_speed(measurement, base) if measurement and base else None
+    if not (measurement and base and speed):
         return ""
     is_doubtful = doubtful_flags(measurement.flags) or doubtful_flags(base.flags)
     doubt = glyphs.doubtful if is_doubtful and measurement is not base else ""
@@ -117,14 +106,13 @@ def _relative(row: _Row, value: str, reference: str, glyphs: Glyphs) -> str:
 
 def _relative_speed(measurement: Measurement, base: Measurement) -> float | None:
     """Speed relative to `base`; None where nothing says it."""
-    if _has_different_work({"base": base, "other": measurement}):
-        names = [r for r in _RATES if r in measurement.metrics and r in base.metrics]
-        if not names:
-            return None
-        return measurement.metrics[names[0]].value / base.metrics[names[0]].value
-    if _STEP not in measurement.metrics or _STEP not in base.metrics:
+    is_rate = _has_different_work({"base": base, "other": measurement})
+    common = measurement.metrics.keys() & base.metrics.keys()
+    name = next((name for name in (_RATES if is_rate else (_STEP,)) if name in common), None)
+    if name is None:
         return None
-    return base.metrics[_STEP].value / measurement.metrics[_STEP].value
+    value, reference = measurement.metrics[name].value, base.metrics[name].value
+    return value / reference if is_rate else reference / value
 
 
 def _has_different_work(by_value: Mapping[str, Measurement]) -> bool:
@@ -146,8 +134,7 @@ def scaling_lines(
     has neither, nor has a doubtful one. An efficiency above 100% beyond its interval is marked
     ``superlinear``.
     """
-    has_sizes = len({measurement.world_size for measurement in measurements}) > 1
-    groups = families(measurements) if has_sizes else []
+    groups = families(measurements)
     if not groups:
         return []
     names = short_names(measurement.id for measurement in measurements).by_id
@@ -193,12 +180,10 @@ def variant_lines(
     """One line per variant but the first of its benchmark: its speed-up over that one."""
     names = screen_names((measurement.id for measurement in measurements), width, glyphs)
     return [
-        ((text, markup),)
+        line
         for measurement in measurements
         for sentence, markup in _sentences(measurement, glyphs)
-        for text in wrapped(
-            f"{names[measurement.id]}: {sentence}", width, hanging=GAP, cut_words=True
-        )
+        for line in paragraph(f"{names[measurement.id]}: {sentence}", width, markup)
     ]
 
 

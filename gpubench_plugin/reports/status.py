@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, glyphs_for, printable
@@ -25,6 +26,7 @@ _CLEAR: Final = "\x1b[J"  # erase from the cursor to the end of the screen (ED)
 _INTERVAL_S: Final = 0.1
 
 
+@dataclass
 class StatusLine:
     """Rewrites the row below the cursor, which stays where it is.
 
@@ -34,35 +36,27 @@ class StatusLine:
     `write` must not buffer. `interval_s` is the shortest time between two updates.
     """
 
-    def __init__(
-        self,
-        write: Callable[[str], object],
-        enabled: bool,
-        *,
-        glyphs: Glyphs = UNICODE,
-        interval_s: float = _INTERVAL_S,
-    ):
-        self._write = write
-        self._enabled = enabled
-        self._glyphs = glyphs
-        self._interval_s = interval_s
-        self._shown_at = -math.inf
+    write: Callable[[str], object]
+    enabled: bool
+    glyphs: Glyphs = field(default=UNICODE, kw_only=True)
+    interval_s: float = field(default=_INTERVAL_S, kw_only=True)
+    _shown_at: float = field(default=-math.inf, init=False)
 
     def show(self, text: str, *, at_once: bool = False) -> None:
         """Show `text`; updates that follow too quickly are dropped, unless it must be `at_once`."""
-        if not self._enabled:
+        if not self.enabled:
             return
         current = time.monotonic()
-        if not at_once and current - self._shown_at < self._interval_s:
+        if not at_once and current - self._shown_at < self.interval_s:
             return
         self._shown_at = current
-        line = cut(printable(text), shutil.get_terminal_size().columns - 1, self._glyphs.ellipsis)
-        self._write(f"{_BEFORE}{line}{_AFTER}")
+        line = cut(printable(text), shutil.get_terminal_size().columns - 1, self.glyphs.ellipsis)
+        self.write(f"{_BEFORE}{line}{_AFTER}")
 
     def clear(self) -> None:
         """Erase the text before other output."""
         if self._shown_at > -math.inf:
-            self._write(_CLEAR)
+            self.write(_CLEAR)
             self._shown_at = -math.inf
 
 

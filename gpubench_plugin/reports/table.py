@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import groupby
 from typing import Final
 
-from gpubench_plugin.reports.markup import BOLD, PLAIN, Line, Markup, Span, line_of, plain
+from gpubench_plugin.reports.markup import BOLD, PLAIN, Line, Markup, Span, line_of, marked, plain
 from gpubench_plugin.reports.text import Glyphs, cut, defuse_commands, fill, printable, width
 
 GAP: Final = "  "
@@ -137,6 +137,11 @@ def wrapped(
         else:
             lines[-1] = extended
     return [defuse_commands(line) for line in lines]  # a part of a word may be one
+
+
+def paragraph(text: str, total: int, markup: Markup = PLAIN) -> Iterator[Line]:
+    """The `text` wrapped to `total` columns, words longer than a line as well, hanging."""
+    return marked(wrapped(text, total, hanging=GAP, cut_words=True), markup)
 
 
 def labelled(label: str, text: str, total: int) -> Iterator[str]:

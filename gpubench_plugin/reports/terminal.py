@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,6 @@ from gpubench_plugin.reports.columns import (
     any_metric_column,
     half_width,
     named_columns,
-    outcome_text,
     own_metrics,
 )
 from gpubench_plugin.reports.markup import (
@@ -32,14 +32,13 @@ from gpubench_plugin.reports.markup import (
     Line,
     Markup,
     Span,
-    marked,
 )
 from gpubench_plugin.reports.names import screen_names
 from gpubench_plugin.reports.remarks import NOT_IN_TABLE, Remarks, operator_lines
 from gpubench_plugin.reports.side_by_side import scaling_lines, side_by_side_lines, variant_lines
-from gpubench_plugin.reports.table import GAP, Column, narrowed, table, wrapped
+from gpubench_plugin.reports.table import GAP, Column, narrowed, paragraph, table, wrapped
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable
-from gpubench_plugin.reports.text import width as text_width
+from gpubench_plugin.reports.verdicts import kind_text
 
 _COLOURS: Final[Mapping[Outcome, Markup]] = {
     "measured": GOOD,
@@ -119,13 +118,11 @@ def summary_lines(
     remarks = Remarks(measurements, names, width, glyphs)
     lines: list[Line] = []
     if rows:
-        result_table = _ResultTable.fit(rows, names, width, glyphs, options)
-        shown = result_table.columns
+        result_table = _result_table(rows, names, width, glyphs, options)
+        shown = result_table.shown
         lines += [
-            *result_table.lines(width, glyphs),
-            *marked(
-                (part for text in result_table.problems for part in wrapped(text, width)), CAUTION
-            ),
+            *result_table.lines,
+            *(line for text in result_table.problems for line in paragraph(text, width, CAUTION)),
             *remarks.failures(),
             *remarks.doubts(shown),
             *remarks.notes(shown),
@@ -140,7 +137,7 @@ def _counts(measurements: Sequence[Measurement]) -> Line:
     separator = ""
     for outcome in filter(counts.get, OUTCOMES):
         spans.append(
-            (f"{separator}{counts[outcome]} {outcome_text(outcome)}", _COLOURS.get(outcome, BAD))
+            (f"{separator}{counts[outcome]} {kind_text(outcome)}", _COLOURS.get(outcome, BAD))
         )
         separator = ", "
     return tuple(spans)
@@ -148,67 +145,57 @@ def _counts(measurements: Sequence[Measurement]) -> Line:
 
 @dataclass(frozen=True, kw_only=True)
 class _ResultTable:
-    """Rows with names, and the columns that fit.
+    """Lines of a table, and the names of the columns that are `shown`.
 
     `below` are metrics that have no column, since it did not fit, or since a column of ours has
     their name; `problems` are lines about options that fit no result.
     """
 
-    rows: Sequence[Measurement]
-    names: Mapping[str, str]
-    groups: Sequence[str]
-    columns: Mapping[str, Column]
+    lines: Sequence[Line]
+    shown: Collection[str]
     below: Sequence[str]
     problems: Sequence[str]
 
-    @classmethod
-    def fit(
-        cls,
-        measurements: Sequence[Measurement],
-        names: Mapping[str, str],
-        total: int,
-        glyphs: Glyphs,
-        options: TableOptions,
-    ) -> _ResultTable:
-        """Table of `measurements`, called by `names`, that fits into `total` columns."""
-        stated = options
-        groupings = {BY_FILE, BY_FUNCTION, "none"} | {n for m in measurements for n in m.params}
-        if options.group_by not in groupings:
-            options = replace(options, group_by=BY_FILE)
-        rows, groups = _grouped(_sorted(measurements, options, names), options)
-        indent = len(GAP) if any(groups) else 0
-        name_width = max(len(_TITLE), indent + max(text_width(names[row.id]) for row in rows))
-        candidates = _columns(rows, groups, glyphs, options)
-        missing = [n for n in options.columns if n not in candidates and n not in _FOLDED]
-        if missing and not candidates:
-            options = replace(options, columns=())
-            candidates = _columns(rows, groups, glyphs, options)
-        metrics = [name for name in candidates if _is_metric(name)]
-        give_way = [*_FOLDED, *reversed(metrics), *_LEFT_OUT]
-        if options.columns:
-            give_way = [*reversed(candidates)]
-        columns = narrowed(candidates, give_way, total - name_width)
-        hidden = [name for name in metrics if name not in columns]
-        homonyms = [] if options.columns else filterfalse(_is_metric, own_metrics(rows))
-        return cls(
-            rows=rows,
-            names=names,
-            groups=groups,
-            columns=_with_outcomes(columns, rows),
-            below=[*hidden, *homonyms],
-            problems=[*_problems(measurements, stated, missing, groupings)],
-        )
 
-    def lines(self, total: int, glyphs: Glyphs) -> Iterator[Line]:
-        """Titles, and the rows below the titles of their groups."""
-        indent = GAP if any(self.groups) else ""
-        benchmark = Column(title=_TITLE, cells=[indent + self.names[row.id] for row in self.rows])
-        columns = [
-            replace(c, markup=[*map(partial(_markup, name), self.rows, c.cells)])
-            for name, c in self.columns.items()
-        ]
-        groups = [cut(printable(group), total, glyphs.ellipsis) for group in self.groups]
-        return table([benchmark, *columns], glyphs, nothing=glyphs.nothing, groups=groups)
+def _result_table(
+    measurements: Sequence[Measurement],
+    names: Mapping[str, str],
+    total: int,
+    glyphs: Glyphs,
+    options: TableOptions,
+) -> _ResultTable:
+    """Table of `measurements`, called by `names`, that fits into `total` columns."""
+    stated = options
+    groupings = {BY_FILE, BY_FUNCTION, "none"} | {n for m in measurements for n in m.params}
+    if options.group_by not in groupings:
+        options = replace(options, group_by=BY_FILE)
+    rows, groups = _grouped(_sorted(measurements, options, names), options)
+    indent = GAP if any(groups) else ""
+    benchmark = Column(title=_TITLE, cells=[indent + names[row.id] for row in rows])
+    candidates = _columns(rows, groups, glyphs, options)
+    missing = [n for n in options.columns if n not in candidates and n not in _FOLDED]
+    if missing and not candidates:
+        options = replace(options, columns=())
+        candidates = _columns(rows, groups, glyphs, options)
+    metrics = [name for name in candidates if _is_metric(name)]
+    give_way = [*_FOLDED, *reversed(metrics), *_LEFT_OUT]
+    if options.columns:
+        give_way = [*reversed(candidates)]
+    columns = narrowed(candidates, give_way, total - benchmark.width)
+    hidden = [name for name in metrics if name not in columns]
+    homonyms = [] if options.columns else filterfalse(_is_metric, own_metrics(rows))
+    marked_columns = [
+        replace(c, markup=[*map(partial(_markup, name), rows, c.cells)])
+        for name, c in _with_outcomes(columns, rows).items()
+    ]
+    titles = [cut(printable(group), total, glyphs.ellipsis) for group in groups]
+    lines = table([benchmark, *marked_columns], glyphs, nothing=glyphs.nothing, groups=titles)
+    return _ResultTable(
+        lines=[*lines],
+        shown=columns.keys(),
+        below=[*hidden, *homonyms],
+        problems=[*_problems(measurements, stated, missing, groupings)],
+    )
 
 
 def _columns(
@@ -236,7 +223,7 @@ def _with_outcomes(
     columns: Mapping[str, Column], rows: Sequence[Measurement]
 ) -> Mapping[str, Column]:
     """Put the outcome of what has no numbers into the first column."""
-    outcomes = [outcome_text(row.outcome) for row in rows]
+    outcomes = [kind_text(row.outcome) for row in rows]
     if not columns:
         return {"outcome": Column(title="outcome", cells=outcomes)}
     first, first_column = next(iter(columns.items()))
@@ -257,12 +244,13 @@ def _sorted(
         return sorted(measurements, key=lambda m: names[m.id], reverse=options.descending)
     candidates = METRIC_OF.get(options.sort, (options.sort,))
 
-    def value(measurement: Measurement) -> float:
-        return next(measurement.metrics[n].value for n in candidates if n in measurement.metrics)
+    sign = -1 if options.descending else 1
 
-    with_value = [m for m in measurements if not m.metrics.keys().isdisjoint(candidates)]
-    others = [m for m in measurements if m.metrics.keys().isdisjoint(candidates)]
-    return [*sorted(with_value, key=value, reverse=options.descending), *others]
+    def key(measurement: Measurement) -> float:
+        values = (measurement.metrics[n].value for n in candidates if n in measurement.metrics)
+        return next((sign * value for value in values), math.inf)
+
+    return sorted(measurements, key=key)
 
 
 def _grouped(
@@ -311,7 +299,7 @@ def _problems(
 def _markup(name: str, row: Measurement, cell: str) -> Markup:
     """Steps with an interval are bold, doubts yellow, outcomes of failures red."""
     if row.outcome != "measured":
-        return BAD if cell == outcome_text(row.outcome) else PLAIN
+        return BAD if cell == kind_text(row.outcome) else PLAIN
     if name == "doubts" or (name == "step" and doubtful_flags(row.flags)):
         return CAUTION
     has_interval = name == "step" and half_width(row, "step_time_s") is not None

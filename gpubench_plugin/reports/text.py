@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import astuple, dataclass
 from typing import Final
 
-from gpubench_plugin.core.format import MOST_DIGITS, duration
+from gpubench_plugin.core.format import MOST_DIGITS
 
 # Columns to which parameters are cut at least: the first letters and the last word.
 _MIN_PARAMETERS: Final = 10
@@ -124,7 +124,6 @@ class Glyphs:
     regressed: str = "✗"
     improved: str = "✓"
     trusted: str = "✓"
-    in_doubt: str = "?"
 
 
 UNICODE: Final = Glyphs()
@@ -143,7 +142,6 @@ ASCII: Final = Glyphs(
     regressed="x",
     improved="+",
     trusted="ok",
-    in_doubt="?",
 )
 
 
@@ -178,11 +176,6 @@ def digits_for(half_width: float | None) -> int:
     if half_width <= 0:
         return MOST_DIGITS
     return min(max(2 + math.floor(-math.log10(half_width)), 1), MOST_DIGITS)
-
-
-def seconds(value: float, glyphs: Glyphs = UNICODE, digits: int = MOST_DIGITS) -> str:
-    """Format a duration in ns, µs, ms or s: ``18.42 ms``."""
-    return duration(value, digits, glyphs.micro)
 
 
 # Range of a plot relative to its values, at least: noise below 1% would fill it otherwise.

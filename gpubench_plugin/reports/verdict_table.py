@@ -8,16 +8,16 @@ heads follow in a table of their own. The base is in every table.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from gpubench_plugin.compare.threshold import MEDIANS
 from gpubench_plugin.core.format import counted, listed
 from gpubench_plugin.core.verdicts import Comparison, Verdict, VerdictPart
-from gpubench_plugin.reports.markup import BOLD, CAUTION, PLAIN, Line, marked
+from gpubench_plugin.reports.markup import BOLD, CAUTION, PLAIN, Line, Markup, marked
 from gpubench_plugin.reports.names import ShortNames, short_names
-from gpubench_plugin.reports.table import GAP, Column, column, table, width_of, wrapped
+from gpubench_plugin.reports.table import GAP, Column, column, paragraph, table, width_of, wrapped
 from gpubench_plugin.reports.text import UNICODE, Glyphs, printable, reworded
 from gpubench_plugin.reports.text import width as text_width
 from gpubench_plugin.reports.verdicts import (
@@ -80,7 +80,7 @@ def verdict_lines(
         [
             *_sides(comparisons, width),
             # What no name says since it is the same for all.
-            *marked(_wrapped(f"all: {', '.join(names.common)}", width) if names.common else ()),
+            *(paragraph(f"all: {', '.join(names.common)}", width) if names.common else ()),
             *_notes(comparisons, labels, width, glyphs),
         ],
         [*verdict_table.lines(labels), *unlisted],
@@ -152,69 +152,52 @@ class _Table:
             "metric": column("metric", [row.metric for row in self._rows]),
             "base": column("base", base_texts, numeric=True),
         }
-        of_head = self._of_only_head if len(self._heads) == 1 else self._of_one_head
         for head in heads:
-            columns |= of_head(head, [row.cells[head] for row in self._rows])
+            columns |= self._of_head(head)
         return {
             name: each
             for name, each in columns.items()
             if any(each.cells) and name not in self._left_out
         }
 
-    def _of_only_head(self, _: int, cells: Sequence[VerdictPart | None]) -> dict[str, Column]:
+    def _of_head(self, head: int) -> dict[str, Column]:
+        """The columns of a head; of several heads, the change has the mark."""
+        cells = [row.cells[head] for row in self._rows]
+        colours = [colour(cell) if cell else PLAIN for cell in cells]
+
+        def show(
+            title: str, text: Callable[[VerdictPart], str], markup: Sequence[Markup] = ()
+        ) -> Column:
+            texts = [text(cell) if cell else "" for cell in cells]
+            is_numeric = title not in {"verdict", ""}
+            return Column(title=title, cells=texts, numeric=is_numeric, markup=markup)
+
+        def sign(cell: VerdictPart) -> str:
+            return mark(cell.kind, self._glyphs)
+
+        label = head_labels(len(self._heads))[head]
+        values = {label: show(label, self._value)}
+        if len(self._heads) > 1:
+            change = show("change", lambda c: f"{change_text(c)} {sign(c)}".strip(), colours)
+            return {**values, f"change of {label}": change}
         launches = [getattr(cell, "launches", 0) for cell in cells]
         launch_texts = [str(n or "") * (max(launches) > 1) for n in launches]
-        changes = [change_text(cell) if cell else "" for cell in cells]
-        marks = [mark(cell.kind, self._glyphs) if cell else "" for cell in cells]
-        words = [kind_text(cell.kind) if cell else "" for cell in cells]
-        verdicts = [f"{sign} {word}".strip() for sign, word in zip(marks, words, strict=True)]
-        intervals = [interval_text(cell) if cell else "" for cell in cells]
         columns = {
-            "head": column("head", [self._value(cell) for cell in cells], numeric=True),
-            "change": self._coloured("change", changes, cells, numeric=True),
-            "interval": column("interval", intervals, numeric=True),
+            **values,
+            "change": show("change", change_text, colours),
+            "interval": show("interval", interval_text),
             "launches": column("launches", launch_texts, numeric=True),
-            "verdict": self._coloured("verdict", verdicts, cells),
+            "verdict": show("verdict", lambda c: f"{sign(c)} {kind_text(c.kind)}".strip(), colours),
         }
         if "verdict" in self._left_out:
-            columns["mark"] = self._coloured("", marks, cells)
+            columns["mark"] = show("", sign, colours)
         return columns
 
-    def _of_one_head(self, head: int, cells: Sequence[VerdictPart | None]) -> dict[str, Column]:
-        label = head_labels(len(self._heads))[head]
-        changes = [
-            f"{change_text(cell)} {mark(cell.kind, self._glyphs)}".strip() if cell else ""
-            for cell in cells
-        ]
-        return {
-            label: column(label, [self._value(cell) for cell in cells], numeric=True),
-            f"change of {label}": self._coloured("change", changes, cells, numeric=True),
-        }
-
-    def _coloured(
-        self,
-        title: str,
-        texts: Sequence[str],
-        cells: Sequence[VerdictPart | None],
-        *,
-        numeric: bool = False,
-    ) -> Column:
-        colours = [colour(cell) if cell else PLAIN for cell in cells]
-        return Column(title=title, cells=texts, numeric=numeric, markup=colours)
-
-    def _value(self, cell: VerdictPart | None) -> str:
+    def _value(self, cell: VerdictPart) -> str:
         """The head's value, or why there is none."""
-        if cell is None:
-            return ""
-        return (
-            kind_text(cell.kind)
-            if cell.head is None
-            else number(cell.head, cell.unit, self._glyphs)
-        )
-
-
-_Key = tuple[str, str]
-"""Node id and metric."""
+        if cell.head is None:
+            return kind_text(cell.kind)
+        return printable(number(cell.head, cell.unit, self._glyphs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,9 +244,9 @@ def _rows_of(comparisons: Sequence[Comparison]) -> list[_Row]:
     return sorted((row for row in rows if (row.id, row.metric) not in hidden), key=_severity)
 
 
-def _cells(verdicts: Iterable[Verdict]) -> Mapping[_Key, VerdictPart]:
-    """Verdicts and their parts by benchmark and metric; those on a whole benchmark without one."""
-    cells: dict[_Key, VerdictPart] = {}
+def _cells(verdicts: Iterable[Verdict]) -> Mapping[tuple[str, str], VerdictPart]:
+    """Verdicts and their parts by node id and metric; those on a whole benchmark without one."""
+    cells: dict[tuple[str, str], VerdictPart] = {}
     for verdict in verdicts:
         cells |= {(verdict.id, part.metric): part for part in verdict.parts}
         cells[verdict.id, verdict.metric] = verdict
@@ -285,17 +268,13 @@ def _sides(comparisons: Sequence[Comparison], width: int) -> Iterator[Line]:
         yield from marked((f"{'':{room}}{line}" for line in lines[1:]), BOLD)
 
 
-def _wrapped(text: str, width: int) -> list[str]:
-    return wrapped(text, width, hanging=GAP, cut_words=True)
-
-
-def _by_text(texts: Sequence[Sequence[str]]) -> Mapping[str, list[int]]:
-    """Positions of the heads that have each text."""
-    heads: dict[str, list[int]] = {}
-    for position, of_head in enumerate(texts):
-        for text in of_head:
-            heads.setdefault(text, []).append(position)
-    return heads
+def _by_text(texts: Sequence[Iterable[str]]) -> Mapping[str, list[int]]:
+    """Positions of those, such as heads, that have each text."""
+    positions: dict[str, list[int]] = {}
+    for position, own in enumerate(texts):
+        for text in own:
+            positions.setdefault(text, []).append(position)
+    return positions
 
 
 def _notes(
@@ -308,7 +287,7 @@ def _notes(
     for note, heads in _by_text(texts).items():
         prefix = _heads_text(heads, len(comparisons))
         text = ": ".join(filter(None, (prefix, reworded(note, glyphs))))
-        yield from marked(_wrapped(text, width), CAUTION)
+        yield from paragraph(text, width, CAUTION)
 
 
 def _environment(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) -> Iterator[Line]:
@@ -336,7 +315,7 @@ def _counts(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) -> It
     for title, comparison in zip(titles, comparisons, strict=True):
         prefix = f"{title}: " if len(titles) > 1 else ""
         text = f"{prefix}{headline(comparison.verdicts, glyphs, marks=True)}"
-        yield from marked(_wrapped(text, width), overall_colour(comparison.verdicts))
+        yield from paragraph(text, width, overall_colour(comparison.verdicts))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -357,11 +336,12 @@ def _reason_lines(
     have it, else after them. `labels` are the benchmarks' names on this screen.
     """
     reasons = _reasons(comparisons, labels)
-    sharing: dict[str, list[_Reason]] = {}
-    for reason in reasons:
-        for clause in dict.fromkeys(reason.clauses):
-            sharing.setdefault(clause, []).append(reason)
-    shared = {clause: having for clause, having in sharing.items() if len(having) > 1}
+    sharing = _by_text([[*dict.fromkeys(reason.clauses)] for reason in reasons])
+    shared = {
+        clause: [reasons[position] for position in positions]
+        for clause, positions in sharing.items()
+        if len(positions) > 1
+    }
     count = len(comparisons)
     for clause, having in shared.items():
         if len(having) == len(reasons):
@@ -428,4 +408,4 @@ def _lines(verdict: Verdict, names: str, text: str, width: int, glyphs: Glyphs) 
     """``mlp_train, mlp_infer: 38% slower, limit 2%``; the kind first where no row has it."""
     kind = "" if has_value(verdict) else kind_text(verdict.kind)
     full_text = ": ".join(filter(None, (kind, names, reworded(text, glyphs))))
-    yield from marked(wrapped(full_text, width, hanging=GAP, cut_words=True), colour(verdict))
+    return paragraph(full_text, width, colour(verdict))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpubench_plugin.core.format import change_percentage, quantity
+from gpubench_plugin.core.records import Outcome
 from gpubench_plugin.core.verdicts import (
     VERDICT_KINDS,
     FactDifference,
@@ -40,8 +41,8 @@ def headline(
     return f" {glyphs.separator} ".join(parts) or "nothing was compared"
 
 
-def kind_text(kind: VerdictKind) -> str:
-    """The word of a kind: ``regressed``, ``no baseline``."""
+def kind_text(kind: VerdictKind | Outcome) -> str:
+    """The words of a kind or an outcome: ``regressed``, ``no baseline``, ``not measured``."""
     return kind.replace("_", " ")
 
 

@@ -136,7 +136,7 @@ def test_an_unfit_run_is_pinned_by_force_and_with_a_reason_only(
     assert shell("baseline", "set", "main", run.run_id) == 2
     assert mentions(shell.err, f"{run.run_id}: ", message)
     assert shell("baseline", "set", "main", run.run_id, "--force") == 2
-    assert "requires --reason" in shell.err
+    assert "--force with --reason" in shell.err
     assert shell("baseline", "list") == 0
     assert "no baseline in" in shell.out
     assert shell("baseline", "set", "main", run.run_id, "--force", "--reason=we know") == 0

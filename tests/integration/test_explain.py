@@ -111,7 +111,7 @@ def test_what_cannot_be_explained_is_one_message(
         (("last", "train"), f"'train' matches 2 benchmarks of the run {run_id(0)}"),
         (("last", "mpl_train"), "did you mean"),
         (("2099", "mlp"), "no run in"),
-        (("", "mlp"), "RUN|COMPARISON: empty"),
+        (("", "mlp"), "RUN: empty"),
         (("last", "mlp", "--format=html"), "--format: unknown 'html'"),
     ):
         code, out, err = shell(*arguments)

@@ -108,4 +108,4 @@ def _counting(tries: list[Attempt]) -> list[int]:
 
 def _attempt(pair: int, flags: Bools) -> Attempt:
     base, head = (("contended",) * bool(flag) for flag in flags)
-    return Attempt(pair=pair, base=base, head=head)
+    return Attempt(pair=pair, flags={"base": base, "head": head})

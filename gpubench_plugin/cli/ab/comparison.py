@@ -22,7 +22,6 @@ from gpubench_plugin.cli.ab.sides import Side, resolve_side
 from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
 from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.core.verdicts import Comparison
 from gpubench_plugin.reports.formats.base import Format, Page
 from gpubench_plugin.results.run_directory import new_run_id
@@ -57,16 +56,11 @@ def resolve_sides(request: Request) -> Sides:
 def new_state(results_dir: Path, request: Request, sides: Sides) -> SavedState:
     """Start a new comparison in its own folder below ``<results>/ab``.
 
-    A .gitignore there keeps results out of the uncommitted changes. Raises ResultsError.
+    A .gitignore there keeps results out of the uncommitted changes. Raises ResultsError or OSError.
     """
     folder = results_dir / "ab" / new_run_id("ab", datetime.now(UTC))
-    try:
-        folder.mkdir(parents=True)
-        mark = folder.parent / ".gitignore"
-        if not mark.exists():
-            json_files.write_text(mark, "*\n")
-    except OSError as error:
-        raise ResultsError(f"cannot create {folder}: {error.strerror}") from error
+    folder.mkdir(parents=True)
+    json_files.write_text(folder.parent / ".gitignore", "*\n")
     state = SavedState(
         folder=folder,
         request=request,
@@ -83,7 +77,7 @@ def compare(state: SavedState, sides: Sides, progress: Progress) -> ComparisonRe
     Raises:
         UsageProblem: bad input, or the `sides` are not those of `state`.
         NothingComparable: pytest selected no benchmark.
-        ResultsError: launches fail, or a file cannot be written.
+        ResultsError, OSError: launches fail, or a file cannot be written.
     """
     state.require_same({name: side.identity() for name, side in sides.items()})
     request, repository = state.request, Repository.containing(state.request.here)
@@ -93,37 +87,35 @@ def compare(state: SavedState, sides: Sides, progress: Progress) -> ComparisonRe
         side.code is None or side.tree == repository.top for side in sides.values()
     ):
         own_tree = repository.top
-    try:
-        with (
-            state.locked(),
-            exit_on_signals(),
-            temporary_workspace(repository, progress.message) as space,
-        ):
-            state.write()
-            launcher = PytestProcess(
-                arguments=request.arguments, workspace=space, repository=own_tree
-            )
-            notes: list[str] = []
-            if repository is not None:
-                sides = _check_out(sides, request.here.relative_to(repository.top), space, notes)
-            pythons = {n: python_version(s, launcher.environment(s)) for n, s in sides.items()}
-            runner = ComparisonRunner(
-                state=state,
-                sides=sides,
-                repository=own_tree,
-                launcher=launcher,
-                progress=progress,
-            )
-            try:
-                tracker = runner.run()
-            finally:
-                progress.clear()
-            if request.exempt_facts:
-                notes += [f"{n}: Python {pythons[n]}, {s.python}" for n, s in sides.items()]
-            return _result(state, runner, tracker, notes)
-    except OSError as error:
-        label = f"{error.filename}: " if error.filename else ""
-        raise ResultsError(f"{label}{error.strerror or error}") from error
+    with (
+        state.locked(),
+        exit_on_signals(),
+        temporary_workspace(repository, progress.message) as space,
+    ):
+        state.write()
+        launcher = PytestProcess(arguments=request.arguments, workspace=space, repository=own_tree)
+        notes: list[str] = []
+        if repository is not None:
+            subdirectory = request.here.relative_to(repository.top)
+            sides = {n: s.checked_out(tree_in(space, n), subdirectory) for n, s in sides.items()}
+            for side in (side for side in sides.values() if side.code is None):
+                parts = repository.incomplete_parts(side.tree)
+                notes += [f"{side.name}: {warning}" for warning in parts]
+        pythons = {n: python_version(s, launcher.environment(s)) for n, s in sides.items()}
+        runner = ComparisonRunner(
+            state=state,
+            sides=sides,
+            repository=own_tree,
+            launcher=launcher,
+            progress=progress,
+        )
+        try:
+            tracker = runner.run()
+        finally:
+            progress.clear()
+        if request.exempt_facts:
+            notes += [f"{n}: Python {pythons[n]}, {s.python}" for n, s in sides.items()]
+        return _result(state, runner, tracker, notes)
 
 
 def _result(
@@ -157,20 +149,6 @@ def resume_command(folder: Path, pairs: int | None = None) -> str:
     """Command line that resumes the comparison in `folder`, up to `pairs` pairs in total."""
     options = [f"--resume={folder}", *([f"--pairs={pairs}"] if pairs else [])]
     return shlex.join(["gpubench", "ab", *options])
-
-
-def _check_out(
-    sides: Sides, subdirectory: Path, space: Path, notes: list[str]
-) -> dict[SideName, Side]:
-    """Both sides in their trees; warnings on incomplete checkouts are added to `notes`."""
-    ready: dict[SideName, Side] = {}
-    for name, side in sides.items():
-        ready[name] = side
-        if side.code is None and side.repository is not None:
-            tree = tree_in(space, name)
-            ready[name] = side.checked_out(tree, subdirectory)
-            notes += [f"{name}: {warning}" for warning in side.repository.incomplete_parts(tree)]
-    return ready
 
 
 VERDICTS: Final = "verdicts.json"

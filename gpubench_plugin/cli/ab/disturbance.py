@@ -11,14 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
-from gpubench_plugin.core.quality_flags import (
-    CONTENDED,
-    DESCHEDULED,
-    MACHINE_FLAGS,
-    SUSPENDED,
-    THROTTLED,
-    machine_flags,
-)
+from gpubench_plugin.core.quality_flags import MACHINE_FLAGS, machine_flags
 from gpubench_plugin.core.records import Run
 
 # Pairs per remeasured one, at least; for the false alarms see docs/evidence/repeats.md.
@@ -31,11 +24,15 @@ Cause = Literal["machine", "base", "head", "always"]
 
 @dataclass(frozen=True, kw_only=True)
 class Attempt:
-    """One attempt at a pair: the machine's flags of a disturbed launch of each side."""
+    """One attempt at a pair: the machine's `flags` of each side's launch, if it was disturbed."""
 
     pair: int
-    base: tuple[str, ...] = ()
-    head: tuple[str, ...] = ()
+    flags: Mapping[SideName, tuple[str, ...]]
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether a launch of either side was."""
+        return any(self.flags.values())
 
 
 def disturbing_flags(run: Run, ids: Collection[str]) -> tuple[str, ...]:
@@ -52,16 +49,13 @@ def disturbance_cause(attempts: Sequence[Attempt]) -> Cause | None:
     The machine disturbs both sides alike, so a side's own code is the cause where it was disturbed
     twice to none, four times to one, six to two, and so on.
     """
-    counts: dict[SideName, int] = {
-        "base": sum(bool(attempt.base) for attempt in attempts),
-        "head": sum(bool(attempt.head) for attempt in attempts),
-    }
+    counts = {side: sum(bool(attempt.flags[side]) for attempt in attempts) for side in SIDES}
     more_disturbed, less_disturbed = sorted(SIDES, key=lambda side: -counts[side])
     if not counts[more_disturbed]:
         return None
     if counts[more_disturbed] > 2 * counts[less_disturbed] + 1:
         return more_disturbed
-    disturbed = sum(bool(attempt.base or attempt.head) for attempt in attempts)
+    disturbed = sum(attempt.is_disturbed for attempt in attempts)
     return "always" if 2 * disturbed > len(attempts) else "machine"
 
 
@@ -74,7 +68,7 @@ def pair_to_remeasure(attempts: Sequence[Attempt], *, judged_up_to: int) -> Atte
     remeasured = len(attempts) - len(pairs)
     if remeasured >= len(pairs) // _ONE_IN or disturbance_cause(attempts) != "machine":
         return None
-    disturbed = (attempt for attempt in pairs.values() if attempt.base or attempt.head)
+    disturbed = (attempt for attempt in pairs.values() if attempt.is_disturbed)
     return next((attempt for attempt in disturbed if attempt.pair > judged_up_to), None)
 
 
@@ -84,35 +78,26 @@ def may_hide_slow_launches(attempts: Sequence[Attempt]) -> bool:
     The replaced launch may have been one of a head that is slow in a few launches.
     """
     was_remeasured = len(attempts) > len({attempt.pair for attempt in attempts})
-    return was_remeasured and not any(attempt.base for attempt in attempts)
+    return was_remeasured and not any(attempt.flags["base"] for attempt in attempts)
 
 
 def disturbance_notes(attempts: Sequence[Attempt]) -> Iterator[str]:
-    """Counts of disturbed launches, also of replaced pairs, with flags and remedies."""
-    disturbed: dict[SideName, list[tuple[str, ...]]] = {
-        "base": [attempt.base for attempt in attempts if attempt.base],
-        "head": [attempt.head for attempt in attempts if attempt.head],
-    }
+    """Counts of disturbed launches, also of replaced pairs, with flags, and what to do."""
     counts = Counter(
-        name for launches in disturbed.values() for flags in launches for name in flags
+        name for attempt in attempts for flags in attempt.flags.values() for name in flags
     )
     if not counts:
         return
     sides = ", ".join(
-        f"{side} {len(flags)} of {len(attempts)}" for side, flags in disturbed.items()
+        f"{side} {sum(bool(attempt.flags[side]) for attempt in attempts)} of {len(attempts)}"
+        for side in SIDES
     )
     flags = ", ".join(f"{name} {counts[name]}" for name in MACHINE_FLAGS if counts[name])
     yield f"disturbed launches: {sides} ({flags}); {_remeasured_text(attempts)}"
-    remedies = dict.fromkeys(_REMEDIES[name] for name in MACHINE_FLAGS if counts[name])
-    yield f"to quiet the machine: {'; '.join(remedies)}"
-
-
-_REMEDIES: Final[Mapping[str, str]] = {
-    CONTENDED: "close other programs, or measure with fewer threads (--distributed.threads)",
-    THROTTLED: "lock the GPU's clocks (nvidia-smi --lock-gpu-clocks)",
-    DESCHEDULED: "close other programs, or measure with fewer threads (--distributed.threads)",
-    SUSPENDED: "do not suspend the launches or the machine",
-}
+    yield (
+        "to quiet the machine: close other programs, or measure with fewer threads "
+        "(--distributed.threads); lock the GPU's clocks (gpubench doctor)"
+    )
 
 
 def _remeasured_text(attempts: Sequence[Attempt]) -> str:

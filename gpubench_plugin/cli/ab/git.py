@@ -36,7 +36,7 @@ class Repository:
         return None if top is None else cls(top=Path(top))
 
     def commit(self, ref: str) -> str | None:
-        """Resolve `ref` to a commit, or None."""
+        """Resolve `ref` to a commit, or None; of ``HEAD`` the worktree's, None before the first."""
         commit = f"{ref}^{{commit}}"
         return _git(self.top, "rev-parse", "--verify", "--quiet", "--end-of-options", commit)
 
@@ -49,10 +49,6 @@ class Repository:
         return UsageProblem(
             f"{option}: {ref!r} is neither a folder nor a commit, branch or tag of {self.top}{hint}"
         )
-
-    def head(self) -> str | None:
-        """The commit that the worktree is based on; None before the first one."""
-        return self.commit("HEAD")
 
     def changed_files(self) -> int:
         """Number of files that differ from the last commit, new ones among them."""
@@ -142,24 +138,18 @@ def temporary_workspace(
 ) -> Iterator[Path]:
     """Create a private folder outside the user's tree, and remove it at the end.
 
-    Those of killed comparisons are removed, too.
-
-    Raises:
-        ResultsError: the temporary folder cannot be written.
+    Those of killed comparisons are removed, too. Raises OSError.
     """
     parent = Path(tempfile.gettempdir())
     for abandoned in scratch.leftovers(parent, _PREFIX):
         if _remove(abandoned):
             report(f"removed {abandoned.path}, left over by a killed comparison")
     common = None if repository is None else repository.common_folder()
-    try:
-        folder = scratch.make(parent, _PREFIX)
-        if common is not None:
-            trees = [str(tree_in(folder.path, side)) for side in SIDES]
-            facts = {"repository": str(common), "trees": trees}
-            (folder.path / _TREES).write_text(json.dumps(facts), encoding="utf-8")
-    except OSError as error:
-        raise ResultsError(f"cannot create a temporary folder: {error.strerror}") from error
+    folder = scratch.make(parent, _PREFIX)
+    if common is not None:
+        trees = [str(tree_in(folder.path, side)) for side in SIDES]
+        facts = {"repository": str(common), "trees": trees}
+        (folder.path / _TREES).write_text(json.dumps(facts), encoding="utf-8")
     try:
         yield folder.path
     finally:

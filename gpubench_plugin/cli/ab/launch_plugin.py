@@ -31,9 +31,7 @@ _PR_SET_PDEATHSIG = 1  # prctl(2), <linux/prctl.h>
 
 def pytest_configure() -> None:
     """Ask the kernel to kill this session when its launcher exits (Linux); so its children."""
-    parent = int(os.environ.get("GPUBENCH_AB_PARENT", "0"))
-    if not parent:
-        return
+    parent = int(os.environ["GPUBENCH_AB_PARENT"])
     if sys.platform == "linux" and parent == os.getppid():
         import ctypes
 
@@ -63,21 +61,18 @@ def pytest_collection_modifyitems(
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Record the files of imported modules and tests."""
-    folder = os.environ.get("GPUBENCH_AB_REPORT")
-    if not folder:
-        return
     modules = {
         name: str(file)
         for name, module in list(sys.modules.items())
         if (file := getattr(module, "__file__", None))
     }
-    tree, tests = Path(os.environ.get("GPUBENCH_AB_TREE", ".")), {}
+    tree, tests = Path(os.environ["GPUBENCH_AB_TREE"]), {}
     for item in getattr(session, "items", ()):
         _, line, _ = item.location
         is_in_tree = item.path.is_relative_to(tree)
         path = item.path.relative_to(tree) if is_in_tree else item.path
         tests[item.nodeid] = [str(path), (line or 0) + 1]
-    report = Path(folder, f"{os.getpid()}.json")
+    report = Path(os.environ["GPUBENCH_AB_REPORT"], f"{os.getpid()}.json")
     rootdir = str(session.config.rootpath)
     text = json.dumps({"modules": modules, "tests": tests, "rootdir": rootdir})
     report.with_suffix(".tmp").write_text(text, encoding="ascii")

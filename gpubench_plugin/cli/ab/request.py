@@ -43,10 +43,6 @@ class Request:
     arguments: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
 
-    def redacted(self) -> Self:
-        """The request without secrets in its arguments, as it is stored."""
-        return replace(self, arguments=tuple(redacted_command(self.arguments)))
-
     def resumed(self, *, pairs: int | None, time_s: float | None) -> Self:
         """The stored request with other pairs; a time holds for one command.
 

@@ -116,7 +116,7 @@ class ComparisonRunner:
         """
         for side in self.sides.values():
             side.require_unchanged()
-        warmup = self.state.warmup_launches() or self._launch_warmup(None)
+        warmup = self.state.warmup_launches() or self._launch_both(WARMUP_PAIR, None)
         base, head = self._runs(warmup)
         tracker = Tracker(base, head, **self.state.request.judging)
         if base.path is not None and head.path is not None:
@@ -133,14 +133,6 @@ class ComparisonRunner:
                 break
             self._look(pairs, tracker)
         return tracker
-
-    def _launch_warmup(self, tracker: Tracker | None) -> Mapping[SideName, LaunchRecord]:
-        """Launch both sides once without judging, to warm byte code and caches.
-
-        Without it the first judged launch would compile all modules.
-        """
-        self._is_warm = True
-        return self._launch_both(WARMUP_PAIR, tracker)
 
     def _measure_up_to(self, pairs: int, tracker: Tracker) -> bool:
         """Measure up to `pairs` and remeasure disturbed ones; False if time runs out."""
@@ -168,8 +160,8 @@ class ComparisonRunner:
 
     def _remeasure(self, disturbed: Attempt, tracker: Tracker) -> None:
         """Remeasure both sides of a disturbed pair; the first launches stay in the record."""
-        pair, flags = disturbed.pair, {"base": disturbed.base, "head": disturbed.head}
-        cause = "; ".join(f"{side}: {', '.join(names)}" for side, names in flags.items() if names)
+        pair, flags = disturbed.pair, disturbed.flags.items()
+        cause = "; ".join(f"{side}: {', '.join(names)}" for side, names in flags if names)
         self.state.supersede(pair, cause)
         self.progress.message(f"pair {pair} was disturbed ({cause}) and is measured again")
         self._pair(pair, tracker)
@@ -207,32 +199,36 @@ class ComparisonRunner:
         return [
             Attempt(
                 pair=pair,
-                base=disturbing_flags(base, base.results if ids is None else ids),
-                head=disturbing_flags(head, head.results if ids is None else ids),
+                flags={
+                    side: disturbing_flags(run, run.results if ids is None else ids)
+                    for side, run in zip(SIDES, self._runs(launches), strict=True)
+                },
             )
             for pair in range(1, pairs + 1)
             for launches in self.state.all_attempts(pair)
-            for base, head in [self._runs(launches)]
         ]
 
     def locations(self) -> dict[str, tuple[str, int]]:
         """File and line of every benchmark of the head, by node id."""
-        launch = (self.state.warmup_launches() or {}).get("head")
-        if launch is None:
-            return {}
+        launch = (self.state.warmup_launches() or {})["head"]
         return imports(self.state.folder / launch.folder, self.sides["head"]).tests
 
     def _pair(self, pair: int, tracker: Tracker) -> Mapping[SideName, LaunchRecord]:
-        """Both launches of a pair, measured after a warm-up if missing; never half a pair."""
+        """Both launches of a pair, measured if missing; never half a pair.
+
+        Before the first one a warm-up pair warms byte code and caches: else the first judged launch
+        would compile all modules.
+        """
         launches = self.state.pair_launches(pair)
         if launches is not None:
             return launches
         if not self._is_warm:
-            self._launch_warmup(tracker)
+            self._launch_both(WARMUP_PAIR, tracker)
         return self._launch_both(pair, tracker)
 
     def _launch_both(self, pair: int, tracker: Tracker | None) -> Mapping[SideName, LaunchRecord]:
         """Launch both sides one after the other, repeating until both end normally."""
+        self._is_warm = True
         while True:
             attempt = self.state.attempts(pair) + 1
             sides = side_order(pair, self.state.seed)
@@ -268,7 +264,7 @@ class ComparisonRunner:
     def _time_left(self, pairs_left: int, running: tuple[SideName, ...]) -> str:
         """Estimated time until so many more pairs have ended, capped by the budget."""
         seconds = self.state.launch_seconds()
-        if not seconds:
+        if len(seconds) < len(SIDES):
             return ""
         pair_s = sum(seconds.values())
         estimate_s = pairs_left * pair_s + sum(seconds[side] for side in running)
@@ -295,17 +291,16 @@ class ComparisonRunner:
         )
         record = replace(launch, pair=pair, attempt=attempt, folder=name)
         if not record.problem:
+            self._consecutive_failures = 0
             self._require_own_code(record)
             for one in self.sides.values():
                 one.require_unchanged()
         self.state.add(record)
-        self._note_failure(record)
+        if record.problem:
+            self._note_failure(record)
         return record
 
     def _note_failure(self, launch: LaunchRecord) -> None:
-        if not launch.problem:
-            self._consecutive_failures = 0
-            return
         self._consecutive_failures += 1
         output = self.state.folder / launch.folder / "output.txt"
         lines = last_lines(output)
@@ -327,13 +322,12 @@ class ComparisonRunner:
         if self.state.request.launch_timeout_s is not None:
             return self.state.request.launch_timeout_s
         warmup = self.state.warmup_launches()
-        if pair == WARMUP_PAIR or warmup is None:
+        if warmup is None:
             return _WARMUP_TIMEOUT_S
         return warmup[side].seconds * _TIMEOUT_FACTOR + _HANG_S
 
     def _runs(self, pair: Mapping[SideName, LaunchRecord]) -> tuple[Run, Run]:
-        base, head = (self._run(pair[side]) for side in SIDES)
-        return base, head
+        return self._run(pair["base"]), self._run(pair["head"])
 
     def _run(self, launch: LaunchRecord) -> Run:
         if launch.folder not in self._runs_by_folder:

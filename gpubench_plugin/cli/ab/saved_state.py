@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Final, Self
 
 from gpubench_plugin.cli.ab.request import Request
@@ -15,6 +14,7 @@ from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.environment.fingerprints import change_text, differences, flat
+from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.system import json_files, stored
@@ -89,7 +89,8 @@ class SavedState:
 
     def write(self) -> None:
         """Write the state atomically; raises ResultsError."""
-        redacted = replace(self, request=self.request.redacted())
+        arguments = tuple(redacted_command(self.request.arguments))
+        redacted = replace(self, request=replace(self.request, arguments=arguments))
         json_files.write_json(self.folder / STATE_FILE, stored.dump(redacted))
 
     @contextmanager
@@ -127,11 +128,9 @@ class SavedState:
 
     def supersede(self, pair: int, cause: str) -> None:
         """Mark the latest attempt at the pair as superseded; it stays in the record."""
-        latest_attempt = self.attempts(pair)
+        latest = (self.attempt_launches(pair, self.attempts(pair)) or {}).values()
         self.launches = [
-            replace(launch, replaced=cause)
-            if (launch.pair, launch.attempt) == (pair, latest_attempt)
-            else launch
+            replace(launch, replaced=cause) if launch in latest else launch
             for launch in self.launches
         ]
         self.write()
@@ -198,8 +197,5 @@ class SavedState:
         return RunReader(directory).run(label)
 
     def launch_seconds(self) -> dict[SideName, float]:
-        """What a launch of each side takes, by the last two that succeeded; empty before those."""
-        ended = [launch for launch in self.launches if not launch.problem]
-        seconds = {side: [one.seconds for one in ended if one.side == side][-2:] for side in SIDES}
-        known = {side: fmean(latest) for side, latest in seconds.items() if latest}
-        return known if len(known) == len(SIDES) else {}
+        """What the last launch of each side took, as far as one has succeeded."""
+        return {launch.side: launch.seconds for launch in self.launches if not launch.problem}

@@ -50,7 +50,7 @@ class Side:
         if self.code is None:
             return
         remedy = ""
-        if self.commit != (self.repository and self.repository.head()):
+        if self.commit != (self.repository and self.repository.commit("HEAD")):
             remedy = "another commit is checked out; start a new comparison"
         if files := changes(self.tree, self.code):
             remedy = (
@@ -70,12 +70,15 @@ class Side:
     def checked_out(self, tree: Path, subdirectory: Path) -> Self:
         """This side with its commit in the new folder `tree`; pytest runs in its `subdirectory`.
 
+        A folder stays as it is.
+
         Raises:
             UsageProblem: the commit has no such folder.
             ResultsError: git failed.
         """
-        if self.repository is not None and self.commit is not None:
-            self.repository.check_out(self.commit, tree)
+        if self.code is not None or self.repository is None or self.commit is None:
+            return self
+        self.repository.check_out(self.commit, tree)
         folder = tree / subdirectory
         if not folder.is_dir():
             raise UsageProblem(
@@ -142,7 +145,7 @@ def _folder(name: SideName, label: str, tree: Path, python: str, subdirectory: P
         name=name,
         label=label,
         python=python,
-        commit=None if repository is None else repository.head(),
+        commit=None if repository is None else repository.commit("HEAD"),
         repository=repository,
         code=digests(tree),
         tree=tree,

@@ -127,6 +127,15 @@ def echo_text(text: str) -> None:
     sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
 
 
+def echo_report(text: str) -> None:
+    """Write the last `text` of a command, whose exit code stays even if nobody reads it."""
+    try:
+        echo_text(text)
+        sys.stdout.flush()
+    except BrokenPipeError:  # ``| head``
+        discard_output()
+
+
 def warn(lines: Iterable[str]) -> None:
     """Print `lines` to stderr, prefixed with the program name."""
     sys.stderr.write("".join(f"gpubench: {printable(line)}\n" for line in lines))

@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
+import argparse
 import math
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
 
+from gpubench_plugin.baselines.resolve import Resolver
+from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.commands._places import Locations, exit_code, show
 from gpubench_plugin.core.errors import GpubenchError, RegistryError, UsageProblem
 from gpubench_plugin.core.format import byte_size, counted
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.results import prune as pruning
-from gpubench_plugin.results.reader import current_tags, is_being_written
-from gpubench_plugin.results.run_directory import runs_in, tags_of
+from gpubench_plugin.results.reader import RunOverview, current_tags, is_being_written
+from gpubench_plugin.results.run_directory import RunDirectory, runs_in, tags_of
 
 if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Collection, Iterator, Mapping
-
-    from gpubench_plugin.baselines.resolve import Resolver
-    from gpubench_plugin.baselines.store import Baselines
-    from gpubench_plugin.core.records import Json
-    from gpubench_plugin.results.prune import PruneTarget
-    from gpubench_plugin.results.reader import RunOverview
     from gpubench_plugin.results.registry.registry import Registry
-    from gpubench_plugin.results.run_directory import RunDirectory
-
-_MAX_DAYS: Final = 7e5  # about 1,900 years: ``datetime`` holds no date before year 1
 
 
 def prune(options: argparse.Namespace, paths: Locations) -> int:
@@ -60,7 +55,7 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
             local_ids = {directory.run_id for directory in local_runs}
             for run in select(registered, _started_at):
                 if run.run_id not in local_ids:
-                    report.prune_registered(run)
+                    report.prune_run(run)
         for leftover in list(pruning.leftovers(paths.results_dir, unbegun=options.runs)):
             report.remove_leftover(leftover)
     show(options, report.document(), report.lines())
@@ -89,8 +84,8 @@ def _validate(options: argparse.Namespace) -> None:
         raise UsageProblem("--registered: requires --runs")
     if options.keep_last is None and options.older_than is None:
         raise UsageProblem("nothing selected; give --keep-last, --older-than or both")
-    if not (options.older_than is None or 0 <= options.older_than <= _MAX_DAYS):
-        raise UsageProblem(f"--older-than: {options.older_than} is not from 0 to 700000 days")
+    if options.older_than is not None and not options.older_than >= 0:  # not a number is neither
+        raise UsageProblem(f"--older-than: {options.older_than} is not a number of days")
 
 
 @dataclass(kw_only=True)
@@ -109,34 +104,25 @@ class _Pruning:
     kept: list[Json] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
-    def prune_run(self, directory: RunDirectory) -> None:
-        """Prune one run, or note why it is kept."""
-        label = f"{directory.experiment}/{directory.run_id}"
-        with self._errors_noted():
-            if reason := self._reason_to_keep(directory):
-                self.kept.append({"path": label, "reason": reason})
-                return
-            for target in self._targets(directory):
-                if not self.options.dry_run:
-                    pruning.remove(
-                        directory, target.path, forget=lambda: self._forget(directory.run_id)
-                    )
-                part = target.path.relative_to(directory.path).as_posix()
-                path = label if part == "." else f"{label}/{part}"
-                self.removed.append({"path": path, "bytes": target.bytes, "leftover": False})
-
-    def prune_registered(self, run: RunOverview) -> None:
-        """Prune a run whose folder is elsewhere or gone, or note why it is kept."""
+    def prune_run(self, run: RunDirectory | RunOverview) -> None:
+        """Prune a run, also one whose folder is elsewhere or gone, or note why it is kept."""
         label = f"{run.experiment}/{run.run_id}"
         with self._errors_noted():
-            if reason := self._protection(run.run_id, run.tags):
+            if reason := self._reason_to_keep(run):
                 self.kept.append({"path": label, "reason": reason})
                 return
-            if not self.options.dry_run:
-                self._forget(run.run_id)
-            self.removed.append({"path": label, "bytes": 0, "leftover": False})
+            if isinstance(run, RunOverview):
+                if not self.options.dry_run:
+                    self._forget(run.run_id)
+                self.removed.append({"path": label, "bytes": 0, "leftover": False})
+                return
+            for target in self._targets(run):
+                if not self.options.dry_run:
+                    pruning.remove(run, target.path, forget=lambda: self._forget(run.run_id))
+                path = str(PurePosixPath(label, target.path.relative_to(run.path)))
+                self.removed.append({"path": path, "bytes": target.bytes, "leftover": False})
 
-    def remove_leftover(self, leftover: PruneTarget) -> None:
+    def remove_leftover(self, leftover: pruning.PruneTarget) -> None:
         """Delete leftovers of a killed process."""
         with self._errors_noted():
             if not self.options.dry_run:
@@ -177,18 +163,19 @@ class _Pruning:
         except GpubenchError as error:
             self.errors.append(str(error))
 
-    def _reason_to_keep(self, directory: RunDirectory) -> str:
+    def _reason_to_keep(self, run: RunDirectory | RunOverview) -> str:
         """Why nothing of the run is removed; empty if nothing speaks against it."""
-        if is_being_written(directory):
+        if isinstance(run, RunOverview):
+            return self._protection(run.run_id, run.tags)
+        if is_being_written(run):
             return "the run is still being written"
         if not self.options.runs:
             return ""
         # Also those that a registry which has the run never took over: one too many only keeps it.
-        registered = current_tags(directory, self.registered.get(directory.run_id))
-        tags = {*tags_of(directory), *registered}
-        if reason := self._protection(directory.run_id, sorted(tags)):
+        registered = current_tags(run, self.registered.get(run.run_id))
+        if reason := self._protection(run.run_id, sorted({*tags_of(run), *registered})):
             return reason
-        if unknown_files := pruning.unknown_files(directory):
+        if unknown_files := pruning.unknown_files(run):
             return f"contains files not written by gpubench: {', '.join(unknown_files)}"
         return ""
 
@@ -197,7 +184,7 @@ class _Pruning:
             return f"used by baseline {names}"
         return f"tagged {', '.join(tags)}" if tags else ""
 
-    def _targets(self, directory: RunDirectory) -> list[PruneTarget]:
+    def _targets(self, directory: RunDirectory) -> list[pruning.PruneTarget]:
         if self.options.runs:
             return pruning.targets([directory.path])
         folders = (*pruning.HEAVY, *(pruning.PER_RANK if self.options.samples else ()))

@@ -15,7 +15,7 @@ from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.cli.ab.request import Request, parse_arguments, parse_duration, parse_pairs
 from gpubench_plugin.cli.ab.runner import Progress
 from gpubench_plugin.cli.ab.saved_state import SavedState
-from gpubench_plugin.cli.commands._places import add_format, add_option
+from gpubench_plugin.cli.commands._places import add_format, add_option, echo_report
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.commands.compare import LimitOptions, add_judging, exit_code, with_losses
 from gpubench_plugin.compare.effective_limits import SIDES
@@ -87,10 +87,7 @@ class Ab(Command):
         code = exit_code([(verdicts, compared.measured)])
         if code == ExitCode.NOTHING_COMPARABLE:
             progress.message("nothing could be compared (see --allow-incomparable)")
-        try:
-            _report(replace(compared, comparison=verdicts), state, options.format, output)
-        except BrokenPipeError:  # ``| head``: the verdict stays the exit code
-            progress.message("stdout was closed early")
+        _report(replace(compared, comparison=verdicts), state, options.format, output)
         if compared.advice:
             progress.message(f"to decide what is still inconclusive: {compared.advice}")
         elif compared.comparison.count("inconclusive"):
@@ -171,10 +168,7 @@ def _report(
     annotations, problem = github.publish(
         verdicts, compared.locations, reproduce=state.request.command
     )
-    sys.stdout.write("".join(f"{line}\n" for line in annotations))
     sys.stderr.write(f"gpubench ab: {problem}\n" * bool(problem))
-    if output is None:
-        sys.stdout.write(text)
-        sys.stdout.flush()
-    else:
+    if output is not None:
         json_files.write_text(output, text)
+    echo_report("".join(f"{line}\n" for line in annotations) + text * (output is None))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import math
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Iterator
+from typing import ClassVar
 
+from gpubench_plugin.baselines.benchmark_names import selected_benchmarks
+from gpubench_plugin.baselines.model import Baseline
 from gpubench_plugin.cli.commands._places import (
     BENCHMARK,
     RUN,
@@ -14,14 +18,8 @@ from gpubench_plugin.cli.commands._places import (
     warn,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
+from gpubench_plugin.core.records import Run
 from gpubench_plugin.reports.text import printable
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterator
-
-    from gpubench_plugin.baselines.model import Baseline
-    from gpubench_plugin.core.records import Run
 
 
 class Accept(Command):
@@ -53,7 +51,14 @@ class Accept(Command):
             name = options.baseline or baselines.the_only()
             baseline = baselines.require(name)
             run = resolver.candidate(options.run).run
-            benchmarks = _benchmarks(options, run)
+            benchmarks = selected_benchmarks(
+                options.benchmark,
+                [id for id, result in run.results.items() if result.outcome == "measured"],
+                f"the run {run.run_id}",
+                unmeasured=run.results,
+                most=math.inf if options.all else 1,
+                allowed="give one of them, or --all",
+            )
             for benchmark in benchmarks:
                 baselines.accept(name, run.run_id, benchmark, reason=options.reason)
         notes = [*_warnings(run, baseline)]
@@ -62,24 +67,6 @@ class Accept(Command):
         show(options, facts, map(printable, [*lines, *(f"  {name}" for name in benchmarks)]))
         warn(notes)
         return ExitCode.OK
-
-
-def _benchmarks(options: argparse.Namespace, run: Run) -> list[str]:
-    """The benchmarks of the `run` to accept: the one that is named, with ``--all`` all that match.
-
-    Raises:
-        UsageProblem: none matches, or several without ``--all``.
-    """
-    from gpubench_plugin.baselines.benchmark_names import selected_benchmarks
-
-    return selected_benchmarks(
-        options.benchmark,
-        [id for id, result in run.results.items() if result.outcome == "measured"],
-        f"the run {run.run_id}",
-        unmeasured=run.results,
-        most=math.inf if options.all else 1,
-        allowed="give one of them, or --all",
-    )
 
 
 def _warnings(run: Run, baseline: Baseline) -> Iterator[str]:

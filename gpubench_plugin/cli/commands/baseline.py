@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, TypeAlias
 
+from gpubench_plugin.baselines.model import Baseline, Reference, as_json, previous_baseline
+from gpubench_plugin.baselines.resolve import Resolver
+from gpubench_plugin.baselines.store import BaselineExists, Baselines
 from gpubench_plugin.cli.commands._places import (
     RUN,
     Locations,
@@ -14,19 +19,11 @@ from gpubench_plugin.cli.commands._places import (
     show,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
+from gpubench_plugin.compare.launch_values import FEWEST
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import printable
-
-if TYPE_CHECKING:
-    import argparse
-    from collections.abc import Iterable, Iterator, Mapping
-
-    from gpubench_plugin.baselines.model import Baseline, Reference
-    from gpubench_plugin.baselines.resolve import Resolver
-    from gpubench_plugin.baselines.store import Baselines
-
 
 _SESSION_H: Final = 12
 """Runs started within so many hours are of one day or one night."""
@@ -90,9 +87,6 @@ Output: TypeAlias = "tuple[Mapping[str, Any], Iterable[str]]"
 
 
 def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> Output:
-    from gpubench_plugin.baselines.model import as_json
-    from gpubench_plugin.baselines.store import BaselineExists
-
     try:
         baseline, notes = _newly_set(options, baselines, resolver)
     except BaselineExists as error:
@@ -105,10 +99,7 @@ def _set(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) 
 def _newly_set(
     options: argparse.Namespace, baselines: Baselines, resolver: Resolver
 ) -> tuple[Baseline, list[str]]:
-    from gpubench_plugin.baselines.model import baseline_name
-    from gpubench_plugin.baselines.store import BaselineExists
 
-    baseline_name(options.name)
     existing = baselines.get(options.name) if options.if_missing else None
     if existing is not None:  # before the runs are looked at
         raise BaselineExists(existing)
@@ -128,8 +119,7 @@ def _newly_set(
             for c in candidates
             for text in c.notes
         ),
-        *_missing_runs_hint(baseline),
-        *_single_session_warning([candidate.run.started for candidate in candidates]),
+        *_shortcomings(baseline, [candidate.run.started for candidate in candidates]),
     ]
     if not options.if_missing:
         notes += _replacement_summary(baseline)
@@ -143,13 +133,11 @@ def _overridden_objections(candidates: list[Reference], *, force: bool, reason: 
         for candidate in candidates
         if candidate.objections
     ]
-    if objections and not force:
+    if objections and not (force and reason.strip()):
         raise UsageProblem(
             f"gpubench baseline set: {'; '.join(objections)}; give another run, or --force "
             "with --reason"
         )
-    if objections and not reason.strip():
-        raise UsageProblem(f"--force: requires --reason, since {'; '.join(objections)}")
     return objections
 
 
@@ -163,22 +151,14 @@ def _description(baseline: Baseline) -> Iterator[str]:
         yield f"later runs on branch {printable(baseline.branch)} count as samples, too"
 
 
-def _missing_runs_hint(baseline: Baseline) -> Iterator[str]:
-    """Number of further runs a history needs before it can judge."""
-    from gpubench_plugin.compare.launch_values import FEWEST
-
-    if (pinned_count := len(baseline.runs)) >= FEWEST:
+def _shortcomings(baseline: Baseline, started: list[str]) -> Iterator[str]:
+    """How many more runs a history needs, or that those of one session show no daily noise."""
+    if (pinned_count := len(baseline.runs)) < FEWEST:
+        pinned = counted(pinned_count, "run")
+        yield f"a gate cannot judge from {pinned} yet: pin {FEWEST - pinned_count} more"
+        if baseline.branch is not None:
+            yield f"or wait for {FEWEST - 1} later runs on {printable(baseline.branch)}"
         return
-    pinned = counted(pinned_count, "run")
-    yield f"a gate cannot judge from {pinned} yet: pin {FEWEST - pinned_count} more"
-    if baseline.branch is not None:
-        yield f"or wait for {FEWEST - 1} later runs on {printable(baseline.branch)}"
-
-
-def _single_session_warning(started: list[str]) -> Iterator[str]:
-    """Warn if all pinned runs are of one session, so day-to-day noise is unknown."""
-    from gpubench_plugin.compare.launch_values import FEWEST
-
     times = [datetime.fromisoformat(text) for text in filter(None, started)]
     if len(times) < FEWEST:
         return
@@ -189,8 +169,6 @@ def _single_session_warning(started: list[str]) -> Iterator[str]:
 
 def _replacement_summary(baseline: Baseline) -> Iterator[str]:
     """Former runs of the name, and the fate of its accepted levels."""
-    from gpubench_plugin.baselines.model import previous_baseline
-
     previous = previous_baseline(baseline)
     if previous is None:
         return
@@ -234,13 +212,11 @@ def _row(name: str, baselines: Baselines) -> dict[str, Any]:
         baseline = baselines.require(name)
     except GpubenchError as error:
         return {**row, "problem": str(error)}
-    facts = {"branch": baseline.branch, "changed": baseline.changed}
-    return {**row, **facts, "pinned": len(baseline.runs), "accepted": len(baseline.acceptances)}
+    counts = {"pinned": len(baseline.runs), "accepted": len(baseline.acceptances)}
+    return {**row, **counts, "branch": baseline.branch, "changed": baseline.changed}
 
 
 def _show(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> Output:
-    from gpubench_plugin.baselines.model import as_json
-
     baseline = baselines.require(options.name)
     return {"baseline": as_json(baseline)}, _details(baseline)
 

@@ -6,7 +6,6 @@ import argparse
 import os
 import re
 import shutil
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, TypeAlias
@@ -15,8 +14,7 @@ from gpubench_plugin.cli.commands._places import (
     Locations,
     add_locations,
     colored,
-    discard_output,
-    echo_text,
+    echo_report,
     glyphs,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
@@ -29,7 +27,7 @@ from gpubench_plugin.core.errors import NothingComparable, UsageProblem, invalid
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.records import Result, Run
 from gpubench_plugin.core.verdicts import COMPARED, Comparison, Verdict
-from gpubench_plugin.reports.formats.base import Format, Page
+from gpubench_plugin.reports.formats.base import Page
 
 _METRIC_LIMIT: Final = re.compile(r"\s*(?P<metric>[^\s<>=%]+)\s*=\s*(?P<limit>.*)", re.DOTALL)
 
@@ -131,7 +129,13 @@ class Compare(Command):
         compare = _compare_paired if options.paired else _compare_with_first
         results = compare(options, limits)
         comparisons = [with_losses(comparison, measured) for comparison, measured in results]
-        _print(render, comparisons, only_changed=options.only_changed)
+        page = Page(
+            only_changed=options.only_changed,
+            width=shutil.get_terminal_size().columns,
+            color=colored(),
+            glyphs=glyphs(),
+        )
+        echo_report(render(comparisons, page))
         return exit_code(results)
 
 
@@ -146,18 +150,12 @@ def add_judging(parser: argparse.ArgumentParser, **limit: Any) -> None:
 
 def _validate(options: argparse.Namespace) -> None:
     if options.paired:
-        if options.runs:
-            raise UsageProblem(
-                f"--paired: {options.runs[0]!r} belongs to neither side; give the launches "
-                "with --base and --head"
-            )
-        if not options.base or not options.head:
-            raise UsageProblem("--paired needs --base and --head with their launches")
-    elif options.unchanged_from is not None:
-        raise UsageProblem(f"--unchanged-from={options.unchanged_from}: only valid with --paired")
-    elif options.base or options.head:
+        if options.runs or not options.base or not options.head:
+            raise UsageProblem("--paired needs --base and --head with all launches")
+    elif options.base or options.head or options.unchanged_from is not None:
         raise UsageProblem(
-            "--base and --head require --paired; otherwise the first run is the base"
+            "--base, --head and --unchanged-from require --paired; otherwise the first run is the "
+            "base"
         )
     elif len(options.runs) < 2:
         raise UsageProblem("give at least two runs: the base first")
@@ -251,20 +249,6 @@ def _measured(runs: Sequence[Run]) -> frozenset[str]:
     return frozenset(
         name for run in runs for name, result in run.results.items() if result.outcome == "measured"
     )
-
-
-def _print(render: Format, comparisons: Sequence[Comparison], *, only_changed: bool) -> None:
-    page = Page(
-        only_changed=only_changed,
-        width=shutil.get_terminal_size().columns,
-        color=colored(),
-        glyphs=glyphs(),
-    )
-    try:
-        echo_text(render(comparisons, page))
-        sys.stdout.flush()
-    except BrokenPipeError:  # ``| head``: the verdict stays the exit code
-        discard_output()
 
 
 def _is_lost(verdict: Verdict, measured: Collection[str]) -> bool:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import platform
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from gpubench_plugin.cli.commands._places import (
     add_format,
@@ -18,11 +18,12 @@ from gpubench_plugin.cli.commands._places import (
     show,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.cli.doctor import machine as machines
-from gpubench_plugin.cli.doctor.checks import Finding, examine
-from gpubench_plugin.cli.doctor.machine import Machine
+from gpubench_plugin.cli.doctor import gpus as gpu_checks
+from gpubench_plugin.cli.doctor import host, software
+from gpubench_plugin.cli.doctor.machine import Fact, Gpu, Machine, Unknown
 from gpubench_plugin.config.settings import results_dir_from
 from gpubench_plugin.core import catalog
+from gpubench_plugin.environment import nvml
 from gpubench_plugin.environment.hardware import usable_cores
 from gpubench_plugin.environment.system_facts import package_versions
 from gpubench_plugin.reports.table import labelled
@@ -35,6 +36,89 @@ _PACKAGES: Final = (
     "transformers",
     "diffusers",
 )
+
+
+Subject = TypeVar("Subject", Machine, Gpu)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What the check `name` found: `value` is the fact in words, or why it is `unknown`.
+
+    A `warning` has an `advice`, and an unknown fact may have one. `device` is the GPU, None of
+    other checks.
+    """
+
+    name: str
+    section: str
+    device: str | None = None
+    outcome: Literal["ok", "warning", "unknown"]
+    value: str
+    advice: str = ""
+
+
+# Checks in the order in which they run and are shown; a finding has its check's name.
+MACHINE_CHECKS: Final[tuple[Callable[[Machine], Fact], ...]] = (
+    host.governor,
+    host.turbo,
+    host.load,
+    host.hyperthreads,
+    host.cpu_quota,
+    host.stolen_time,
+    host.swap,
+    host.huge_pages,
+    host.shared_memory,
+    host.disk_results,
+    host.disk_temporary,
+)
+GPU_CHECKS: Final[tuple[Callable[[Gpu], Fact], ...]] = (
+    gpu_checks.clocks,
+    gpu_checks.persistence,
+    gpu_checks.ecc,
+    gpu_checks.mig,
+    gpu_checks.power_limit,
+    gpu_checks.processes,
+)
+# They come last: the process of torch starts CUDA, which takes memory of the GPUs and raises their
+# clocks.
+SOFTWARE_CHECKS: Final[tuple[Callable[[Machine], Fact], ...]] = (
+    software.driver,
+    software.architectures,
+    software.nccl,
+    software.gpu_links,
+)
+
+
+def examine(machine: Machine) -> Iterator[Finding]:
+    """Findings of all checks; those of a GPU once for each."""
+    for check in MACHINE_CHECKS:
+        yield finding(check, machine, "machine")
+    for gpu in machine.gpus:
+        for gpu_check in GPU_CHECKS:
+            yield finding(gpu_check, gpu, f"GPU {gpu.index} ({gpu.name})")
+    for check in SOFTWARE_CHECKS:
+        yield finding(check, machine, "software")
+
+
+def finding(check: Callable[[Subject], Fact], subject: Subject, section: str) -> Finding:
+    """What `check` finds; unknown with the reason if it fails."""
+    is_gpu = isinstance(subject, Gpu)
+    outcome: Literal["ok", "warning", "unknown"] = "unknown"
+    try:
+        value, advice = check(subject)
+        outcome = "warning" if advice else "ok"
+    except Unknown as error:
+        value, advice = str(error), error.advice
+    except Exception as error:  # what a kernel, a driver or a library answers is not ours
+        value, advice = f"{type(error).__name__}: {error}", ""
+    return Finding(
+        name=f"gpu_{check.__name__}" if is_gpu else check.__name__,
+        section=section,
+        device=section if is_gpu else None,
+        outcome=outcome,
+        value=value,
+        advice=advice,
+    )
 
 
 class Doctor(Command):
@@ -53,25 +137,22 @@ class Doctor(Command):
     def run(self, options: argparse.Namespace) -> int:
         """Print what may disturb measurements on this machine."""
         results_dir = results_dir_from(Path.cwd(), options.results_dir)
-        with machines.this_machine(results_dir) as machine:
+        with nvml.opened() as library:
+            machine = Machine(results=results_dir, library=library)
             findings = [*examine(machine)]
-            support = _support(machine)
+            support = {
+                "python": platform.python_version(),
+                "packages": package_versions(),
+                "usable_cores": len(usable_cores()),
+                "workloads": [*catalog.choices("workloads")],
+                "torch": machine.torch_or_error,
+            }
         # A line each in a file or pipe, for grep.
         width = output_width() if sys.stdout.isatty() else sys.maxsize
         rows = (*_support_rows(support), ("", ""), *_rows(findings))
         lines = (line for start, text in rows for line in labelled(start, text, width))
         show(options, {**support, "checks": [asdict(finding) for finding in findings]}, lines)
         return ExitCode.OK
-
-
-def _support(machine: Machine) -> dict[str, Any]:
-    return {
-        "python": platform.python_version(),
-        "packages": package_versions(),
-        "usable_cores": len(usable_cores()),
-        "workloads": [*catalog.choices("workloads")],
-        "torch": machine.torch_or_error,
-    }
 
 
 def _support_rows(support: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

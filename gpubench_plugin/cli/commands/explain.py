@@ -70,27 +70,22 @@ def _explanation(text: str, benchmark: str, paths: Locations) -> Explanation:
         UsageProblem: no run or comparison of this name, or several; so for the benchmark.
         ResultsError: a file cannot be read.
     """
-    if not text:
-        raise UsageProblem("RUN|COMPARISON: empty; allowed: a folder, an id, or last")
     if (comparison := _comparison(text, paths)) is not None:
-        if comparison.is_relative_to(paths.cwd):  # short, for the commands of the advice
-            comparison = comparison.relative_to(paths.cwd)
-        return explain_comparison(comparison, benchmark)
+        # Relative, so that the commands of the advice are short.
+        return explain_comparison(Path(os.path.relpath(comparison, paths.cwd)), benchmark)
     return _explained_run(text, benchmark, paths)
 
 
 def _comparison(text: str, paths: Locations) -> Path | None:
     """Folder of the comparison named by `text`; None if there is none."""
     comparisons = _comparisons(paths)
-    runs = [run.run_id for run in runs_in(paths.results_dir)]
+    names = sorted([*comparisons, *(run.run_id for run in runs_in(paths.results_dir))])
     if text == LAST:
-        latest = max(comparisons, default="")
-        return comparisons[latest] if latest > max(runs, default="") else None
-    for folder in (paths.cwd / text, paths.results_dir / text):
-        if os.path.isfile(folder / STATE_FILE):  # noqa: PTH113 # False for any name, however odd
-            return folder
-    matches = [name for name in (*comparisons, *runs) if name.startswith(text)]
-    if not matches or matches[0] not in comparisons:
+        return comparisons.get(max(names, default=""))
+    if os.path.isfile(paths.cwd / text / STATE_FILE):  # noqa: PTH113 # False for any name
+        return paths.cwd / text
+    matches = [name for name in names if text and name.startswith(text)]
+    if comparisons.keys().isdisjoint(matches):
         return None
     if len(matches) > 1:
         latest = ", ".join(matches[-_MAX_NAMES:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import (
     BENCHMARK,
@@ -62,8 +62,10 @@ class History(Command):
             source = HistorySource(resolver.index)
             warn(resolver.index_notes)
             notes: list[str] = []
-            branch = _branch(source, options)
-            if branch is None and options.branch is None:
+            branch = options.branch or None
+            if options.branch is None and source.benchmarks(_MAIN):
+                branch = _MAIN
+            elif options.branch is None:
                 notes.append(f"no run of branch {_MAIN} is known; showing all branches")
             histories = [*_histories(source, options, branch)]
             if options.metric is None:
@@ -75,15 +77,8 @@ class History(Command):
             echo_text(history_csv(histories))
         else:
             page = history_lines(histories, output_width(), glyphs())
-            show(options, history_json(histories), page)
+            show(options, {"histories": [asdict(history) for history in histories]}, page)
         return ExitCode.OK
-
-
-def _branch(source: HistorySource, options: argparse.Namespace) -> str | None:
-    """The requested branch; by default the main one, or all where main has no runs."""
-    if options.branch is not None:
-        return options.branch or None
-    return _MAIN if source.benchmarks(_MAIN) else None
 
 
 def _median_notes(
@@ -161,22 +156,22 @@ def history_lines(
                 yield ""
             heading = f"{history.metric}: {counted(len(segment.points), 'run')}"
             if len(segments) > 1:
-                heading += f", series {position} of {len(segments)} ({_series_label(segment)})"
+                fingerprint = segment.fingerprint and f"fingerprint {segment.fingerprint[:8]}"
+                keys = "; ".join(filter(None, [fingerprint, _work_text(segment)]))
+                heading += f", series {position} of {len(segments)} ({keys})"
             yield from wrapped(heading, total)
             for part in (_plot, _table, _changes):
                 yield ""
                 yield from part(segment, total, glyphs)
 
 
-def history_json(histories: Sequence[BenchmarkHistory]) -> dict[str, Any]:
-    """The histories as JSON; `change` is a fraction of the value."""
-    return {"histories": [asdict(history) for history in histories]}
-
-
 def history_csv(histories: Sequence[BenchmarkHistory]) -> str:
     """One row per run; `change` is set where a new level starts, `work` is per series."""
     rows = (
-        [_cell(cell) for cell in (history.benchmark, history.metric, *row)]
+        [
+            printable(cell) if isinstance(cell, str) else cell
+            for cell in (history.benchmark, history.metric, *row)
+        ]
         for history in histories
         for segment in history.segments
         for row in _rows(segment)
@@ -184,21 +179,11 @@ def history_csv(histories: Sequence[BenchmarkHistory]) -> str:
     return csv_text([_CSV, *rows])
 
 
-def _cell(cell: Cell) -> Cell:
-    return printable(cell) if isinstance(cell, str) else cell
-
-
 def _rows(segment: TrendSegment) -> Iterator[tuple[Cell, ...]]:
     changes = {change.index: change.change for change in segment.changes or ()}
     for index, point in enumerate(segment.points):
         values = (getattr(point, name) for name in _POINT)
         yield segment.fingerprint, *values, point.unit, changes.get(index), _work_text(segment)
-
-
-def _series_label(segment: TrendSegment) -> str:
-    """Distinguishing keys of the series: ``fingerprint 1f0c93aa; samples=32 flops=4.2e+09``."""
-    fingerprint = segment.fingerprint and f"fingerprint {segment.fingerprint[:8]}"
-    return "; ".join(filter(None, [fingerprint, _work_text(segment)]))
 
 
 def _work_text(segment: TrendSegment) -> str:

@@ -36,8 +36,9 @@ from gpubench_plugin.reports.run_list import (
 from gpubench_plugin.reports.table import column, lines
 from gpubench_plugin.reports.terminal import closing_lines
 from gpubench_plugin.reports.text import printable
+from gpubench_plugin.reports.verdicts import kind_text
 from gpubench_plugin.results import verdicts as verdict_document
-from gpubench_plugin.results.curves import Curve, benchmark_events, curves_of
+from gpubench_plugin.results.curves import benchmark_events, curves_of
 from gpubench_plugin.results.progress import RunProgress
 from gpubench_plugin.results.prune import HASHED_BYTES, artifacts
 from gpubench_plugin.results.reader import RunReader, intact
@@ -148,7 +149,7 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
             environment = {**stored_run.machine, **stored_run.environment}
     verdicts = part(_verdicts) or ""
     current = part(_current) or ""
-    curves = part(_curves) or ()
+    curves = part(lambda run: curves_of(benchmark_events(run.events))) or ()
     document = {
         **run_as_json(run),
         "verdicts": verdicts,
@@ -229,10 +230,6 @@ def _current(run: RunReader) -> str:
     return f"{live.current.id}, phase {live.current.phase}" if live.current else ""
 
 
-def _curves(run: RunReader) -> tuple[Curve, ...]:
-    return curves_of(benchmark_events(run.events))
-
-
 def _results(run: RunReader) -> list[str]:
     """What the session ended with: table, doubts, comparisons."""
     measurements = list(run.measurements.values())
@@ -244,4 +241,4 @@ def _verdicts(run: RunReader) -> str:
     path = run.directory.verdicts
     judged = verdict_document.read(path).benchmarks if path.is_file() else ()
     counts = Counter(benchmark.kind for benchmark in judged)
-    return ", ".join(f"{n} {kind.replace('_', ' ')}" for kind, n in counts.items())
+    return ", ".join(f"{n} {kind_text(kind)}" for kind, n in counts.items())

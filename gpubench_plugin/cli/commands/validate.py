@@ -14,7 +14,10 @@ from typing import Any, ClassVar, Final
 from gpubench_plugin.cli.commands._places import Locations, add_locations, show
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import BrokenFile, GpubenchError, UsageProblem
+from gpubench_plugin.environment import system_facts
 from gpubench_plugin.reports.text import printable
+from gpubench_plugin.results.run_directory import find_run
+from gpubench_plugin.results.sources import load_run
 from gpubench_plugin.system import files, json_files, stored
 
 
@@ -59,7 +62,6 @@ class Kind:
 
 
 def _path(name: str, places: Locations) -> Path:
-    from gpubench_plugin.results.run_directory import find_run
 
     if os.path.lexists(name):
         return Path(name)
@@ -136,23 +138,15 @@ def _read_journal(path: Path) -> None:
         stored.restore(record, fields, label, strict=True)
 
 
-def _read_system(path: Path) -> None:
-    from gpubench_plugin.environment.system_facts import FORMAT
-
-    FORMAT.load(path)
-
-
-def _read_pytest_benchmark(path: Path) -> None:
-    from gpubench_plugin.results.sources import load_run
-
-    load_run(str(path), results_dir=path.parent, cwd=path.parent)
-
-
 KINDS: Final[Mapping[str, Kind]] = {
     "summary": Kind("summary.json", {"run_id", "benchmarks"}, _record("results.summary.Summary")),
     "journal": Kind("metrics.jsonl", {"event", "time"}, _read_journal),
-    "system": Kind("system.json", {"hostname", "python"}, _read_system),
-    "pytest-benchmark": Kind("benchmark.json", {"machine_info"}, _read_pytest_benchmark),
+    "system": Kind("system.json", {"hostname", "python"}, system_facts.FORMAT.load),
+    "pytest-benchmark": Kind(
+        "benchmark.json",
+        {"machine_info"},
+        lambda path: load_run(str(path), results_dir=path.parent, cwd=path.parent),
+    ),
     "verdicts": Kind(
         "verdicts.json",
         {"benchmarks", "environment_differences"},

@@ -89,44 +89,43 @@ class _Watcher:
         self._rows = 0
         self._line_at = 0.0
         self._phase = ""
+        self._known: Mapping[str, str] = {}
 
     def follow(self) -> None:
         """Show the run until nobody writes it, and how it ended."""
         state = _state(self._directory, self._tail, self._run)
-        known = dict(self._run.outcomes)  # of these, only the number is told
+        self._known = dict(self._run.outcomes)  # of these, only the number is told
         if not self._is_terminal:
             echo([run_line(self._run, state)])
         while state == "running":
-            known = self._show(state, known)
+            self._show(state)
             sleep(_POLL_S)
             state = _state(self._directory, self._tail, self._run)
         last, event = self._run.current, "interrupted" if self._run.status else "killed"
         end = [] if last is None else [f"it was {event} in {last.id}, phase {last.phase}"]
-        self._write([*self._ended(known), run_line(self._run, state), *end])
+        self._write([run_line(self._run, state), *end])
 
-    def _show(self, state: str, known: Mapping[str, str]) -> dict[str, str]:
-        """Show the run, below a line for each outcome that is not `known`; return the outcomes."""
+    def _show(self, state: str) -> None:
         lines: list[str] = []
         if self._is_terminal:
             lines = live_lines(self._run, state, output_width() - 1, glyphs())
         elif (live := self._run.current) is not None and self._is_due(live):
             lines = [current_line(self._run, live.id, glyphs())]
-        self._write([*self._ended(known), *lines])
+        self._write(lines)
         self._rows = len(lines) if self._is_terminal else 0
-        return dict(self._run.outcomes)
-
-    def _ended(self, known: Mapping[str, str]) -> list[str]:
-        """A line about each benchmark that has ended since, once more after another try."""
-        outcomes = self._run.outcomes.items()
-        ended = [name for name, outcome in outcomes if known.get(name) != outcome]
-        return [ended_line(self._run, name, glyphs()) for name in ended]
 
     def _write(self, lines: Iterable[str]) -> None:
-        """Write `lines` in place of those that are rewritten."""
+        """Write `lines` in place of those that are rewritten.
+
+        Above them is a line about each benchmark that has ended since, once more after another try.
+        """
         if self._rows:
             sys.stdout.write(f"\x1b[{self._rows}A\x1b[J")
-        echo(lines)
+        outcomes = self._run.outcomes.items()
+        ended = [name for name, outcome in outcomes if self._known.get(name) != outcome]
+        echo([*(ended_line(self._run, name, glyphs()) for name in ended), *lines])
         sys.stdout.flush()
+        self._known = dict(outcomes)
 
     def _is_due(self, live: BenchmarkProgress) -> bool:
         phase = f"{live.id} {live.phase}"

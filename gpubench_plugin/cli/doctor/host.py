@@ -74,11 +74,8 @@ def hyperthreads(machine: Machine) -> Fact:
     if all(len(group) == 1 for group in siblings.values()):
         return "each core has one thread", ""
     physical = {min(group) for group in siblings.values()}
-    threads, cores = (
-        counted(len(siblings), "usable thread"),
-        counted(len(physical), "physical core"),
-    )
-    value = f"{threads} of {cores}"
+    threads = counted(len(siblings), "usable thread")
+    value = f"{threads} of {counted(len(physical), 'physical core')}"
     if outside := sorted(set().union(*siblings.values()) - machine.cores):
         value += "; others may use " + ", ".join(map(str, outside))
     firsts = [core for core, group in siblings.items() if core == min(group & machine.cores)]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -84,12 +83,6 @@ class Gpu:
             raise Unknown("the GPU or its driver does not tell")
         return answer
 
-    @property
-    def memory_bytes(self) -> int | None:
-        """All of its memory."""
-        memory = self.answer("GetMemoryInfo")
-        return memory and int(memory.total)
-
 
 def _gpu(library: Any, index: int, handle: Any) -> Gpu | None:
     """The GPU of a handle; None for one that is lost."""
@@ -146,7 +139,7 @@ class Machine:
         gpus = [_gpu(self.library, index, handle) for index, handle in enumerate(handles)]
         uuids = ["" if gpu is None else gpu.answer("GetUUID") or "" for gpu in gpus]
         indices = cuda_devices.visible_indices(self.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
-        kinds = {(gpu.name, gpu.memory_bytes) for gpu in gpus if gpu is not None}
+        kinds = {gpu.name for gpu in gpus if gpu is not None}
         is_clear = not indices or cuda_devices.is_in_bus_order(len(kinds), self.environ)
         chosen = range(len(gpus)) if indices is None or not is_clear else sorted(indices)
         return {index: gpus[index] for index in chosen}
@@ -169,10 +162,3 @@ class Machine:
             return {**facts_of(self.torch_command), "error": ""}
         except ChildError as error:
             return {"device": None, "precisions": None, "error": str(error)}
-
-
-@contextmanager
-def this_machine(results: Path) -> Iterator[Machine]:
-    """The machine that this process runs on, with NVML until exit."""
-    with nvml.opened() as library:
-        yield Machine(results=results, library=library)

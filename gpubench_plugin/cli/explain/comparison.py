@@ -6,7 +6,7 @@ number of series matters, and without what was decided before.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import count, takewhile
 from pathlib import Path
@@ -39,7 +39,8 @@ def explain_comparison(folder: Path, benchmark: str) -> Explanation:
     launches = _Launches(state, {"base": base, "head": head})
     name = launches.benchmark(benchmark)
     tracker = Tracker(*launches.warmup.values(), **request.judging)
-    looks = tuple(_replay(tracker, launches, name))
+    complete_looks = [look for look in state.looks if look.pairs <= len(launches.pairs)]
+    looks = tuple(_replay(tracker, launches, complete_looks, name))
     final = tuple(v for v in tracker.comparison().verdicts if v.id == name)
     status = "verdicts so far" if looks else "not judged yet"
     if document is not None:
@@ -83,11 +84,6 @@ class _Launches:
         self.runs = {
             side: [state.run_of(pair[side], labels[side]) for pair in self.pairs] for side in SIDES
         }
-
-    @property
-    def looks(self) -> list[Look]:
-        """Looks taken, as far as their pairs exist."""
-        return [look for look in self._state.looks if look.pairs <= len(self.pairs)]
 
     def benchmark(self, text: str) -> str:
         """The benchmark that `text` names; raises UsageProblem."""
@@ -134,10 +130,12 @@ class _Launches:
             yield f"{Path(launch.folder).name} (pair {launch.pair}): {cause}"
 
 
-def _replay(tracker: Tracker, launches: _Launches, name: str) -> Iterator[LookVerdicts]:
+def _replay(
+    tracker: Tracker, launches: _Launches, looks: Iterable[Look], name: str
+) -> Iterator[LookVerdicts]:
     """Take each look again; what it changed for the benchmark."""
     previous = [v for v in tracker.comparison().verdicts if v.id == name]
-    for look in launches.looks:
+    for look in looks:
         if name not in tracker.open:
             return
         bases, heads = (launches.runs[side][: look.pairs] for side in SIDES)

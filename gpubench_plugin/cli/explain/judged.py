@@ -7,17 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpubench_plugin.compare.matched_metrics import value_of
-from gpubench_plugin.core.quality_flags import (
-    CONTENDED,
-    DEPENDENT,
-    DRIFTING,
-    INSTRUMENTED,
-    NOT_CONVERGED,
-    SUSPENDED,
-    THROTTLED,
-    UNSTEADY,
-    doubtful_flags,
-)
+from gpubench_plugin.core.quality_flags import EXPLANATIONS, doubtful_flags
 from gpubench_plugin.core.records import Result
 from gpubench_plugin.core.verdicts import Verdict
 from gpubench_plugin.reports.explanation import (
@@ -28,21 +18,7 @@ from gpubench_plugin.reports.explanation import (
     split_verdict,
 )
 
-# Of each doubtful flag.
-CURES: Final[Mapping[str, str]] = {
-    CONTENDED: "close other programs; a longer --measure.max_time_s waits for a quiet period",
-    THROTTLED: "let the device cool down, or lock its clocks below the throttling point",
-    UNSTEADY: "warm up longer: --measure.warmup_max_s and --measure.warmup_max_rounds",
-    DRIFTING: (
-        "find what grows with each call (a list, a cache, memory), or warm up longer: "
-        "--measure.warmup_s"
-    ),
-    NOT_CONVERGED: "measure longer: --measure.max_time_s and --measure.max_rounds",
-    DEPENDENT: "more independent rounds: --measure.max_time_s",
-    SUSPENDED: "measure it again",
-    INSTRUMENTED: "measure without a debugger, tracer or debug mode",
-}
-# Share of launches with a flag from which on its cure is worth advising.
+# Share of launches with a flag from which on advice about it is worth while.
 _MOSTLY: Final = 0.5
 _STEP_TIMES: Final = ("step_time_min_s", "step_time_s")
 _RATES: Final = ("_per_s", "_mean_s")
@@ -122,4 +98,5 @@ def cures(points: Sequence[PlotPoint]) -> Iterator[Recommendation]:
     counts = Counter(flag for point in points for flag in doubtful_flags(point.flags))
     for flag, count in counts.items():
         if count > _MOSTLY * len(points):
-            yield Recommendation(text=f"{flag} ({count} of {len(points)} launches): {CURES[flag]}")
+            raised = f"{flag} ({count} of {len(points)} launches)"
+            yield Recommendation(text=f"{raised}: {EXPLANATIONS[flag]}")

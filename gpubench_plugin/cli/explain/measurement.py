@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from gpubench_plugin.cli.explain.judged import CURES
 from gpubench_plugin.core.format import counted
-from gpubench_plugin.core.quality_flags import MEANINGS, doubtful_flags
+from gpubench_plugin.core.quality_flags import EXPLANATIONS, MEANINGS, doubtful_flags
 from gpubench_plugin.core.records import Measurement, Samples, confidence_bounds_of
 from gpubench_plugin.reports.explanation import Explanation, PlotPoint, Recommendation
 from gpubench_plugin.reports.text import Glyphs
-from gpubench_plugin.reports.verdicts import number
-
-if TYPE_CHECKING:
-    from gpubench_plugin.results.verdicts import VerdictDocument
+from gpubench_plugin.reports.verdicts import kind_text, number
+from gpubench_plugin.results.verdicts import VerdictDocument
 
 _STEP: Final = "step_time_s"
 
@@ -32,10 +29,9 @@ def explain_measurement(
     """
     measured = measurement.outcome == "measured"
     reason = f": {measurement.reason}" if measurement.reason else ""
-    outcome = measurement.outcome.replace("_", " ")
     return Explanation(
         benchmark=measurement.id,
-        subject=f"run {run_id}: {outcome}, not compared{reason}",
+        subject=f"run {run_id}: {kind_text(measurement.outcome)}, not compared{reason}",
         noun="launch" if len(measurement.per_launch) > 1 else "round",
         points=tuple(_points(measurement)),
         units={_STEP: "s"} if measured else {},
@@ -98,7 +94,7 @@ def _timing(samples: Samples, glyphs: Glyphs) -> Iterator[str]:
 
 def _advice(measurement: Measurement) -> Iterator[Recommendation]:
     flags = doubtful_flags(measurement.flags)
-    yield from (Recommendation(text=f"{flag}: {CURES[flag]}") for flag in flags)
+    yield from (Recommendation(text=f"{flag}: {EXPLANATIONS[flag]}") for flag in flags)
     if not flags:
         yield Recommendation(
             text="for a narrower interval: --measure.ci_half_width=0.005, or a longer measurement: "

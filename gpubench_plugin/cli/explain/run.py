@@ -21,7 +21,7 @@ from gpubench_plugin.reports.text import Glyphs
 from gpubench_plugin.reports.verdicts import number
 from gpubench_plugin.results.verdicts import VerdictDocument
 
-_Sample = tuple["Run", "Result"]
+_Sample = tuple[Run, Result]
 
 
 def explain_run(
@@ -36,16 +36,15 @@ def explain_run(
     final = document.for_benchmark(benchmark)
     label = document.base_label
     reference = _load_reference(label, run, benchmark, resolver)
-    samples, incomparable = _samples(reference.runs, run, benchmark)
+    head = run.results[benchmark]
+    samples, incomparable = _samples(reference.runs, run, head)
     level_run, level = _level(samples)
-    head = run.results.get(benchmark)
     pinned = sum(result.pinned for _, result in samples)
     measured: list[Measured] = [
         (sample.run_id or sample.label, "pinned run" if result.pinned else "earlier run", result)
         for sample, result in samples
     ]
-    if head is not None:
-        measured.append((run.run_id or run.label, "this run", head))
+    measured.append((run.run_id, "this run", head))
     counts = []
     if samples:
         counts.append(
@@ -58,7 +57,7 @@ def explain_run(
         measured,
         stated={
             "base": level.limits if level is not None else {},
-            "head": head.limits if head is not None else {},
+            "head": head.limits,
         },
         benchmark=benchmark,
         subject=f"run {run.run_id}, judged against {label or 'earlier runs'}",
@@ -78,16 +77,13 @@ def _load_reference(label: str, run: Run, benchmark: str, resolver: Resolver) ->
         return Reference(label=label, kind="missing", notes=(note,))
 
 
-def _samples(earlier_runs: Sequence[Run], run: Run, benchmark: str) -> tuple[list[_Sample], int]:
+def _samples(earlier_runs: Sequence[Run], run: Run, head: Result) -> tuple[list[_Sample], int]:
     """Comparable runs that measured it, oldest first, and the number of incomparable ones."""
     measured = [
         (sample_run, result)
         for sample_run in earlier_runs
-        if (result := sample_run.results.get(benchmark)) and result.outcome == "measured"
+        if (result := sample_run.results.get(head.id)) and result.outcome == "measured"
     ]
-    head = run.results.get(benchmark)
-    if head is None:
-        return measured, 0
     differences = Comparability(exempt=(), allow=False).differences
     comparable = [sample for sample in measured if not differences(*sample, run, head)]
     comparable.sort(key=lambda sample: sample[0].run_id)

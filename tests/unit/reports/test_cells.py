@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.core.format import count, quantity
+from gpubench_plugin.core.format import count, duration, quantity
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import (
     ASCII,
@@ -15,7 +15,6 @@ from gpubench_plugin.reports.text import (
     fill,
     glyphs_for,
     printable,
-    seconds,
     shorten,
     sparkline,
     width,
@@ -155,7 +154,7 @@ def test_more_values_than_columns_are_thinned_evenly() -> None:
 )
 def test_seconds(value: float, expected: str) -> None:
     """A duration gets the unit in which at least one digit stands before the point."""
-    assert seconds(value) == expected
+    assert duration(value) == expected
 
 
 @pytest.mark.parametrize(
@@ -169,7 +168,7 @@ def test_count(value: float, expected: str) -> None:
 
 def test_quantities_have_the_unit_that_fits() -> None:
     """Seconds, bytes, FLOP/s and rates get a prefix; any other unit follows the number."""
-    assert seconds(2e-6, ASCII) == "2.000 us"
+    assert duration(2e-6, micro="u") == "2.000 us"
     assert quantity(0.0003601, "s") == "360.1 µs"
     assert quantity(2e-6, "s", micro="u") == "2.000 us"
     assert quantity(3.571e8, "bytes") == "340.6 MiB"

@@ -12,7 +12,7 @@ from gpubench_plugin.cli.ab.comparison import compare, new_state, resolve_sides
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.runner import Progress
 from gpubench_plugin.cli.ab.saved_state import STATE_FILE, SavedState
-from gpubench_plugin.core.errors import ResultsError, UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 
 pytestmark = pytest.mark.slow
 
@@ -26,14 +26,14 @@ def compared(state: SavedState, asked: Request) -> None:
 
 
 def test_results_are_no_changes_of_the_tree(repo: Any, tmp_path: Path) -> None:
-    """They do not show up in git, nor make the head differ; a file in their place is said."""
+    """They do not show up in git, nor make the head differ; a file in their place is an error."""
     asked = Request(here=repo.path, base="main")
     state = begun(repo.path / "results", asked)
     assert state.folder.parent == repo.path / "results/ab"
     assert repo.git("status", "--porcelain") == ""
     assert begun(repo.path / "results", asked).identity == state.identity
     (tmp_path / "results").touch()
-    with pytest.raises(ResultsError, match="cannot create"):
+    with pytest.raises(NotADirectoryError):
         begun(tmp_path / "results", Request(here=repo.path, base="main"))
 
 
@@ -71,6 +71,6 @@ def test_errors_of_the_system_keep_their_kind(
         raise OSError(28, "No space left on device", str(target))
 
     monkeypatch.setattr("gpubench_plugin.cli.ab.launch.shutil.copyfile", full)
-    with pytest.raises(ResultsError, match=r"gpubench_ab_probe\.py: No space left"):
+    with pytest.raises(OSError, match=r"No space left .*gpubench_ab_probe\.py"):
         compared(begun(tmp_path, asked), asked)
     assert repo.worktrees() == 1

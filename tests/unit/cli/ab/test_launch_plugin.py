@@ -48,6 +48,7 @@ def test_exactly_the_named_tests_are_left_out(tmp_path: Path) -> None:
             **os.environ,
             "PYTHONPATH": str(tmp_path / "probe"),
             "PYTHONDONTWRITEBYTECODE": "1",
+            "GPUBENCH_AB_PARENT": str(os.getpid()),
             "GPUBENCH_AB_LEAVE_OUT": str(tmp_path / "left-out.json"),
             "GPUBENCH_AB_REPORT": str(report),
             "GPUBENCH_AB_TREE": str(tree),

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from gpubench_plugin.cli.commands.doctor import GPU_CHECKS, examine, finding
 from gpubench_plugin.cli.doctor import gpus, software
-from gpubench_plugin.cli.doctor.checks import GPU_CHECKS, examine, finding
 from gpubench_plugin.cli.doctor.machine import Fact, Machine
 from tests.support.fake_gpus import FakeGpu, FakeNvml
 

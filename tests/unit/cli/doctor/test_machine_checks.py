@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from gpubench_plugin.cli.commands.doctor import MACHINE_CHECKS, examine, finding
 from gpubench_plugin.cli.doctor import host
-from gpubench_plugin.cli.doctor.checks import MACHINE_CHECKS, examine, finding
 from gpubench_plugin.cli.doctor.machine import Machine
 
 Write = Callable[[str, str], None]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gpubench_plugin.cli import main
+from gpubench_plugin.cli.commands import doctor
 from gpubench_plugin.cli.commands.base import ExitCode
-from gpubench_plugin.cli.doctor import machine as machines
+from gpubench_plugin.cli.commands.doctor import GPU_CHECKS, MACHINE_CHECKS, SOFTWARE_CHECKS
 from gpubench_plugin.cli.doctor import torch_facts
-from gpubench_plugin.cli.doctor.checks import GPU_CHECKS, MACHINE_CHECKS, SOFTWARE_CHECKS
 from gpubench_plugin.cli.doctor.machine import Machine
 from tests.support.fake_gpus import FakeGpu, FakeNvml
 
@@ -37,11 +36,8 @@ def examined(
     """Let the command examine a machine on paper, with one GPU of that name."""
 
     def examine(name: str = "NVIDIA H200", **facts: Any) -> None:
-        @contextmanager
-        def this_machine(_: object) -> Iterator[Machine]:
-            yield machine(FACTS, library=FakeNvml(FakeGpu(name=name)), **facts)
-
-        monkeypatch.setattr(machines, "this_machine", this_machine)
+        on_paper = machine(FACTS, library=FakeNvml(FakeGpu(name=name)), **facts)
+        monkeypatch.setattr(doctor, "Machine", lambda **_: on_paper)
 
     return examine
 

@@ -12,10 +12,9 @@ from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.saved_state import LaunchRecord, SavedState
 from gpubench_plugin.cli.ab.tracker import Tracker
 from gpubench_plugin.cli.explain.comparison import explain_comparison
-from gpubench_plugin.cli.explain.judged import CURES
 from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
-from gpubench_plugin.core.quality_flags import DEPENDENT
+from gpubench_plugin.core.quality_flags import DEPENDENT, EXPLANATIONS
 from tests.support.messages import mentions
 from tests.unit.cli.ab.conftest import write_run
 from tests.unit.cli.ab.stage import Fake, Stage, Times, clear, stage_in
@@ -138,7 +137,7 @@ def test_a_doubt_that_most_launches_raise_is_advised_on(stage: Stage) -> None:
     flags = dict.fromkeys(range(3, 13), ("dependent",))
     stage.runner(stage.fake(loud, flags=flags), begun(stage, pairs=5), pairs=5).run()
     about = explain_comparison(stage.folder, "loud")
-    assert about.advice[-1].text == f"dependent (10 of 10 launches): {CURES[DEPENDENT]}"
+    assert about.advice[-1].text == f"dependent (10 of 10 launches): {EXPLANATIONS[DEPENDENT]}"
 
 
 def test_looks_and_replaced_pairs_are_those_of_the_comparison(stage: Stage) -> None:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
-
-from gpubench_plugin.cli.explain.judged import CURES
 from gpubench_plugin.cli.explain.measurement import explain_measurement
-from gpubench_plugin.core.quality_flags import DOUBTFUL_FLAGS, MEANINGS
+from gpubench_plugin.core.quality_flags import MEANINGS
 from gpubench_plugin.core.records import LaunchSample, Measurement, Metric, Samples
 from gpubench_plugin.reports.text import ASCII
 from tests.support.messages import mentions
@@ -35,7 +32,7 @@ def test_a_number_rests_on_its_rounds_and_its_warm_up(measured: Callable[..., Me
     assert mentions(calls, "4 calls in 1 block", "perf_counter_ns: 2 rounds of 2 durations of 1")
     warm_up = "warm-up: first call 500.0 ms, then 5 calls in 50.00 ms"
     assert others == [warm_up, f"drifting: {MEANINGS['drifting']}"]
-    assert about.advice[0].text.startswith("drifting: find what grows")
+    assert mentions(about.advice[0].text, "drifting: ", "find what grows")
     assert "--launches=3" in about.advice[1].text
 
 
@@ -51,9 +48,3 @@ def test_of_several_launches_each_is_a_dot(measured: Callable[..., Measurement])
     about = explain_measurement("r1", skipped, glyphs=ASCII)
     assert about.subject == "run r1: skipped, not compared: no GPU"
     assert (about.points, about.facts, about.advice) == ((), (), ())
-
-
-@pytest.mark.parametrize("doubt", DOUBTFUL_FLAGS)
-def test_every_doubt_has_a_cure(doubt: str) -> None:
-    """One line each."""
-    assert CURES[doubt]
