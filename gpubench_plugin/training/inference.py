@@ -19,7 +19,7 @@ from gpubench_plugin.workloads.base import run_fake_step
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch import Tensor, nn
+    from torch import nn
 
     from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.precision.base import Precision
@@ -121,15 +121,10 @@ class Inference:
                 "checked; allowed: tensors, in tuples, lists or dictionaries"
             )
         for output in tensors:
-            _require_finite(output)
-
-
-def _require_finite(output: Tensor) -> None:
-    if not output.is_floating_point() or not output.numel():
-        return
-    # aminmax needs no temporary tensors, unlike isfinite: outputs may be gigabytes.
-    if not bool(torch.stack(output.aminmax()).isfinite().all()):
-        bad_count = int((~torch.isfinite(output)).sum())
-        raise CorrectnessError(
-            f"the model's output: {bad_count} of {output.numel()} values are not finite"
-        )
+            # aminmax needs no temporary tensors, unlike isfinite: outputs may be gigabytes.
+            has_numbers = output.is_floating_point() and output.numel()
+            if has_numbers and not bool(torch.stack(output.aminmax()).isfinite().all()):
+                bad_count = int((~torch.isfinite(output)).sum())
+                raise CorrectnessError(
+                    f"the model's output: {bad_count} of {output.numel()} values are not finite"
+                )

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.evaluation import Evaluation
-    from gpubench_plugin.training.parallelism._stages import PipelinePasses
+    from gpubench_plugin.training.parallelism.pipeline import PipelinePasses
     from gpubench_plugin.training.reference import Fp32Reference
     from gpubench_plugin.workloads.base import Batch, Workload
 

@@ -147,7 +147,7 @@ class TrainingLog:
         if (len(self._step_losses) + len(self._pending)) % self.interval == 0:
             self._read()
         self._count_correct()
-        epochs = [self._epoch(batches) for batches in self._completed_epochs()]
+        epochs = list(self._completed_epochs())
         if not epochs:
             return False
         now_s = self.clock.seconds  # after the losses were read, which waits for the device
@@ -167,33 +167,26 @@ class TrainingLog:
             self.log(EpochEvent(**epoch, **held_out).line())
         self._ended.clear()
 
-    def _completed_epochs(self) -> list[int]:
-        """Batches of each completed epoch, of the first fewer if a training resumed within it."""
-        if self.batches_per_epoch is None:
-            return []
-        lengths: list[int] = []
-        remaining = self.batches_per_epoch - self.batches_before % self.batches_per_epoch
-        while sum(lengths) + remaining <= len(self._losses):
-            lengths.append(remaining)
-            remaining = self.batches_per_epoch
-        return lengths
+    def _completed_epochs(self) -> Iterator[dict[str, Any]]:
+        """Number, loss and accuracy of each completed epoch.
 
-    def _epoch(self, batches: int) -> dict[str, Any]:
-        """Number, loss and accuracy of the epoch that the first of so many batches complete."""
-        losses, correct = self._losses[:batches], self._correct[:batches]
-        del self._losses[:batches], self._correct[:batches]
-        values = torch.stack([*losses, *correct]).tolist()
-        sums = fsum(values[:batches]), fsum(values[batches:])
-        loss, share = self.agreement.mean([total / batches for total in sums])
-        self.batches_before += batches
-        assert self.batches_per_epoch is not None  # it has ended
-        return {
-            "epoch": self.batches_before // self.batches_per_epoch,
-            "step": self._step,
-            "loss": loss,
-            **({"accuracy": share} if len(correct) == batches else {}),
-            "samples": batches * self.samples_per_batch,
-        }
+        The first has fewer batches if a training resumed within it.
+        """
+        length = self.batches_per_epoch
+        while length and len(self._losses) >= (count := length - self.batches_before % length):
+            losses, correct = self._losses[:count], self._correct[:count]
+            del self._losses[:count], self._correct[:count]
+            values = torch.stack([*losses, *correct]).tolist()
+            sums = fsum(values[:count]), fsum(values[count:])
+            loss, share = self.agreement.mean([total / count for total in sums])
+            self.batches_before += count
+            yield {
+                "epoch": self.batches_before // length,
+                "step": self._step,
+                "loss": loss,
+                **({"accuracy": share} if len(correct) == count else {}),
+                "samples": count * self.samples_per_batch,
+            }
 
     def _with_logits(self) -> LossFunction:
         """The workload's loss, which keeps the logits of its forward pass."""

@@ -20,7 +20,7 @@ from gpubench_plugin.core.errors import Unsupported
 if TYPE_CHECKING:
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
-    from gpubench_plugin.training.parallelism._stages import PipelinePasses
+    from gpubench_plugin.training.parallelism.pipeline import PipelinePasses
     from gpubench_plugin.workloads.base import Workload
 
 
@@ -101,7 +101,11 @@ class Parallelism:
 
     @classmethod
     def refusal(cls, section: DistributedSection, training: TrainingSection, *, ranks: int) -> str:
-        """Reason why `ranks` cannot share the batch as configured; empty if none is known."""
+        """Reason why `ranks` cannot share the batch as configured; empty if none is known.
+
+        Raises:
+            UsageProblem: likewise, with the reason.
+        """
         return ""
 
     def unsupported(self, compute_dtype: str) -> str | None:
