@@ -143,7 +143,7 @@ def _is_best(best: Path, metrics: Mapping[str, float], best_metric: str) -> bool
 def _publish(folder: Path, manifest: Manifest, *, is_best: bool) -> Path:
     """Publish a checkpoint as the latest, and the best if it is; remove what none references."""
     for name in (LATEST, BEST) if is_best else (LATEST,):
-        manifest.write(folder / name)
+        json_files.write_json(folder / name, stored.dump(manifest))
     referenced = set()
     for path in folder.glob("*.json"):  # copies included
         with suppress(UsageProblem):  # not a manifest
@@ -271,10 +271,6 @@ class Manifest:
     metrics: Mapping[str, float]
     settings: Mapping[str, str]
     torch: str = field(default_factory=lambda: str(torch.__version__))
-
-    def write(self, path: Path) -> None:
-        """Write the manifest durably; raises ResultsError."""
-        json_files.write_json(path, stored.dump(self))
 
     @classmethod
     def read(cls, path: Path) -> Self:

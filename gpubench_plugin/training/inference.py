@@ -14,7 +14,7 @@ from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.precision._nested import tensors_in
 from gpubench_plugin.training.check import refuse_autocast
-from gpubench_plugin.workloads.base import run_fake_step
+from gpubench_plugin.workloads.base import Workload, run_fake_step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.training.data.base import DataSource
-    from gpubench_plugin.workloads.base import Workload
 
 
 CASTS_WEIGHTS: Final = "casts_weights_each_call"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,8 +15,6 @@ from gpubench_plugin.core.errors import require_returned
 from gpubench_plugin.training.parallelism.base import gradient_norm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor
     from torch.amp import GradScaler
     from torch.optim import Optimizer

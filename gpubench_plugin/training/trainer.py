@@ -32,7 +32,7 @@ from gpubench_plugin.training.model import load_model_state, model_state
 from gpubench_plugin.training.optimization import GlobalNorm, Optimization
 from gpubench_plugin.training.seeding import RandomState
 from gpubench_plugin.training.training_log import TrainingLog
-from gpubench_plugin.workloads.base import run_fake_step
+from gpubench_plugin.workloads.base import Batch, Workload, run_fake_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.evaluation import Evaluation
     from gpubench_plugin.training.parallelism.pipeline import PipelinePasses
     from gpubench_plugin.training.reference import Fp32Reference
-    from gpubench_plugin.workloads.base import Batch, Workload
 
 REHEARSED_STEPS: Final = 2
 """The first makes the optimizer's states, beside which the second runs."""
@@ -354,7 +353,7 @@ class Trainer:
             self.module,
             require_finite_gradients=self._optimization.scaler is None,
             agreement=self.agreement,
-            names=None if self.passes is None else self.passes.parameter_names,
+            names=None if self.passes is None else self.passes.module.parameter_names,
         )
         recorder.before_update()
         duration_s += timed_s(self._optimization.update, self.device)

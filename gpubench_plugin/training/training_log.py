@@ -80,8 +80,7 @@ class TrainingLog:
     _read_s: float = field(default=0.0, init=False)
     _losses: list[Tensor] = field(default_factory=list, init=False)
     _correct: list[Tensor] = field(default_factory=list, init=False)
-    _logits: Tensor | None = field(default=None, init=False)
-    _uncounted: tuple[Tensor, Tensor] | None = field(default=None, init=False)
+    _outputs: list[tuple[Tensor, Tensor]] = field(default_factory=list, init=False)
     _ended_s: float = field(default=0.0, init=False)
     _ended: list[dict[str, Any]] = field(default_factory=list, init=False)
 
@@ -128,11 +127,8 @@ class TrainingLog:
             loss_of = self._with_logits()
 
         def recorded_loss(module: nn.Module, batch: Batch) -> Tensor:
-            self._count_correct()
             loss = loss_of(module, batch)
             self._losses.append(loss.detach())
-            if self._logits is not None:
-                self._uncounted, self._logits = (self._logits, batch.targets), None
             return loss
 
         return recorded_loss
@@ -146,7 +142,9 @@ class TrainingLog:
         self._pending.append(loss)
         if (len(self._step_losses) + len(self._pending)) % self.interval == 0:
             self._read()
-        self._count_correct()
+        # Not within the step, of which the first is timed.
+        self._correct += [(logits.argmax(-1) == y).float().mean() for logits, y in self._outputs]
+        self._outputs.clear()
         epochs = list(self._completed_epochs())
         if not epochs:
             return False
@@ -189,23 +187,13 @@ class TrainingLog:
             }
 
     def _with_logits(self) -> LossFunction:
-        """The workload's loss, which keeps the logits of its forward pass."""
+        """The workload's loss, which keeps the logits of its forward pass, and the targets."""
         observed, forward = copy(self.workload), self.workload.forward
 
         def kept_forward(module: nn.Module, batch: Batch) -> Tensor:
             logits = forward(module, batch)
-            self._logits = logits.detach()
+            self._outputs.append((logits.detach(), batch.targets))
             return logits
 
         observed.forward = kept_forward  # type: ignore[method-assign] # of this copy alone
         return observed.loss
-
-    def _count_correct(self) -> None:
-        """Count the last batch's correct samples, after its step or before the next batch.
-
-        So nothing of it runs within the first step, which is timed.
-        """
-        if self._uncounted is not None:
-            logits, targets = self._uncounted
-            self._uncounted = None
-            self._correct.append((logits.argmax(-1) == targets).float().mean())

@@ -118,17 +118,12 @@ class Denoiser(Workload[S]):
             self._scheduler = scheduler_class(**self.beta_schedule)
         # Shared by all batches: its tables are copied to the device once, which synchronizes.
         scheduler = self._scheduler
-        device = samples.device
+        steps, device = scheduler.config.num_train_timesteps, samples.device
         noise = torch.randn(samples.shape, device=device, generator=generator)
-        step_count = scheduler.config.num_train_timesteps
-        times = torch.randint(step_count, (len(samples),), device=device, generator=generator)
+        times = torch.randint(steps, (len(samples),), device=device, generator=generator)
         inputs = scheduler.add_noise(samples, noise, times)
-        layout = self.memory_format
-        return Batch(
-            inputs.contiguous(memory_format=layout),
-            noise.contiguous(memory_format=layout),
-            (times,),
-        )
+        inputs, noise = (t.contiguous(memory_format=self.memory_format) for t in (inputs, noise))
+        return Batch(inputs, noise, (times,))
 
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:
         """The noise that the model predicts, N×C×H×W."""

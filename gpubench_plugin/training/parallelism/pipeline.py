@@ -71,7 +71,7 @@ class PipelinePasses:
     """Forward and backward passes of a batch by a torch schedule, in the precision's context.
 
     A trainer calls it instead of the loss and its backward pass. The first batch sets the shapes of
-    microbatches. `parameter_names` are those of all stages on all ranks.
+    microbatches.
     """
 
     module: LocalStages
@@ -82,7 +82,6 @@ class PipelinePasses:
     context: Context
 
     def __post_init__(self) -> None:
-        self.parameter_names = self.module.parameter_names
         self._is_first = 0 in self.module.runs
         self._is_last = self.module.count - 1 in self.module.runs
         self._no_loss = torch.zeros((), device=self.device)

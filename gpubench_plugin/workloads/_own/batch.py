@@ -119,16 +119,12 @@ def _stated(samples: object) -> int:
 def _sample_count(nested: object) -> int:
     """First dimension of all tensors that have one."""
     counts = {tensor.shape[0] for tensor in tensors_in(nested) if tensor.ndim}
-    if not counts:
+    if len(counts) != 1:
         raise Misuse(
-            f"batch={described(nested)} has no dimension of samples; state their number, samples="
+            f"batch={described(nested)}: the first dimensions do not give one number of samples; "
+            "state it, samples="
         )
-    count, *others = counts
-    if others:
-        raise Misuse(
-            f"batch={described(nested)}: the first dimensions differ, which are the numbers of "
-            "samples; state the number, samples="
-        )
+    (count,) = counts
     if not count:
         raise Misuse(f"batch={described(nested)} has no samples")
     return count

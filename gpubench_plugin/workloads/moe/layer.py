@@ -13,8 +13,14 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from gpubench_plugin.core.errors import Unsupported
-from gpubench_plugin.workloads.moe.collectives import all_reduce_sum, copy_to_group
-from gpubench_plugin.workloads.moe.dispatchers import COMBINE, DISPATCH, Dispatcher, DispatchState
+from gpubench_plugin.workloads.moe.dispatchers import (
+    COMBINE,
+    DISPATCH,
+    Dispatcher,
+    DispatchState,
+    all_reduce_sum,
+    copy_to_group,
+)
 from gpubench_plugin.workloads.moe.routing import Router, Routing
 
 ROUTER: Final = "router"

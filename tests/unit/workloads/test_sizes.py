@@ -25,7 +25,7 @@ REFUSED = [
     ("unet-cond", "model.hidden_sizes=[32,40]", "40 is not a multiple of 32"),
     ("unet-cond", "model.sample_size=15", "sample_size 15 cannot be halved 1 times"),
     ("unet-cond", "model.heads=5", "32 is not a multiple of heads 5"),
-    ("resnet50", "model.hidden_sizes=[3,8,8,8]", "hidden_sizes.*3 leaves no channel.*4 or more"),
+    ("resnet50", "model.hidden_sizes=[3,8,8,8]", "hidden_sizes.*greater than or equal to 4"),
     ("cnn", "model.image_size=3", "model: image_size=3 is too small; allowed: at least 4"),
     ("moe", "moe.top_k=9", "moe: top_k=9 exceeds experts=8; allowed: top_k from 1 to 8"),
     ("moe", "model.top_k=9", "model: top_k=9 exceeds experts=4; allowed: top_k from 1"),
