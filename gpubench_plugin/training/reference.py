@@ -8,7 +8,7 @@ own batches and average them by all_reduce, which also holds where they share on
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice, zip_longest
@@ -191,16 +191,16 @@ class Fp32Reference:
         if self.free_bytes is not None:
             needed_bytes, free_bytes = self._needed_bytes(), self.free_bytes()
         fits = needed_bytes is None or free_bytes is None or needed_bytes <= free_bytes
-        if not self.agreement.everywhere(fits):
-            return _not_compared(needed_bytes, free_bytes)
-        try:
-            return self._run(steps)
-        except _DoesNotFitError:
-            pass  # releases the traceback's references before memory is released below
-        release_memory(self.device)
-        return _not_compared(
-            self._needed_bytes() if needed_bytes is None else needed_bytes, free_bytes
-        )
+        if self.agreement.everywhere(fits):
+            with suppress(_DoesNotFitError):  # which drops what its traceback refers to
+                return self._run(steps)
+            release_memory(self.device)
+        record = {
+            "unchecked": "the fp32 reference does not fit into memory",
+            "needed_bytes": self._needed_bytes() if needed_bytes is None else needed_bytes,
+            "free_bytes": free_bytes,
+        }
+        return Check(correctness={"reference": record}, flags=(UNCHECKED,))
 
     def _run(self, steps: Sequence[StepInput]) -> _ReferenceSteps | Check:
         with self._within_memory():
@@ -352,13 +352,6 @@ class _ReferenceSteps:
 
 class _DoesNotFitError(Exception):
     """Not enough memory for the reference."""
-
-
-def _not_compared(needed_bytes: int | None, free_bytes: int | None) -> Check:
-    """Record that nothing was compared for lack of memory, with needed and free bytes."""
-    reason = "the fp32 reference does not fit into memory"
-    record = {"unchecked": reason, "needed_bytes": needed_bytes, "free_bytes": free_bytes}
-    return Check(correctness={"reference": record}, flags=(UNCHECKED,))
 
 
 def _norm(parameters: Sequence[nn.Parameter]) -> float:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.evaluation import Evaluation
-    from gpubench_plugin.training.parallelism.pipeline import PipelinePasses
+    from gpubench_plugin.training.parallelism.base import Passes
     from gpubench_plugin.training.reference import Fp32Reference
 
 REHEARSED_STEPS: Final = 2
@@ -86,7 +86,7 @@ class Trainer:
     differs_from_one_process: str | None = None
     global_norm: GlobalNorm | None = None
     reference: Fp32Reference | None = None
-    passes: PipelinePasses | None = None
+    passes: Passes | None = None
     ranks_per_batch: int = 1
     evaluate: Callable[[], Evaluation] | None = None
     _loss: Tensor | None = field(default=None, init=False)
@@ -353,7 +353,7 @@ class Trainer:
             self.module,
             require_finite_gradients=self._optimization.scaler is None,
             agreement=self.agreement,
-            names=None if self.passes is None else self.passes.module.parameter_names,
+            names=None if self.passes is None else self.passes.parameter_names,
         )
         recorder.before_update()
         duration_s += timed_s(self._optimization.update, self.device)

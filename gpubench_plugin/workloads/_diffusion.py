@@ -6,10 +6,10 @@ The training objective of Ho et al. 2020 (https://arxiv.org/abs/2006.11239), equ
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import torch
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
@@ -24,13 +24,15 @@ from gpubench_plugin.workloads.base import Batch, Workload
 _GROUPS = 32
 """Groups of a normalization, diffusers' default; divides all widths."""
 
+Width = Annotated[int, Field(gt=0, multiple_of=_GROUPS)]
+
 
 class UNetSection(ModelSection):
     """Sample size, and levels of the network from fine to coarse."""
 
     sample_size: PositiveInt
     """Height and width of a sample"""
-    hidden_sizes: tuple[PositiveInt, ...]
+    hidden_sizes: tuple[Width, ...]
     """Channels per level, multiples of 32"""
     attention: tuple[bool, ...]
     """Attention per level"""
@@ -44,8 +46,6 @@ class UNetSection(ModelSection):
             raise ValueError(
                 f"attention has {len(self.attention)} values but hidden_sizes has {levels}"
             )
-        if bad_widths := [width for width in self.hidden_sizes if width % _GROUPS]:
-            raise ValueError(f"hidden_sizes: {bad_widths[0]} is not a multiple of {_GROUPS}")
         if self.sample_size % 2 ** (levels - 1):
             raise ValueError(f"sample_size {self.sample_size} cannot be halved {levels - 1} times")
         return self

@@ -82,6 +82,7 @@ class PipelinePasses:
     context: Context
 
     def __post_init__(self) -> None:
+        self.parameter_names = self.module.parameter_names
         self._is_first = 0 in self.module.runs
         self._is_last = self.module.count - 1 in self.module.runs
         self._no_loss = torch.zeros((), device=self.device)

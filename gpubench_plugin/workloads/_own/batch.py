@@ -44,10 +44,9 @@ class StatedBatch:
         """
         nested = _detached(batch, "batch")
         count = _sample_count(nested) if samples is None else _stated(samples)
-        is_stated = samples is not None
-        if has_targets and isinstance(nested, tuple):
-            return cls(nested[0], nested[1:], count, is_stated)
-        return cls(nested, (), count, is_stated)
+        has_parts = has_targets and isinstance(nested, tuple)
+        inputs, targets = (nested[0], nested[1:]) if has_parts else (nested, ())
+        return cls(inputs, targets, count, is_stated=samples is not None)
 
     def on(self, device: torch.device, memory_format: torch.memory_format) -> Batch:
         """A copy on `device`, with images in `memory_format`."""

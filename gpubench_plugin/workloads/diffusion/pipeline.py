@@ -138,11 +138,6 @@ class DenoisingPipeline:
             CorrectnessError: the last timed call's outputs are missing, or not the check's.
         """
         if self._is_last:
-            outputs, samples = len(self._outputs), len(self._expected)
-            if outputs != samples:
-                raise CorrectnessError(
-                    f"the timed calls denoised {outputs} instead of {samples} samples"
-                )
             self._require_expected()
         return {}
 
@@ -239,6 +234,11 @@ class DenoisingPipeline:
         return is_long_enough and repetitions >= _MIN_REPETITIONS
 
     def _require_expected(self) -> None:
+        outputs, samples = len(self._outputs), len(self._expected)
+        if outputs != samples:
+            raise CorrectnessError(
+                f"the timed calls denoised {outputs} instead of {samples} samples"
+            )
         for sample, expected in enumerate(self._expected):
             actual = self._outputs[sample]
             if not bool(expected.isfinite().all()):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
@@ -25,16 +25,15 @@ from gpubench_plugin.workloads.moe.layer import EXPERTS, PHASES, ROUTER, Stage, 
 from gpubench_plugin.workloads.moe.routing import Router, capacity
 
 
-def phase_times(stages: Iterable[Stage], *, device: torch.device, calls: int) -> dict[str, float]:
+def phase_times(stages: list[Stage], *, device: torch.device, calls: int) -> dict[str, float]:
     """Median seconds of each stage over additional `calls`, by name; each stage feeds the next.
 
     On CUDA by events of the stream, elsewhere by the host's clock. Waiting for other ranks is part
     of a phase that communicates.
     """
     durations_of = _on_stream if device.type == "cuda" else _on_host
-    stage_list = list(stages)
-    rows = [durations_of(stage_list) for _ in range(calls)]
-    return {name: median(row[index] for row in rows) for index, (name, _) in enumerate(stage_list)}
+    rows = [durations_of(stages) for _ in range(calls)]
+    return {name: median(row[index] for row in rows) for index, (name, _) in enumerate(stages)}
 
 
 def _on_host(stages: list[Stage]) -> list[float]:
