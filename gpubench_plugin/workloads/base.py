@@ -150,12 +150,11 @@ class Workload(ABC, Generic[S]):
     def from_text(self, tokens: Tensor) -> Batch:
         """Convert real text to this model's batch, on its device.
 
-        `tokens` are N×(L + 1) token ids, with L as `tokens_per_sample`: each is followed by its
-        target.
+        `tokens` are N×(L + 1) token ids: each is followed by its target.
 
         Raises:
             Unsupported: the model is not a text model.
-            UsageProblem: the model is configured for a smaller vocabulary.
+            UsageProblem: the model is configured for a smaller vocabulary, or another row length.
         """
         raise Unsupported(f"{self.section.name} is not a text model")
 
