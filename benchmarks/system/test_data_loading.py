@@ -62,9 +62,9 @@ def data(
         raise Unsupported("pinned memory is for copies to CUDA; choose --device=cuda")
     _write(tmp_path, *_pictures(dataset, gpubench_config))
     section = gpubench_config.data.model_copy(update={"source": "images", "path": str(tmp_path)})
-    source = Images.from_section(
-        section,
+    source = Images(
         workload,
+        section=section,
         batch_size=gpubench_config.training.samples,
         device=torch_device,
         world_size=process_group.world.size,

@@ -16,9 +16,8 @@ from gpubench_plugin.core.errors import Misuse, UsageProblem, invalid_choice
 from gpubench_plugin.training import seeding
 from gpubench_plugin.training.check import RecordFacts
 from gpubench_plugin.workloads._own.batch import StatedBatch
-from gpubench_plugin.workloads._own.loss import StatedLoss
 from gpubench_plugin.workloads._own.model import StatedModel
-from gpubench_plugin.workloads._own.workload import OwnWorkload
+from gpubench_plugin.workloads._own.workload import OwnWorkload, StatedLoss
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

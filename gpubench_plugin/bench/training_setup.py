@@ -112,9 +112,9 @@ class TrainingSetup:
         source: type[DataSource] = catalog.load(
             "data", configuration.data.source, key="data.source"
         )
-        return source.from_section(
-            configuration.data,
+        return source(
             self.workload,
+            section=configuration.data,
             batch_size=configuration.training.samples * sharing,
             device=self.device,
             world_size=world.size // sharing,

@@ -69,11 +69,9 @@ def fit_batch(
             f"training.batch_size=auto: batch size {smallest} did not fit: {trials[-1].reason}"
         )
     fitting, too_many = smallest, most + 1
-    while fitting < most and too_many > most:
-        samples = min(2 * fitting, most)
-        fitting, too_many = (samples, too_many) if fits(samples) else (fitting, samples)
-    while too_many - fitting > 1 and too_many <= most:
-        samples = (fitting + too_many) // 2
+    while fitting < too_many - 1:
+        is_doubling = too_many > most
+        samples = min(2 * fitting, most) if is_doubling else (fitting + too_many) // 2
         fitting, too_many = (samples, too_many) if fits(samples) else (fitting, samples)
     bound: Bound = "memory" if too_many <= most else "data" if most == epoch else "largest"
     return BatchFit(samples=fitting, bound_by=bound, trials=tuple(trials))

@@ -128,10 +128,8 @@ def require_gradients(
 
 
 def _is_finite(gradient: Tensor | None) -> bool:
-    if gradient is None:
-        return True
     local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-    return bool(torch.isfinite(local).all())
+    return local is None or bool(torch.isfinite(local).all())
 
 
 def require_updates(steps: int, skipped: int) -> None:

@@ -108,7 +108,13 @@ class Checkpoints:
         data = path.with_name(manifest.file)
         current = layouts_of(training.state_dict()["model"], "model")
         with _checkpoint_errors(data):
-            state = _read(data, manifest.sha256)
+            if (actual := _sha256(data)) != manifest.sha256:
+                raise BrokenFile(
+                    f"{data} was truncated or modified: its sha256 is {actual} instead of "
+                    f"{manifest.sha256} according to its manifest"
+                )
+            # Nothing in the file is executed.
+            state: dict[str, Any] = torch.load(data, map_location="cpu", weights_only=True)
             states = state.pop("random")
             refuse_mismatch(path, differences(layouts_of(state["model"], "model"), current))
             if rank >= len(states):
@@ -143,7 +149,7 @@ def _is_best(best: Path, metrics: Mapping[str, float], best_metric: str) -> bool
 def _publish(folder: Path, manifest: Manifest, *, is_best: bool) -> Path:
     """Publish a checkpoint as the latest, and the best if it is; remove what none references."""
     for name in (LATEST, BEST) if is_best else (LATEST,):
-        manifest.write(folder / name)
+        json_files.write_json(folder / name, stored.dump(manifest))
     referenced = set()
     for path in folder.glob("*.json"):  # copies included
         with suppress(UsageProblem):  # not a manifest
@@ -179,18 +185,6 @@ def _checkpoint_errors(data: Path) -> Iterator[None]:
         raise BrokenFile(
             f"{data} is not a checkpoint: {type(error).__name__}: {first_line}"
         ) from error
-
-
-def _read(data: Path, sha256: str) -> dict[str, Any]:
-    """Load the state from a file of that hash, without executing anything."""
-    actual = _sha256(data)
-    if actual != sha256:
-        raise BrokenFile(
-            f"{data} was truncated or modified: its sha256 is {actual} instead of {sha256} "
-            "according to its manifest"
-        )
-    state: dict[str, Any] = torch.load(data, map_location="cpu", weights_only=True)
-    return state
 
 
 def _sha256(path: Path) -> str:
@@ -271,10 +265,6 @@ class Manifest:
     metrics: Mapping[str, float]
     settings: Mapping[str, str]
     torch: str = field(default_factory=lambda: str(torch.__version__))
-
-    def write(self, path: Path) -> None:
-        """Write the manifest durably; raises ResultsError."""
-        json_files.write_json(path, stored.dump(self))
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -34,7 +34,7 @@ _CALLS: Final = frozenset({"call_function", "call_method", "call_module"})
 class CountingBackend:
     """Backend that returns graphs unchanged, leaving only the cost of capture.
 
-    It counts `graphs` and their `operations` by name since :meth:`reset`.
+    It counts `graphs` and their `operations` by name.
     """
 
     def __init__(self) -> None:
@@ -50,11 +50,6 @@ class CountingBackend:
         self.operations.update(str(getattr(target, "__name__", target)) for target in targets)
         forward: Callable[..., object] = graph.forward
         return forward
-
-    def reset(self) -> None:
-        """Forget the graphs and operations counted so far."""
-        self.graphs = 0
-        self.operations.clear()
 
 
 COUNTING: Final = CountingBackend()

@@ -80,16 +80,11 @@ class CompiledStep:
     recompiles: int = field(default=0, init=False)
     calls: int = field(default=0, init=False)
     _graphs_before: int = field(default=0, init=False)
-    _cost: CompileCost | None = field(default=None, init=False)
+    cost: CompileCost = field(init=False)
+    """Compilation cost, available after :meth:`prepare`."""
 
     def __post_init__(self) -> None:
         self._compiled = self.compiled(self.eager)
-
-    @property
-    def cost(self) -> CompileCost:
-        """Compilation cost, available after :meth:`prepare`."""
-        assert self._cost is not None
-        return self._cost
 
     def step(self) -> None:
         """Run the compiled step (hot path)."""
@@ -147,7 +142,7 @@ class CompiledStep:
             warm_s = timed_s(self.step, self.device)
             # The fastest of three: little noise at little cost.
             steady_s = min(timed_s(self.step, self.device) for _ in range(3))
-        self._cost = CompileCost(
+        self.cost = CompileCost(
             cold_s=max(0.0, cold_s - steady_s),
             warm_s=max(0.0, warm_s - steady_s),
             graphs=new_counters["graphs"],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import repeat
 from math import ceil
@@ -14,7 +15,7 @@ from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
 from gpubench_plugin.core.events import ConvergenceEvent, EvaluationEvent, PhaseEvent
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
-from gpubench_plugin.workloads.base import run_fake_step
+from gpubench_plugin.workloads.base import Workload, run_fake_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.evaluation import Evaluation, Evaluator
     from gpubench_plugin.training.trainer import Trainer
     from gpubench_plugin.training.training_log import TrainingLog
-    from gpubench_plugin.workloads.base import Workload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,10 +112,7 @@ class ReproducibleTraining:
     _counts: Counter[str] = field(default_factory=Counter, init=False)
 
     def __post_init__(self) -> None:
-        self._initial_state = {
-            name: value.detach().clone() if isinstance(value, torch.Tensor) else value
-            for name, value in self.module.state_dict().items()
-        }
+        self._initial_state = deepcopy(self.module.state_dict())
 
     @property
     def trainer(self) -> Trainer:

@@ -93,11 +93,11 @@ class Evaluator:
         return [fsum(losses), fsum(_values(correct)), float(sum(sizes))]
 
 
+@dataclass(frozen=True, eq=False)
 class EvaluationCheck:
     """Evaluates after the untimed training (``training.evaluate``)."""
 
-    def __init__(self, evaluate: Callable[[], Evaluation]):
-        self._evaluate = evaluate
+    evaluate: Callable[[], Evaluation]
 
     def prepare(self, log: Log) -> Check:
         """Evaluate, untimed.
@@ -105,7 +105,7 @@ class EvaluationCheck:
         Raises:
             CorrectnessError: the loss is not finite.
         """
-        evaluation: dict[str, Any] = self._evaluate().metrics
+        evaluation: dict[str, Any] = self.evaluate().metrics
         log(EvaluationEvent(**evaluation).line())
         return Check(correctness={"evaluation": evaluation}, facts=evaluation)
 

@@ -14,17 +14,16 @@ from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.precision._nested import tensors_in
 from gpubench_plugin.training.check import refuse_autocast
-from gpubench_plugin.workloads.base import run_fake_step
+from gpubench_plugin.workloads.base import Workload, run_fake_step
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch import Tensor, nn
+    from torch import nn
 
     from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.training.data.base import DataSource
-    from gpubench_plugin.workloads.base import Workload
 
 
 CASTS_WEIGHTS: Final = "casts_weights_each_call"
@@ -121,15 +120,10 @@ class Inference:
                 "checked; allowed: tensors, in tuples, lists or dictionaries"
             )
         for output in tensors:
-            _require_finite(output)
-
-
-def _require_finite(output: Tensor) -> None:
-    if not output.is_floating_point() or not output.numel():
-        return
-    # aminmax needs no temporary tensors, unlike isfinite: outputs may be gigabytes.
-    if not bool(torch.stack(output.aminmax()).isfinite().all()):
-        bad_count = int((~torch.isfinite(output)).sum())
-        raise CorrectnessError(
-            f"the model's output: {bad_count} of {output.numel()} values are not finite"
-        )
+            # aminmax needs no temporary tensors, unlike isfinite: outputs may be gigabytes.
+            has_numbers = output.is_floating_point() and output.numel()
+            if has_numbers and not bool(torch.stack(output.aminmax()).isfinite().all()):
+                bad_count = int((~torch.isfinite(output)).sum())
+                raise CorrectnessError(
+                    f"the model's output: {bad_count} of {output.numel()} values are not finite"
+                )

@@ -60,20 +60,17 @@ def build_model(
 
 def model_state(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and persistent buffers of `module`, by reference."""
-    return {_unwrapped_name(name): value for name, value in _unwrapped(module).state_dict().items()}
+    state = _unwrapped(module).state_dict()
+    return {name.replace(_COMPILED, ""): value for name, value in state.items()}
 
 
 def load_model_state(module: nn.Module, state: Mapping[str, Tensor]) -> None:
     """Copy a :func:`model_state` into the tensors of `module`."""
     unwrapped = _unwrapped(module)
     unwrapped.load_state_dict(
-        {name: state[_unwrapped_name(name)] for name in unwrapped.state_dict()}
+        {name: state[name.replace(_COMPILED, "")] for name in unwrapped.state_dict()}
     )
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:
     return module.module if isinstance(module, DistributedDataParallel) else module
-
-
-def _unwrapped_name(name: str) -> str:
-    return name.replace(_COMPILED, "")

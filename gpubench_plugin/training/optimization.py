@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,8 +15,6 @@ from gpubench_plugin.core.errors import require_returned
 from gpubench_plugin.training.parallelism.base import gradient_norm
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from torch import Tensor
     from torch.amp import GradScaler
     from torch.optim import Optimizer
@@ -47,9 +45,11 @@ class Optimization:
     ):
         self._parameters = [p for p in parameters if p.requires_grad]
         own = None if own_optimizer is None else own_optimizer(self._parameters)
-        if own is not None:
-            require_returned(own, torch.optim.Optimizer, "the workload's optimizer")
-        self.optimizer: Optimizer = self._built(training, device) if own is None else own
+        if own is None:
+            sharded = any(isinstance(p, DTensor) for p in self._parameters)
+            builder = catalog.load("optimizers", training.optimizer, key="training.optimizer")
+            own = builder(training, device, sharded=sharded).build(self._parameters)
+        self.optimizer: Optimizer = require_returned(own, torch.optim.Optimizer, "optimizer")
         schedule = catalog.load("schedulers", training.scheduler, key="training.scheduler")
         self._scheduler = schedule.build(self.optimizer, training.schedule_length)
         self._device = device
@@ -61,12 +61,6 @@ class Optimization:
         self.steps = 0
         """Calls of :meth:`update` since the last :meth:`reset`."""
         self._steps_at_load = 0
-
-    def _built(self, training: TrainingSection, device: torch.device) -> Optimizer:
-        sharded = any(isinstance(p, DTensor) for p in self._parameters)
-        builder = catalog.load("optimizers", training.optimizer, key="training.optimizer")
-        optimizer: Optimizer = builder(training, device, sharded=sharded).build(self._parameters)
-        return optimizer
 
     @property
     def learning_rate(self) -> float:

@@ -8,10 +8,10 @@ own batches and average them by all_reduce, which also holds where they share on
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, islice, repeat, zip_longest
+from itertools import chain, islice, zip_longest
 from math import hypot, isfinite
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,7 +39,7 @@ from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from gpubench_plugin.config.sections import MeasureSection, TrainingSection
     from gpubench_plugin.ranks.process_group import RankAgreement
@@ -120,19 +120,16 @@ class Fp32Reference:
         first_norm = later.gradient_norm if reference.has_batch_norm else first.gradient_norm
         gradient_bands = first_norm, later.gradient_norm
         errors = partial(_errors, first_update)
-        near_loss = zip(near_loss_norms, reference.near_loss_norms, is_absent, strict=True)
         of_losses, of_norms, of_near_loss = zip(
             *zip_longest(  # step by step, so that the first one that is wrong is named
-                errors("loss", loss_bands, zip(losses, reference.losses, repeat(False))),
-                errors(
-                    "gradient norm",
-                    gradient_bands,
-                    zip(norms, reference.gradient_norms, is_absent, strict=True),
-                ),
+                errors("loss", loss_bands, losses, reference.losses, [False] * len(rows)),
+                errors("gradient norm", gradient_bands, norms, reference.gradient_norms, is_absent),
                 errors(
                     "gradient norm nearest the loss",
                     (first.gradient_norm, first.gradient_norm),
-                    islice(near_loss, first_update),
+                    near_loss_norms[:first_update],
+                    reference.near_loss_norms[:first_update],
+                    is_absent[:first_update],
                 ),
             ),
             strict=True,
@@ -194,20 +191,26 @@ class Fp32Reference:
         if self.free_bytes is not None:
             needed_bytes, free_bytes = self._needed_bytes(), self.free_bytes()
         fits = needed_bytes is None or free_bytes is None or needed_bytes <= free_bytes
-        if not self.agreement.everywhere(fits):
-            return _not_compared(needed_bytes, free_bytes)
-        try:
-            return self._run(steps)
-        except _DoesNotFitError:
-            pass  # releases the traceback's references before memory is released below
-        release_memory(self.device)
-        return _not_compared(
-            self._needed_bytes() if needed_bytes is None else needed_bytes, free_bytes
-        )
+        if self.agreement.everywhere(fits):
+            with suppress(_DoesNotFitError):  # which drops what its traceback refers to
+                return self._run(steps)
+            release_memory(self.device)
+        record = {
+            "unchecked": "the fp32 reference does not fit into memory",
+            "needed_bytes": self._needed_bytes() if needed_bytes is None else needed_bytes,
+            "free_bytes": free_bytes,
+        }
+        return Check(correctness={"reference": record}, flags=(UNCHECKED,))
 
     def _run(self, steps: Sequence[StepInput]) -> _ReferenceSteps | Check:
         with self._within_memory():
-            module = self._build()
+            module = build_model(
+                self.workload,
+                section=self.workload.section.model_copy(update=EAGER),
+                seed=self.seed,
+                device=self.device,
+                precision=catalog.load("precision", "fp32")(),
+            ).train()
         if reason := self._incomparable_reason(module):
             return Check(correctness={"reference": {"not_compared": reason}})
         if self.averaging and self.agreement.world_size > 1:
@@ -229,7 +232,7 @@ class Fp32Reference:
                     return Check(correctness={"reference": {"not_compared": reason}})
             if self.averaging and self.agreement.world_size > 1:
                 _average_gradients(module, self.agreement.world_size)
-            norms.append(updates.gradient_norm())
+            norms.append(_norm(updates.parameters))
             near_loss_norms.append(_norm(near_loss_parameters))
             if number < len(steps):
                 with self._within_memory():
@@ -273,15 +276,6 @@ class Fp32Reference:
         except Exception:  # whatever a model of the user's raises where it needs values
             return None
 
-    def _build(self) -> nn.Module:
-        return build_model(
-            self.workload,
-            section=self.workload.section.model_copy(update=EAGER),
-            seed=self.seed,
-            device=self.device,
-            precision=catalog.load("precision", "fp32")(),
-        ).train()
-
     def _incomparable_reason(self, module: nn.Module) -> str | None:
         """Reason the measured model differs from the reference by design, or None."""
         if not self.shares_batch:
@@ -319,28 +313,25 @@ class _TorchUpdates:
         *,
         own_optimizer: OptimizerOf,
     ):
-        self._parameters = [p for p in module.parameters() if p.requires_grad]
+        self.parameters = [p for p in module.parameters() if p.requires_grad]
         # A fused optimizer is called for skipped steps, too, and the schedule moves with its calls.
-        if (own := own_optimizer(self._parameters)) is not None:
+        if (own := own_optimizer(self.parameters)) is not None:
             self._optimizer, self._moves_when_skipped = own, bool(own.defaults.get("fused"))
         else:
             builder = catalog.load("optimizers", training.optimizer)
             self._moves_when_skipped = builder(training, device).fused
             unfused = training.model_copy(update={"fused": False})
-            self._optimizer = builder(unfused, device).build(self._parameters)
+            self._optimizer = builder(unfused, device).build(self.parameters)
         schedule = catalog.load("schedulers", training.scheduler)
         self._scheduler = schedule.build(self._optimizer, training.schedule_length)
         self._clipping = training.gradient_clipping
-
-    def gradient_norm(self) -> float:
-        return _norm(self._parameters)
 
     def update(self, *, skipped: bool) -> None:
         """Apply the gradients, or discard them if `skipped`."""
         if skipped:
             self._optimizer.zero_grad(set_to_none=True)
         elif self._clipping is not None:
-            nn.utils.clip_grad_norm_(self._parameters, self._clipping)
+            nn.utils.clip_grad_norm_(self.parameters, self._clipping)
         if self._moves_when_skipped or not skipped:
             self._optimizer.step()  # without gradients it changes nothing
             if self._scheduler is not None:
@@ -361,13 +352,6 @@ class _ReferenceSteps:
 
 class _DoesNotFitError(Exception):
     """Not enough memory for the reference."""
-
-
-def _not_compared(needed_bytes: int | None, free_bytes: int | None) -> Check:
-    """Record that nothing was compared for lack of memory, with needed and free bytes."""
-    reason = "the fp32 reference does not fit into memory"
-    record = {"unchecked": reason, "needed_bytes": needed_bytes, "free_bytes": free_bytes}
-    return Check(correctness={"reference": record}, flags=(UNCHECKED,))
 
 
 def _norm(parameters: Sequence[nn.Parameter]) -> float:
@@ -426,25 +410,27 @@ def _errors(
     first_update: int,
     name: str,
     bands: tuple[float, float],
-    values: Iterable[tuple[float, float, bool]],
+    values: Sequence[float],
+    expected_values: Sequence[float],
+    is_absent: Sequence[bool],
 ) -> Iterator[float | None]:
     """Error of each step, relative to the largest reference value so far; None if absent.
 
-    `values` are those measured, the reference's, and whether there is none to compare, as of the
-    norm of a skipped step. `bands` are those of the steps up to and including the first update, and
-    of later ones. Relative to its own step, the error of a loss that falls to zero would be
-    unbounded.
+    There is none to compare where it `is_absent`, as the norm of a skipped step. `bands` are those
+    of the steps up to and including the first update, and of later ones. Relative to its own step,
+    the error of a loss that falls to zero would be unbounded.
 
     Raises:
         CorrectnessError: an error is beyond its band, or the reference is not finite.
     """
     scale = 0.0
     key = f"measure.check_{'loss' if name == 'loss' else 'gradient'}_band"
-    for step, (value, expected, is_absent) in enumerate(values, 1):
+    rows = zip(values, expected_values, is_absent, strict=True)
+    for step, (value, expected, skips) in enumerate(rows, 1):
         if not isfinite(expected):
             raise CorrectnessError(f"step {step}: the {name} of plain fp32 is {expected}")
         scale = max(scale, abs(expected))
-        if is_absent:
+        if skips:
             yield None
             continue
         difference = abs(value - expected)

@@ -8,7 +8,6 @@ from typing import Final
 
 import psutil
 import torch
-from torch import Tensor
 
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, Unsupported, invalid_choice
@@ -88,8 +87,16 @@ class TimedCollective:
             CorrectnessError: this rank received wrong values.
             Unsupported: the backend does not support the collective.
         """
-        first_step_s = self._first_step_s()
-        self._require_equal(self._collective.expected_output())
+        self._group.agreement.barrier()
+        try:
+            first_step_s = timed_s(self.step, self._recv_buffer.device)
+        except RuntimeError as error:  # NotImplementedError is one
+            if not _UNSUPPORTED_MESSAGE.search(str(error)):
+                raise
+            reason = str(error).partition("\n")[0]
+            name, backend = self._collective.name, self._group.backend
+            raise Unsupported(f"{backend} does not support {name} here: {reason}") from error
+        self._require_equal()
         if self._collective.output_grows:
             self._send_buffer.zero_()
         return Check(
@@ -118,7 +125,7 @@ class TimedCollective:
         if self._collective.output_grows:
             self._load()
             self.step()
-        self._require_equal(self._collective.expected_output())
+        self._require_equal()
         return {
             "collective_bytes": float(self._collective.size_bytes),
             "bus_factor": self._collective.bus_factor,
@@ -136,18 +143,8 @@ class TimedCollective:
         if not self._collective.in_place:
             self._recv_buffer.fill_(_NOTHING)
 
-    def _first_step_s(self) -> float:
-        self._group.agreement.barrier()
-        try:
-            return timed_s(self.step, self._recv_buffer.device)
-        except RuntimeError as error:  # NotImplementedError is one
-            if not _UNSUPPORTED_MESSAGE.search(str(error)):
-                raise
-            reason = str(error).partition("\n")[0]
-            name, backend = self._collective.name, self._group.backend
-            raise Unsupported(f"{backend} does not support {name} here: {reason}") from error
-
-    def _require_equal(self, expected: Tensor) -> None:
+    def _require_equal(self) -> None:
+        expected = self._collective.expected_output()
         if torch.equal(self._recv_buffer, expected):
             return
         mismatches = (self._recv_buffer != expected).nonzero().flatten()

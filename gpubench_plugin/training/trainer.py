@@ -32,7 +32,7 @@ from gpubench_plugin.training.model import load_model_state, model_state
 from gpubench_plugin.training.optimization import GlobalNorm, Optimization
 from gpubench_plugin.training.seeding import RandomState
 from gpubench_plugin.training.training_log import TrainingLog
-from gpubench_plugin.workloads.base import run_fake_step
+from gpubench_plugin.workloads.base import Batch, Workload, run_fake_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -45,9 +45,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.evaluation import Evaluation
-    from gpubench_plugin.training.parallelism._stages import PipelinePasses
+    from gpubench_plugin.training.parallelism.base import Passes
     from gpubench_plugin.training.reference import Fp32Reference
-    from gpubench_plugin.workloads.base import Batch, Workload
 
 REHEARSED_STEPS: Final = 2
 """The first makes the optimizer's states, beside which the second runs."""
@@ -87,7 +86,7 @@ class Trainer:
     differs_from_one_process: str | None = None
     global_norm: GlobalNorm | None = None
     reference: Fp32Reference | None = None
-    passes: PipelinePasses | None = None
+    passes: Passes | None = None
     ranks_per_batch: int = 1
     evaluate: Callable[[], Evaluation] | None = None
     _loss: Tensor | None = field(default=None, init=False)

@@ -80,8 +80,7 @@ class TrainingLog:
     _read_s: float = field(default=0.0, init=False)
     _losses: list[Tensor] = field(default_factory=list, init=False)
     _correct: list[Tensor] = field(default_factory=list, init=False)
-    _logits: Tensor | None = field(default=None, init=False)
-    _uncounted: tuple[Tensor, Tensor] | None = field(default=None, init=False)
+    _outputs: list[tuple[Tensor, Tensor]] = field(default_factory=list, init=False)
     _ended_s: float = field(default=0.0, init=False)
     _ended: list[dict[str, Any]] = field(default_factory=list, init=False)
 
@@ -128,11 +127,8 @@ class TrainingLog:
             loss_of = self._with_logits()
 
         def recorded_loss(module: nn.Module, batch: Batch) -> Tensor:
-            self._count_correct()
             loss = loss_of(module, batch)
             self._losses.append(loss.detach())
-            if self._logits is not None:
-                self._uncounted, self._logits = (self._logits, batch.targets), None
             return loss
 
         return recorded_loss
@@ -146,8 +142,10 @@ class TrainingLog:
         self._pending.append(loss)
         if (len(self._step_losses) + len(self._pending)) % self.interval == 0:
             self._read()
-        self._count_correct()
-        epochs = [self._epoch(batches) for batches in self._completed_epochs()]
+        # Not within the step, of which the first is timed.
+        self._correct += [(logits.argmax(-1) == y).float().mean() for logits, y in self._outputs]
+        self._outputs.clear()
+        epochs = list(self._completed_epochs())
         if not epochs:
             return False
         now_s = self.clock.seconds  # after the losses were read, which waits for the device
@@ -167,52 +165,35 @@ class TrainingLog:
             self.log(EpochEvent(**epoch, **held_out).line())
         self._ended.clear()
 
-    def _completed_epochs(self) -> list[int]:
-        """Batches of each completed epoch, of the first fewer if a training resumed within it."""
-        if self.batches_per_epoch is None:
-            return []
-        lengths: list[int] = []
-        remaining = self.batches_per_epoch - self.batches_before % self.batches_per_epoch
-        while sum(lengths) + remaining <= len(self._losses):
-            lengths.append(remaining)
-            remaining = self.batches_per_epoch
-        return lengths
+    def _completed_epochs(self) -> Iterator[dict[str, Any]]:
+        """Number, loss and accuracy of each completed epoch.
 
-    def _epoch(self, batches: int) -> dict[str, Any]:
-        """Number, loss and accuracy of the epoch that the first of so many batches complete."""
-        losses, correct = self._losses[:batches], self._correct[:batches]
-        del self._losses[:batches], self._correct[:batches]
-        values = torch.stack([*losses, *correct]).tolist()
-        sums = fsum(values[:batches]), fsum(values[batches:])
-        loss, share = self.agreement.mean([total / batches for total in sums])
-        self.batches_before += batches
-        assert self.batches_per_epoch is not None  # it has ended
-        return {
-            "epoch": self.batches_before // self.batches_per_epoch,
-            "step": self._step,
-            "loss": loss,
-            **({"accuracy": share} if len(correct) == batches else {}),
-            "samples": batches * self.samples_per_batch,
-        }
+        The first has fewer batches if a training resumed within it.
+        """
+        length = self.batches_per_epoch
+        while length and len(self._losses) >= (count := length - self.batches_before % length):
+            losses, correct = self._losses[:count], self._correct[:count]
+            del self._losses[:count], self._correct[:count]
+            values = torch.stack([*losses, *correct]).tolist()
+            sums = fsum(values[:count]), fsum(values[count:])
+            loss, share = self.agreement.mean([total / count for total in sums])
+            self.batches_before += count
+            yield {
+                "epoch": self.batches_before // length,
+                "step": self._step,
+                "loss": loss,
+                **({"accuracy": share} if len(correct) == count else {}),
+                "samples": count * self.samples_per_batch,
+            }
 
     def _with_logits(self) -> LossFunction:
-        """The workload's loss, which keeps the logits of its forward pass."""
+        """The workload's loss, which keeps the logits of its forward pass, and the targets."""
         observed, forward = copy(self.workload), self.workload.forward
 
         def kept_forward(module: nn.Module, batch: Batch) -> Tensor:
             logits = forward(module, batch)
-            self._logits = logits.detach()
+            self._outputs.append((logits.detach(), batch.targets))
             return logits
 
         observed.forward = kept_forward  # type: ignore[method-assign] # of this copy alone
         return observed.loss
-
-    def _count_correct(self) -> None:
-        """Count the last batch's correct samples, after its step or before the next batch.
-
-        So nothing of it runs within the first step, which is timed.
-        """
-        if self._uncounted is not None:
-            logits, targets = self._uncounted
-            self._uncounted = None
-            self._correct.append((logits.argmax(-1) == targets).float().mean())

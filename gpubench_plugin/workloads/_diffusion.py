@@ -6,10 +6,10 @@ The training objective of Ho et al. 2020 (https://arxiv.org/abs/2006.11239), equ
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import torch
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
@@ -24,13 +24,15 @@ from gpubench_plugin.workloads.base import Batch, Workload
 _GROUPS = 32
 """Groups of a normalization, diffusers' default; divides all widths."""
 
+Width = Annotated[int, Field(gt=0, multiple_of=_GROUPS)]
+
 
 class UNetSection(ModelSection):
     """Sample size, and levels of the network from fine to coarse."""
 
     sample_size: PositiveInt
     """Height and width of a sample"""
-    hidden_sizes: tuple[PositiveInt, ...]
+    hidden_sizes: tuple[Width, ...]
     """Channels per level, multiples of 32"""
     attention: tuple[bool, ...]
     """Attention per level"""
@@ -44,8 +46,6 @@ class UNetSection(ModelSection):
             raise ValueError(
                 f"attention has {len(self.attention)} values but hidden_sizes has {levels}"
             )
-        if bad_widths := [width for width in self.hidden_sizes if width % _GROUPS]:
-            raise ValueError(f"hidden_sizes: {bad_widths[0]} is not a multiple of {_GROUPS}")
         if self.sample_size % 2 ** (levels - 1):
             raise ValueError(f"sample_size {self.sample_size} cannot be halved {levels - 1} times")
         return self
@@ -118,17 +118,12 @@ class Denoiser(Workload[S]):
             self._scheduler = scheduler_class(**self.beta_schedule)
         # Shared by all batches: its tables are copied to the device once, which synchronizes.
         scheduler = self._scheduler
-        device = samples.device
+        steps, device = scheduler.config.num_train_timesteps, samples.device
         noise = torch.randn(samples.shape, device=device, generator=generator)
-        step_count = scheduler.config.num_train_timesteps
-        times = torch.randint(step_count, (len(samples),), device=device, generator=generator)
+        times = torch.randint(steps, (len(samples),), device=device, generator=generator)
         inputs = scheduler.add_noise(samples, noise, times)
-        layout = self.memory_format
-        return Batch(
-            inputs.contiguous(memory_format=layout),
-            noise.contiguous(memory_format=layout),
-            (times,),
-        )
+        inputs, noise = (t.contiguous(memory_format=self.memory_format) for t in (inputs, noise))
+        return Batch(inputs, noise, (times,))
 
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:
         """The noise that the model predicts, N×C×H×W."""

@@ -235,16 +235,12 @@ class CausalLanguageModel(LanguageModel[S]):
 
     def from_text(self, tokens: Tensor) -> Batch:
         """All tokens of a row but the last, N×L, and their successors."""
-        token_count, length = int(tokens.max()) + 1, tokens.shape[1] - 1
-        if token_count > self.section.vocabulary:
+        section, largest, length = self.section, int(tokens.max()), tokens.shape[1] - 1
+        if largest >= section.vocabulary or length != section.sequence_length:
             raise UsageProblem(
-                f"model.vocabulary={self.section.vocabulary} is too small; the text has token "
-                f"ids up to {token_count - 1}"
-            )
-        if length != self.section.sequence_length:
-            raise UsageProblem(
-                f"model.sequence_length={self.section.sequence_length}, but the rows of the "
-                f"text have {length} tokens"
+                f"the text has rows of {length} tokens with ids up to {largest}, which do not fit "
+                f"model.sequence_length={section.sequence_length} and "
+                f"model.vocabulary={section.vocabulary}"
             )
         return _shifted(tokens)
 

@@ -108,14 +108,9 @@ class ResidualNetwork(nn.Module):
         self.layer3 = _stage(block, *widths[2:4], stride=2, depth=depths[2])
         self.layer4 = _stage(block, *widths[3:5], stride=2, depth=depths[3])
         self.fc = nn.Linear(widths[4], classes)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw the convolutions' weights from N(0, 2 / (outputs · kernel area)).
-
-        As He et al. 2015 (https://arxiv.org/abs/1502.01852), section 2.2, for the backward pass,
-        and torchvision. Other layers keep torch's initialisation: normalizations scale by one.
-        """
+        # From N(0, 2 / (outputs · kernel area)), as He et al. 2015, section 2.2, for the backward
+        # pass (https://arxiv.org/abs/1502.01852), and torchvision. Other layers keep torch's
+        # initialisation: normalizations scale by one.
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d):
                 nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")

@@ -18,18 +18,11 @@ class GPT2(CausalLanguageModel[LanguageSection]):
     architecture = "GPT2LMHeadModel"
 
     def hyperparameters(self) -> dict[str, Any]:
-        """The sizes under GPT-2's names."""
+        """Arguments of a language model, its feed-forward width under GPT-2's name, no dropout."""
         return {
-            "n_layer": self.section.layers,
-            "n_embd": self.section.width,
-            "n_head": self.section.heads,
+            **super().hyperparameters(),
             "n_inner": self.section.intermediate_size,
-            "vocab_size": self.section.vocabulary,
-            "n_positions": self.section.sequence_length,
             "resid_pdrop": 0.0,
             "embd_pdrop": 0.0,
             "attn_pdrop": 0.0,
-            "use_cache": False,
-            "bos_token_id": None,
-            "eos_token_id": None,
         }

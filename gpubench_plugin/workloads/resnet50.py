@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-from pydantic import field_validator
+from typing import Annotated
 
-from gpubench_plugin.workloads._resnet import (
-    BOTTLENECK,
-    Bottleneck,
-    FourStages,
-    ResNet,
-    ResNetSection,
-)
+from pydantic import Field
+
+from gpubench_plugin.workloads._resnet import BOTTLENECK, Bottleneck, ResNet, ResNetSection
+
+Width = Annotated[int, Field(ge=BOTTLENECK)]
+"""Channels of a stage: in the middle of its blocks are a quarter of them."""
 
 
 class ResNet50Section(ResNetSection):
     """Widths of the stages."""
 
-    hidden_sizes: FourStages = (256, 512, 1024, 2048)
+    hidden_sizes: tuple[Width, Width, Width, Width] = (256, 512, 1024, 2048)
     """Channels of the four stages"""
-
-    @field_validator("hidden_sizes")
-    @classmethod
-    def _wide_enough(cls, sizes: FourStages) -> FourStages:
-        """Refuse stages without a channel in the middle of their blocks."""
-        if min(sizes) < BOTTLENECK:
-            raise ValueError(
-                f"{min(sizes)} leaves no channel in the middle of a block, a quarter as wide; "
-                f"allowed: {BOTTLENECK} or more"
-            )
-        return sizes
 
 
 class ResNet50(ResNet):

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import interpolate
 
 from gpubench_plugin.config.sections import PositiveInt
-from gpubench_plugin.workloads._diffusion import Denoiser, UNetSection
+from gpubench_plugin.workloads._diffusion import Denoiser, UNetSection, Width
 from gpubench_plugin.workloads.base import Batch
 
 
@@ -18,7 +18,7 @@ class UNet2DSection(UNetSection):
 
     sample_size: PositiveInt = 32
     """Image height and width in pixels"""
-    hidden_sizes: tuple[PositiveInt, ...] = (128, 256, 256, 256)
+    hidden_sizes: tuple[Width, ...] = (128, 256, 256, 256)
     """Channels per level, multiples of 32"""
     attention: tuple[bool, ...] = (False, True, False, False)
     """Attention per level"""

@@ -8,7 +8,7 @@ import torch
 from pydantic import model_validator
 
 from gpubench_plugin.config.sections import PositiveInt
-from gpubench_plugin.workloads._diffusion import Denoiser, UNetSection
+from gpubench_plugin.workloads._diffusion import Denoiser, UNetSection, Width
 from gpubench_plugin.workloads.base import Batch
 
 
@@ -17,7 +17,7 @@ class UNetCondSection(UNetSection):
 
     sample_size: PositiveInt = 64
     """Latent height and width"""
-    hidden_sizes: tuple[PositiveInt, ...] = (320, 640, 1280, 1280)
+    hidden_sizes: tuple[Width, ...] = (320, 640, 1280, 1280)
     """Channels per level, multiples of 32"""
     attention: tuple[bool, ...] = (True, True, True, False)
     """Cross attention per level"""

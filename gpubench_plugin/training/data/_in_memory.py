@@ -13,6 +13,7 @@ import torch
 
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.training.data._loading import (
+    Indices,
     epoch_rows,
     held_out_of,
     held_out_rows,
@@ -23,7 +24,6 @@ from gpubench_plugin.training.data.base import DataSource
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from gpubench_plugin.training.data._loading import Indices
     from gpubench_plugin.workloads.base import Batch, Workload
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Sampler
 
 from gpubench_plugin.core.errors import UsageProblem
@@ -14,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
     from torch import Tensor
 
     from gpubench_plugin.config.sections import DataSection
 
-    Indices = NDArray[np.int64]
     Loaded = tuple[Tensor, Tensor]
 
+
+Indices = NDArray[np.int64]
 
 LabelledImage = tuple[torch.Tensor, int]
 """Bytes by channel, row and column, and the number of its class."""

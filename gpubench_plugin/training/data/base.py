@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from gpubench_plugin.core.errors import Unsupported, UsageProblem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     import torch
 
     from gpubench_plugin.config.sections import DataSection, TrainingSection
@@ -28,7 +26,10 @@ class DataSource(ABC, Iterator["Batch"]):
     """Endless iterator over one rank's batches on the device.
 
     `workload` turns samples into inputs, `convert` casts them for the precision: on construction,
-    unless a loader runs during timing. Equal arguments give equal batches.
+    unless a loader runs during timing. Equal arguments give equal batches. `section` is ``data``.
+
+    Raises:
+        UsageProblem: a key that only a source with a loader reads is set.
     """
 
     is_endless: ClassVar[bool] = False
@@ -47,7 +48,10 @@ class DataSource(ABC, Iterator["Batch"]):
         rank: int = 0,
         seed: int = 0,
         convert: Convert = lambda batch: batch,
+        section: DataSection | None = None,
     ):
+        if section is not None and (reason := self.refusal(section)):
+            raise UsageProblem(reason)
         self.batch_size = batch_size
         self._workload = workload
         self._device = device
@@ -55,6 +59,7 @@ class DataSource(ABC, Iterator["Batch"]):
         self._rank = rank
         self._seed = seed
         self._convert = convert
+        self._section = section
         self._share = {"batch_size": batch_size, "world_size": world_size, "rank": rank}
         self._open()
 
@@ -81,19 +86,6 @@ class DataSource(ABC, Iterator["Batch"]):
         if cls.is_endless and training.evaluate:
             return f"training.evaluate=true: {cls.__name__}: {NOTHING_HELD_OUT}"
         return ""
-
-    @classmethod
-    def from_section(
-        cls, section: DataSection, workload: Workload[Any], **arguments: Any
-    ) -> DataSource:
-        """Build the source configured in section ``data``; `arguments` go to the class.
-
-        Raises:
-            UsageProblem: a key that only a source with a loader reads is set.
-        """
-        if reason := cls.refusal(section):
-            raise UsageProblem(reason)
-        return cls(workload, **arguments)
 
     @abstractmethod
     def __next__(self) -> Batch:

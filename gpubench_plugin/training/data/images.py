@@ -12,7 +12,7 @@ import zlib
 from contextlib import contextmanager
 from math import prod
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 import torch
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from gpubench_plugin.config.sections import DataSection
-    from gpubench_plugin.workloads.base import Batch, Workload
+    from gpubench_plugin.workloads.base import Batch
 
 _ARCHIVE: Final = "cifar-10-binary.tar.gz"
 _ALLOWED: Final = (
@@ -55,10 +55,6 @@ class Images(DataSource):
         UsageProblem: ``data.path`` is unreadable, or has no images or too many classes.
         Unsupported: the model is not an image model, or Pillow is not installed.
     """
-
-    def __init__(self, workload: Workload[Any], *, section: DataSection, **arguments: Any):
-        self._section = section
-        super().__init__(workload, **arguments)
 
     @classmethod
     def refusal(cls, section: DataSection) -> str:
@@ -79,6 +75,7 @@ class Images(DataSource):
 
     def _open(self) -> None:
         section, workload, device = self._section, self._workload, self._device
+        assert section is not None, "what to read stands in it"
         sides = (getattr(workload.section, name, None) for name in ("image_size", "sample_size"))
         side = next(filter(None, sides), None)
         self._dataset = dataset = _read(_path(section), side=side, model=workload.section.name)
@@ -95,13 +92,6 @@ class Images(DataSource):
         self._held_out_share = [] if held_out is None else held_out_of(len(held_out), **self._share)
         first_rows = self._loader.rows(epoch=0)[: self.batch_size]
         self._first_batch = self._batch(*read_batch(images, first_rows))
-
-    @classmethod
-    def from_section(
-        cls, section: DataSection, workload: Workload[Any], **arguments: Any
-    ) -> Images:
-        """Images at ``data.path``, with loader settings from the section."""
-        return cls(workload, section=section, **arguments)
 
     def __next__(self) -> Batch:
         """Next batch, transferred asynchronously to the device.
@@ -234,15 +224,14 @@ def _cifar(path: Path, batches: dict[str, bytes]) -> ImageDataset:
 
 
 def _cifar_images(path: Path, content: bytes) -> ArrayImages:
-    if len(content) % _RECORD or not content:
+    if len(content) % _RECORD or max(content[::_RECORD], default=_CLASSES) >= _CLASSES:
         raise UsageProblem(
-            f"data.path: {path}: batches of {len(content)} bytes; allowed: a multiple of {_RECORD}"
+            f"data.path: {path}: batches of {len(content)} bytes; allowed: a multiple of "
+            f"{_RECORD}, which begin with one of {_CLASSES} classes"
         )
     records = np.frombuffer(content, dtype=np.uint8).reshape(-1, _RECORD)
-    labels = records[:, 0]
-    if labels.max() >= _CLASSES:
-        raise UsageProblem(f"data.path: {path} does not contain images of {_CLASSES} classes")
-    return ArrayImages(records[:, 1:].reshape(-1, *_SHAPE), labels.astype(np.int64))
+    images = records[:, 1:].reshape(-1, *_SHAPE)
+    return ArrayImages(images, records[:, 0].astype(np.int64))
 
 
 # MNIST and its like: http://yann.lecun.com/exdb/mnist/

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.workloads.base import Batch, Workload
 
 _TRAINING_SHARE: Final = 0.9
-_LENGTH: Final = 64  # for a model without tokens, which is refused afterwards
 
 
 class Text(InMemory):
@@ -32,8 +31,7 @@ class Text(InMemory):
     def read(self, workload: Workload[Any]) -> SampleTable:
         """Windows of one extra character, so that every position has a target."""
         tokens = read_text()
-        # batch_of refuses a model without tokens.
-        length = workload.tokens_per_sample or _LENGTH
+        length = workload.tokens_per_sample or 64  # batch_of refuses a model without tokens
         training, held_out = np.split(tokens, [int(len(tokens) * _TRAINING_SHARE)])
         if length >= len(held_out):
             raise UsageProblem(

@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import hypot
-from typing import TYPE_CHECKING, Any, ClassVar, Final, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, get_args
 
 import torch
+from torch import Tensor, nn
 from torch import distributed as dist
-from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
@@ -20,8 +20,7 @@ from gpubench_plugin.core.errors import Unsupported
 if TYPE_CHECKING:
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
-    from gpubench_plugin.training.parallelism._stages import PipelinePasses
-    from gpubench_plugin.workloads.base import Workload
+    from gpubench_plugin.workloads.base import Batch, Workload
 
 
 _BATCH_NORMS: Final = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -65,6 +64,16 @@ def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
 Compile = Callable[["nn.Module"], "nn.Module"]
 
 
+class Passes(Protocol):
+    """Forward and backward passes of a batch, in place of the loss and its backward pass."""
+
+    parameter_names: tuple[str, ...]
+    """Those of all ranks."""
+
+    def __call__(self, module: nn.Module, batch: Batch, /) -> Tensor:
+        """Loss of the batch, whose gradients are accumulated."""
+
+
 class Parallelism:
     """Strategy to train one model on the ranks of `group`; the defaults do nothing.
 
@@ -101,7 +110,11 @@ class Parallelism:
 
     @classmethod
     def refusal(cls, section: DistributedSection, training: TrainingSection, *, ranks: int) -> str:
-        """Reason why `ranks` cannot share the batch as configured; empty if none is known."""
+        """Reason why `ranks` cannot share the batch as configured; empty if none is known.
+
+        Raises:
+            UsageProblem: likewise, with the reason.
+        """
         return ""
 
     def unsupported(self, compute_dtype: str) -> str | None:
@@ -147,7 +160,7 @@ class Parallelism:
         """
         return module
 
-    def passes(self, module: nn.Module, precision: Precision) -> PipelinePasses | None:
+    def passes(self, module: nn.Module, precision: Precision) -> Passes | None:
         """Custom passes of the wrapped `module`; None for forward, then backward.
 
         Raises:

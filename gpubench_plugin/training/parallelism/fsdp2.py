@@ -12,6 +12,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 
 from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.training.bands import has_batch_norm
 from gpubench_plugin.training.parallelism.base import Parallelism
 from gpubench_plugin.workloads.base import DTYPES, blocks_of
 
@@ -55,8 +56,11 @@ class FSDP2(Parallelism):
                 normalisation would compute in a 16-bit dtype.
         """
         _require_contiguous(module)
-        if self.section.fsdp_param_dtype is not None:
-            _require_no_batch_norm(module, self.section.fsdp_param_dtype)
+        if self.section.fsdp_param_dtype is not None and has_batch_norm(module):
+            raise Unsupported(
+                f"distributed.fsdp_param_dtype={self.section.fsdp_param_dtype}: the statistics of "
+                "batch norm need fp32; remove the key and use precision bf16 or amp"
+            )
         if self.group.world.size > 1:
             with torch.no_grad():
                 for tensor in chain(module.parameters(), module.buffers()):
@@ -93,13 +97,4 @@ def _require_contiguous(module: nn.Module) -> None:
             raise Unsupported(
                 f"fsdp2: only contiguous parameters can be sharded, and {name} is not; set "
                 "model.channels_last=false"
-            )
-
-
-def _require_no_batch_norm(module: nn.Module, dtype: str) -> None:
-    for name, layer in module.named_modules():
-        if isinstance(layer, nn.modules.batchnorm._BatchNorm):
-            raise Unsupported(
-                f"distributed.fsdp_param_dtype={dtype}: {name} is a batch norm, whose "
-                "statistics need fp32; remove the key and use precision bf16 or amp"
             )

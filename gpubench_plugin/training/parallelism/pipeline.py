@@ -2,27 +2,150 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.pipelining import PipelineStage
+from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
 from gpubench_plugin.core.errors import Unsupported, UsageProblem
-from gpubench_plugin.training.parallelism._stages import (
-    STAGES_PER_RANK,
-    LocalStages,
-    PipelinePasses,
-    stages_of,
-)
 from gpubench_plugin.training.parallelism.base import Parallelism
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from gpubench_plugin.config.sections import DistributedSection, TrainingSection
     from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.workloads.base import Workload
+    from gpubench_plugin.workloads.base import Batch, Stages, Workload
+
+    Context = Callable[[], AbstractContextManager[object]]
+    Compile = Callable[[nn.Module], nn.Module]
+
+STAGES_PER_RANK: Final[Mapping[str, int]] = {
+    "GPipe": 1,
+    "1F1B": 1,
+    "Interleaved1F1B": 2,
+    "ZBVZeroBubble": 2,
+}
+"""Number of stages per rank, by schedule."""
+
+
+class LocalStages(nn.Module):
+    """This rank's stages of `cut` by number, and the names of all parameters."""
+
+    def __init__(self, cut: Stages, numbers: Sequence[int], compile: Compile | None):
+        super().__init__()
+        all_stages = nn.ModuleDict({str(n): stage for n, stage in enumerate(cut.modules)})
+        self.parameter_names = tuple(
+            f"stages.{name}" for name, p in all_stages.named_parameters() if p.requires_grad
+        )
+        self.count = len(cut.modules)
+        self.boundary_shape = cut.between
+        self.loss = cut.loss
+        self.stages = nn.ModuleDict({str(n): cut.modules[n] for n in numbers})
+        # Not registered: a compiled stage has the same parameters under other names.
+        self.runs = {
+            n: cut.modules[n] if compile is None else compile(cut.modules[n]) for n in numbers
+        }
+
+    def forward(self, *_: Any, **__: Any) -> NoReturn:
+        """Raise Unsupported, since no rank has the whole model."""
+        raise Unsupported(
+            "pipeline: ranks hold stages for training; a forward pass alone is not supported"
+        )
+
+
+def _stage_numbers(schedule: str, rank: int, ranks: int) -> Sequence[int]:
+    """Stage numbers of a rank: round-robin, or for ZBV forth and back."""
+    if schedule == "ZBVZeroBubble":
+        return rank, 2 * ranks - 1 - rank
+    return range(rank, ranks * STAGES_PER_RANK[schedule], ranks)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PipelinePasses:
+    """Forward and backward passes of a batch by a torch schedule, in the precision's context.
+
+    A trainer calls it instead of the loss and its backward pass. The first batch sets the shapes of
+    microbatches.
+    """
+
+    module: LocalStages
+    schedule: str
+    microbatches: int
+    ranks: int
+    device: torch.device
+    context: Context
+
+    def __post_init__(self) -> None:
+        self.parameter_names = self.module.parameter_names
+        self._is_first = 0 in self.module.runs
+        self._is_last = self.module.count - 1 in self.module.runs
+        self._no_loss = torch.zeros((), device=self.device)
+        self._schedule: Any = None
+
+    def __call__(self, module: nn.Module, batch: Batch) -> Tensor:
+        """Accumulate gradients of `batch`; return the scaled loss on the last stage, else 0."""
+        if self._schedule is None:
+            self._schedule = self._scheduled(batch)
+        inputs = (batch.inputs,) if self._is_first else ()
+        if not self._is_last:
+            self._schedule.step(*inputs, return_outputs=False)
+            return self._no_loss
+        losses: list[Tensor] = []
+        self._schedule.step(*inputs, target=batch.targets, losses=losses, return_outputs=False)
+        return torch.stack([loss.detach() for loss in losses]).mean() * self.ranks
+
+    def _scheduled(self, batch: Batch) -> Any:
+        inputs = batch.inputs[: len(batch.inputs) // self.microbatches]
+        stages = [self._stage(number, inputs) for number in self.module.runs]
+        schedule: Any = get_schedule_class(self.schedule)
+        takes_many = issubclass(schedule, PipelineScheduleMulti)
+        return schedule(stages if takes_many else stages[0], self.microbatches, loss_fn=self._loss)
+
+    def _stage(self, number: int, inputs: Tensor) -> PipelineStage:
+        """Stage with known shapes, which torch would otherwise exchange as pickled objects."""
+        own_stages = self.module
+        module = own_stages.stages[str(number)]
+        dtype = next(module.parameters()).dtype
+        is_last = number == own_stages.count - 1
+        if number > 0:
+            shape = (len(inputs), *own_stages.boundary_shape)
+            inputs = torch.zeros(shape, dtype=dtype, device=self.device, requires_grad=True)
+        run = _Stage(own_stages.runs[number], self.context, None if is_last else dtype)
+        with torch.no_grad():
+            output = _Stage(module, self.context, run.dtype)(inputs)
+        return PipelineStage(
+            run,
+            number,
+            own_stages.count,
+            self.device,
+            input_args=(inputs,),
+            output_args=(output.requires_grad_(),),
+        )
+
+    def _loss(self, output: Tensor, targets: Tensor) -> Tensor:
+        with self.context():
+            return self.module.loss(output, targets)
+
+
+class _Stage(nn.Module):
+    """Stage in the precision's autocast; casts its output to the next stage's `dtype`."""
+
+    def __init__(self, stage: nn.Module, context: Context, dtype: torch.dtype | None):
+        super().__init__()
+        self.stage = stage
+        self.context = context
+        self.dtype = dtype
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        with self.context():
+            output: Tensor = self.stage(inputs)
+        return output if self.dtype is None else output.to(self.dtype)
 
 
 def microbatches(section: DistributedSection, *, stages: int, ranks: int, samples: int) -> int:
@@ -33,25 +156,18 @@ def microbatches(section: DistributedSection, *, stages: int, ranks: int, sample
     Raises:
         UsageProblem: the configured number does not fit the batch or the schedule.
     """
-    if reason := _refusal(section, ranks=ranks, samples=samples):
-        raise UsageProblem(reason)
-    if section.pipeline_microbatches is not None:
-        return section.pipeline_microbatches
     allowed = _allowed(section.pipeline_schedule, ranks=ranks, samples=samples)
-    return next((n for n in allowed if n >= stages), allowed[-1])
-
-
-def _refusal(section: DistributedSection, *, ranks: int, samples: int) -> str:
-    schedule, number = section.pipeline_schedule, section.pipeline_microbatches
-    allowed = _allowed(schedule, ranks=ranks, samples=samples)
-    if number is None or number in allowed:
-        return ""
-    nearest = min(allowed, key=lambda n: abs(n - number))
-    return (
-        f"distributed.pipeline_microbatches={number} is not supported by {schedule} with a batch "
-        f"of {samples} samples on {ranks} ranks (did you mean {nearest}?); allowed: "
-        f"{', '.join(map(str, allowed))}"
-    )
+    number = section.pipeline_microbatches
+    if number is None:
+        return next((n for n in allowed if n >= stages), allowed[-1])
+    if number not in allowed:
+        nearest = min(allowed, key=lambda n: abs(n - number))
+        raise UsageProblem(
+            f"distributed.pipeline_microbatches={number} is not supported by "
+            f"{section.pipeline_schedule} with a batch of {samples} samples on {ranks} ranks (did "
+            f"you mean {nearest}?); allowed: {', '.join(map(str, allowed))}"
+        )
+    return number
 
 
 def _allowed(schedule: str, *, ranks: int, samples: int) -> list[int]:
@@ -90,10 +206,14 @@ class PipelineParallel(Parallelism):
 
     @classmethod
     def refusal(cls, section: DistributedSection, training: TrainingSection, *, ranks: int) -> str:
-        """Reason if the batch cannot be cut into ``distributed.pipeline_microbatches``."""
-        if ranks < cls.least_ranks or training.batch_size == "auto":  # unsupported
-            return ""
-        return _refusal(section, ranks=ranks, samples=training.samples * ranks)
+        """Empty: whether the batch can be cut into microbatches is all that is known before.
+
+        Raises:
+            UsageProblem: it cannot, as ``distributed.pipeline_microbatches`` says.
+        """
+        if ranks >= cls.least_ranks and training.batch_size != "auto":  # or it is unsupported
+            microbatches(section, stages=1, ranks=ranks, samples=training.samples * ranks)
+        return ""
 
     @property
     def _stage_count(self) -> int:
@@ -117,7 +237,7 @@ class PipelineParallel(Parallelism):
         """This rank's stages of `module`.
 
         Raises:
-            Unsupported: the workload does not define so many stages.
+            Unsupported: the workload does not define so many stages, or two share a parameter.
         """
         assert self._workload is not None  # configure() was called
         cut = self._workload.stages(module, self._stage_count)
@@ -126,7 +246,14 @@ class PipelineParallel(Parallelism):
                 f"pipeline: {self._workload.section.name} does not define pipeline stages; "
                 "use distributed.parallelism=ddp or fsdp2"
             )
-        return stages_of(cut, self.section.pipeline_schedule, self.group.world, self._compile)
+        parameter_ids = [{id(p) for p in stage.parameters()} for stage in cut.modules]
+        if sum(map(len, parameter_ids)) > len(set().union(*parameter_ids)):
+            raise Unsupported(
+                "pipeline: two stages share a parameter, so each would train its own copy"
+            )
+        world = self.group.world
+        numbers = _stage_numbers(self.section.pipeline_schedule, world.rank, world.size)
+        return LocalStages(cut, numbers, self._compile)
 
     def passes(self, module: nn.Module, precision: Precision) -> PipelinePasses:
         """The schedule, which runs forward and backward passes of all microbatches."""

@@ -44,10 +44,9 @@ class StatedBatch:
         """
         nested = _detached(batch, "batch")
         count = _sample_count(nested) if samples is None else _stated(samples)
-        is_stated = samples is not None
-        if has_targets and isinstance(nested, tuple):
-            return cls(nested[0], nested[1:], count, is_stated)
-        return cls(nested, (), count, is_stated)
+        has_parts = has_targets and isinstance(nested, tuple)
+        inputs, targets = (nested[0], nested[1:]) if has_parts else (nested, ())
+        return cls(inputs, targets, count, is_stated=samples is not None)
 
     def on(self, device: torch.device, memory_format: torch.memory_format) -> Batch:
         """A copy on `device`, with images in `memory_format`."""
@@ -119,16 +118,12 @@ def _stated(samples: object) -> int:
 def _sample_count(nested: object) -> int:
     """First dimension of all tensors that have one."""
     counts = {tensor.shape[0] for tensor in tensors_in(nested) if tensor.ndim}
-    if not counts:
+    if len(counts) != 1:
         raise Misuse(
-            f"batch={described(nested)} has no dimension of samples; state their number, samples="
+            f"batch={described(nested)}: the first dimensions do not give one number of samples; "
+            "state it, samples="
         )
-    count, *others = counts
-    if others:
-        raise Misuse(
-            f"batch={described(nested)}: the first dimensions differ, which are the numbers of "
-            "samples; state the number, samples="
-        )
+    (count,) = counts
     if not count:
         raise Misuse(f"batch={described(nested)} has no samples")
     return count

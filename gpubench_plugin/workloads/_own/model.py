@@ -114,12 +114,11 @@ def _require_plain(module: nn.Module) -> None:
             "with model.compile=default, or measure the fixture `trainer`"
         )
     for name, tensor in chain(module.named_parameters(), module.named_buffers()):
-        if is_lazy(tensor):
+        if is_lazy(tensor) or tensor.is_meta:
             raise Misuse(
-                f"model: {name} has no shape yet; call the model once on a batch before passing it"
+                f"model: {name} has no values yet; a lazy model has some once it was called on a "
+                "batch, one on the device meta once it was moved and initialised"
             )
-        if tensor.is_meta:
-            raise Misuse(f"model: {name} is on the device meta, which holds no weights")
 
 
 M = TypeVar("M", bound=nn.Module)

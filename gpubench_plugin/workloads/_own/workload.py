@@ -1,10 +1,14 @@
-"""The workload of a model, a batch and a loss that a test states."""
+"""The workload of a model, a batch and a loss that a test states.
+
+The loss is one of output and targets, of model and batch, or the model's own.
+"""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from copy import copy
+from copy import copy, deepcopy
+from functools import partial
 from typing import Any, Final, Self
 
 import torch
@@ -14,13 +18,105 @@ from gpubench_plugin.config.sections import ModelSection
 from gpubench_plugin.core.errors import Misuse, Unsupported, error_text, require_returned
 from gpubench_plugin.precision._nested import tensors_in
 from gpubench_plugin.workloads._own.batch import StatedBatch, described
-from gpubench_plugin.workloads._own.loss import StatedLoss, loss_in
-from gpubench_plugin.workloads._own.model import StatedModel
+from gpubench_plugin.workloads._own.model import StatedModel, fake_copy
 from gpubench_plugin.workloads.base import Batch, Workload
 
 OptimizerOf = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
+_MODEL_NAMES: Final = frozenset({"model", "module"})
+"""First parameters of a function that calls the model itself."""
+
+
+class StatedLoss:
+    """The loss of a batch; `takes_model` where it calls the model itself, `is_own` without one.
+
+    Otherwise it is called with the model's output and the targets; with a dictionary as batch,
+    with the output and that.
+
+    Raises:
+        Misuse: `loss` cannot be called, or has weights that nothing would train.
+    """
+
+    def __init__(
+        self, loss: Callable[..., Any] | None, *, device: torch.device, weights: torch.dtype
+    ):
+        if loss is not None and not callable(loss):
+            raise Misuse(
+                f"loss is of type {type(loss).__name__}; allowed: a function of (output, targets), "
+                "as torch.nn.functional.cross_entropy, one of (model, batch), or None where the "
+                "model's output has its loss"
+            )
+        if isinstance(loss, nn.Module):
+            if any(parameter.requires_grad for parameter in loss.parameters()):
+                raise Misuse(
+                    f"loss ({type(loss).__name__}) has trainable weights, which only a model's are "
+                    "trained; make it a part of the model"
+                )
+            loss = deepcopy(loss).to(device)
+        self._function = loss
+        self._converted = loss
+        if isinstance(loss, nn.Module) and weights != torch.float32:
+            self._converted = deepcopy(loss).to(weights)
+        self._weights = weights
+        self.is_own = loss is None
+        self.takes_model = _first_parameter(loss) in _MODEL_NAMES
+        self.has_targets = not (self.is_own or self.takes_model)
+        """Whether a tuple as batch is inputs and targets; else all of it is the model's."""
+
+    @property
+    def name(self) -> str:
+        """Name of the function; of None "the model's own"."""
+        if self._function is None:
+            return "the model's own"
+        return str(getattr(self._function, "__name__", type(self._function).__name__))
+
+    def for_weights(self, dtype: torch.dtype) -> Callable[..., Any]:
+        """The function for a model with weights of that type, which its own tensors have, too."""
+        function = self._converted if dtype == self._weights else self._function
+        assert function is not None
+        return function
+
+    def fake(self) -> Callable[..., Any]:
+        """The function with tensors without data, in a ``FakeTensorMode``."""
+        assert self._function is not None
+        if isinstance(self._function, nn.Module):
+            return fake_copy(self._function)
+        return self._function
+
+
+def loss_in(output: object) -> Tensor:
+    """The loss that an `output` is or has: a scalar, or ``loss`` among its values.
+
+    Raises:
+        Misuse: there is none.
+    """
+    loss = output.get("loss") if isinstance(output, Mapping) else getattr(output, "loss", output)
+    if not isinstance(loss, Tensor) or loss.ndim:
+        raise Misuse(
+            f"loss=None, but the model's output {described(output)} has no loss, as one with "
+            "labels in its batch has in transformers; pass a loss"
+        )
+    return loss
+
+
+def _first_parameter(function: Callable[..., Any] | None) -> str | None:
+    """Name of the first parameter; None where it is not known, as of built-in functions."""
+    if function is None:
+        return None
+    try:
+        return next(iter(inspect.signature(function).parameters), None)
+    except (TypeError, ValueError):
+        return None
+
+
 _MISMATCHES: Final = frozenset({AttributeError, IndexError, KeyError, TypeError, ValueError})
+_ADVICE: Final = (
+    "; a dictionary has the model's keyword arguments: leave out of it what is none; a tuple has "
+    "all arguments for gpubench.infer, and for gpubench.train without a loss: pass the inputs "
+    "alone, as batch[0]"
+)
+"""For a batch that does not match the model's arguments."""
+
 _CONVOLUTIONS: Final = nn.modules.conv._ConvNd
 
 
@@ -84,50 +180,43 @@ class OwnWorkload(Workload[ModelSection]):
 
     def forward(self, module: nn.Module, batch: Batch) -> Any:
         """The model's output for the batch's inputs."""
-        return self._run("model", _called, (module, batch.inputs), batch, shown=batch.inputs)
+        call = partial(_called, module, batch.inputs)
+        return self._run("model", call, batch, shown=batch.inputs)
 
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """The loss as the test states it."""
         loss = self._loss
         if loss.is_own:
             return loss_in(self.forward(module, batch))
-        if loss.takes_model:
-            arguments: tuple[Any, ...] = (module, batch.inputs)
-            shown: Any = batch.inputs
-        else:
-            output = self.forward(module, batch)
-            targets = self._batch.targets_of(batch)
-            arguments = shown = (output, *targets)
         function = loss.fake() if self._is_fake else loss.for_weights(_dtype_of(module))
-        value: Tensor = self._run("loss", function, arguments, batch, shown=shown)
+        shown: Any = batch.inputs
+        if loss.takes_model:
+            call = partial(function, module, shown)
+        else:
+            shown = (self.forward(module, batch), *self._batch.targets_of(batch))
+            call = partial(function, *shown)
+        value: Tensor = self._run("loss", call, batch, shown=shown)
         return value
 
-    def _run(
-        self,
-        role: str,
-        function: Callable[..., Any],
-        arguments: tuple[Any, ...],
-        batch: Batch,
-        *,
-        shown: Any,
-    ) -> Any:
-        """Call `function`; an error of the first call tells the types and shapes of `shown`.
+    def _run(self, role: str, call: Callable[[], Any], batch: Batch, *, shown: Any) -> Any:
+        """Result of `call`; an error of the first call tells the types and shapes of `shown`.
 
         Raises:
             Misuse: the call fails as one with wrong arguments does, or changes the `batch`, which
                 the next call gets as well; or the model's output has not as many samples.
         """
         if torch.compiler.is_compiling() or role in self._working:
-            return function(*arguments)
+            return call()
         versions = _versions(batch)
         try:
-            result = function(*arguments)
+            result = call()
         except Exception as error:
             is_mismatch = type(error) is RuntimeError or type(error) in _MISMATCHES
             text = error_text(error).partition("\n")[0]
             if not is_mismatch or text.startswith(("CUDA", "HIP", "NCCL", "cu", "MPS")):
                 raise
-            advice = self._advice(error) if role == "model" else ""
+            is_argument = role == "model" and isinstance(error, TypeError) and "argument" in text
+            advice = _ADVICE if is_argument else ""
             raise Misuse(
                 f"{role} {self._name_of(role)}{_as_arguments(shown)}: {type(error).__name__}: "
                 f"{text}{advice}"
@@ -144,22 +233,6 @@ class OwnWorkload(Workload[ModelSection]):
 
     def _name_of(self, role: str) -> str:
         return self._loss.name if role == "loss" else self._model.name
-
-    def _advice(self, error: Exception) -> str:
-        """Advice for a batch that does not match the model's arguments."""
-        if not isinstance(error, TypeError) or "argument" not in error_text(error):
-            return ""
-        if isinstance(self._batch.inputs, dict):
-            return (
-                "; a dictionary has the model's keyword arguments: leave out of it what is none, "
-                "or pass (inputs, targets), or a loss of (model, batch)"
-            )
-        if self._loss.is_own and isinstance(self._batch.inputs, tuple):
-            return (
-                "; gpubench.infer, and gpubench.train without a loss, call the model with all of "
-                "the batch: pass its inputs alone, as batch[0]"
-            )
-        return ""
 
     def _require_samples(self, output: Any) -> None:
         """Refuse an `output` in which nothing is as long as the batch, whose samples are a guess.
@@ -204,26 +277,18 @@ def _built(own_optimizer: OptimizerOf, parameters: list[nn.Parameter]) -> torch.
     optimizer = require_returned(own_optimizer(parameters), torch.optim.Optimizer, "optimizer")
     name = type(optimizer).__name__
     closure = inspect.signature(type(optimizer).step).parameters.get("closure")
-    if closure is not None and closure.default is closure.empty:
+    needs_closure = closure is not None and closure.default is closure.empty
+    if needs_closure or "lr" not in optimizer.param_groups[0]:
         raise Misuse(
-            f"optimizer {name} evaluates the loss itself, by a closure; "
-            "allowed: one whose step needs none"
+            f"optimizer {name} evaluates the loss itself, by a closure, or has no learning rate; "
+            "allowed: one with lr in its param_groups whose step needs no closure"
         )
-    own_ids = set(map(id, parameters))
     updated_ids = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    if updated_ids - own_ids:
+    if updated_ids != set(map(id, parameters)):
         raise Misuse(
-            "optimizer updates weights of another model; build it of the parameters passed: "
+            f"optimizer {name} updates {len(updated_ids)} parameters, which are not the "
+            f"{len(parameters)} trainable ones of the copy that is trained; freeze others by "
+            "requires_grad_(False), and build it of the parameters passed: "
             "optimizer=lambda parameters: torch.optim.AdamW(parameters, lr=1e-3)"
-        )
-    if len(updated_ids) < len(own_ids):
-        raise Misuse(
-            f"optimizer {name} updates {len(updated_ids)} of {len(own_ids)} trainable parameters, "
-            "so that the gradients of the others would add up; freeze those by "
-            "requires_grad_(False)"
-        )
-    if "lr" not in optimizer.param_groups[0]:
-        raise Misuse(
-            f"optimizer {name} has no learning rate; allowed: one with lr in its param_groups"
         )
     return optimizer

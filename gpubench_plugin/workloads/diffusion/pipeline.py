@@ -15,9 +15,14 @@ from gpubench_plugin.core.errors import CorrectnessError, Unsupported
 from gpubench_plugin.core.events import PipelineEvent
 from gpubench_plugin.core.records import Check, Json, Work
 from gpubench_plugin.environment.devices import synchronize, timed_s
-from gpubench_plugin.workloads.base import run_fake_step
-from gpubench_plugin.workloads.diffusion.denoising import Denoising, EventLog, logged
-from gpubench_plugin.workloads.diffusion.schedulers import NoiseSchedule, steps_by_rank
+from gpubench_plugin.workloads.base import Workload, run_fake_step
+from gpubench_plugin.workloads.diffusion.denoising import (
+    Denoising,
+    EventLog,
+    NoiseSchedule,
+    logged,
+    steps_by_rank,
+)
 from gpubench_plugin.workloads.diffusion.transport import Header, Transport
 from gpubench_plugin.workloads.unet_cond import UNetCond
 
@@ -29,7 +34,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.sections import DiffusionSection
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
-    from gpubench_plugin.workloads.base import Workload
 
     Log = Callable[[Mapping[str, object]], None]
 
@@ -55,7 +59,6 @@ class DenoisingPipeline:
     """
 
     denoising: Denoising
-    workload: Workload[Any]
     steps_by_rank: Sequence[range]
     rank: int
     latents: Tensor
@@ -135,11 +138,6 @@ class DenoisingPipeline:
             CorrectnessError: the last timed call's outputs are missing, or not the check's.
         """
         if self._is_last:
-            outputs, samples = len(self._outputs), len(self._expected)
-            if outputs != samples:
-                raise CorrectnessError(
-                    f"the timed calls denoised {outputs} instead of {samples} samples"
-                )
             self._require_expected()
         return {}
 
@@ -150,7 +148,7 @@ class DenoisingPipeline:
     def flops_step(self) -> None:
         """All evaluations of one call on this rank as one fake batch."""
         size = len(self._latents) * len(self._steps)
-        run_fake_step(self.workload, samples=size, backward=False)
+        run_fake_step(self.denoising.workload, samples=size, backward=False)
 
     def _run(self, log: EventLog | None) -> None:
         self.calls += 1
@@ -236,6 +234,11 @@ class DenoisingPipeline:
         return is_long_enough and repetitions >= _MIN_REPETITIONS
 
     def _require_expected(self) -> None:
+        outputs, samples = len(self._outputs), len(self._expected)
+        if outputs != samples:
+            raise CorrectnessError(
+                f"the timed calls denoised {outputs} instead of {samples} samples"
+            )
         for sample, expected in enumerate(self._expected):
             actual = self._outputs[sample]
             if not bool(expected.isfinite().all()):
@@ -314,6 +317,17 @@ def build_pipeline(
         device=torch.device("cpu"),
         generator=torch.Generator().manual_seed(seed),
     )
+    transport = None
+    if world_size > 1:
+        stated_s = section.receive_timeout_s
+        transport = Transport(
+            device=device,
+            group=group,
+            timeout_s=lambda: stated_s or longest_wait_s(remaining_s()),
+            timeout_key="diffusion.receive_timeout_s"
+            f"{'' if stated_s else ': the rest of the timeout'}",
+            steps=steps[rank],
+        )
     denoising = Denoising(
         module=module,
         workload=workload,
@@ -325,13 +339,10 @@ def build_pipeline(
     )
     return DenoisingPipeline(
         denoising=denoising,
-        workload=workload,
         steps_by_rank=steps,
         rank=rank,
         latents=(initial_batch.targets.contiguous() * schedule.initial_scale).to(device),
-        transport=_transport(device, group, section, remaining_s, steps[rank])
-        if world_size > 1
-        else None,
+        transport=transport,
         barrier=group.agreement.barrier,
         on_events=on_events,
     )
@@ -346,22 +357,3 @@ def longest_wait_s(remaining_s: float) -> float:
     if remaining_s <= 0:
         return _REPORT_S
     return max(remaining_s - _REPORT_S, remaining_s / 2)
-
-
-def _transport(
-    device: torch.device,
-    group: ProcessGroup,
-    section: DiffusionSection,
-    remaining_s: Callable[[], float],
-    steps: range,
-) -> Transport:
-    is_gloo = group.backend == "gloo"
-    stated_s = section.receive_timeout_s
-    return Transport(
-        device=device,
-        staged=is_gloo and device.type != "cpu",
-        timeout_s=lambda: stated_s or longest_wait_s(remaining_s()),
-        timeout_key=f"diffusion.receive_timeout_s{'' if stated_s else ': the rest of the timeout'}",
-        headers=None if is_gloo else group.agreement.group,
-        steps=steps,
-    )

@@ -20,6 +20,7 @@ from torch import distributed as dist
 
 from gpubench_plugin.core.errors import CorrectnessError, LostMessage
 from gpubench_plugin.core.records import Json
+from gpubench_plugin.ranks.process_group import ProcessGroup
 
 LENGTH: Final = 256
 """Bytes of a header, which is a text that is filled up."""
@@ -67,23 +68,24 @@ class Transport:
     """Sends asynchronously, and receives expected messages.
 
     Tensors use the default process group: from device to device with NCCL; with gloo from host to
-    host, `staged` if they live on a device. Headers always travel between hosts, so that reading
-    one does not synchronize a device, in the gloo group `headers`, None for the default group.
-    `timeout_s` gives the timeout, in seconds, of each wait that begins; `timeout_key` is its name
-    in messages, `steps` are this rank's.
+    host, wherever they live. Headers always travel between hosts, so that reading one does not
+    synchronize a device: with NCCL in the group of the agreement, which is gloo's. `timeout_s`
+    gives the timeout, in seconds, of each wait that begins; `timeout_key` is its name in messages,
+    `steps` are this rank's.
     """
 
     device: torch.device
-    staged: bool
+    group: ProcessGroup
     timeout_s: Callable[[], float]
     timeout_key: str
-    headers: dist.ProcessGroup | None = None
     steps: range | None = None
 
     def __post_init__(self) -> None:
         steps = self.steps
         self._steps = "" if steps is None else f" (steps {steps.start} to {steps.stop - 1})"
-        self._transfer_device = HOST if self.staged else self.device
+        is_gloo = self.group.backend == "gloo"
+        self._transfer_device = HOST if is_gloo else self.device
+        self._headers = None if is_gloo else self.group.agreement.group
         # Keeps the tensors of unfinished transfers alive.
         self._pending: list[tuple[Header, dist.Work | None, Tensor]] = []
 
@@ -92,7 +94,7 @@ class Transport:
         payload = latents.to(self._transfer_device).contiguous()
         numbers = header.encode()
         with _lost(f"rank {header.sender}{self._steps} could not send {header}"):
-            header_work = dist.isend(numbers, header.receiver, group=self.headers)
+            header_work = dist.isend(numbers, header.receiver, group=self._headers)
             payload_work = dist.isend(payload, header.receiver)
         self._pending += [(header, header_work, numbers), (header, payload_work, payload)]
 
@@ -116,7 +118,7 @@ class Transport:
             LostMessage: the timeout expired, or the other rank is gone.
         """
         header = torch.zeros(LENGTH, dtype=torch.uint8)
-        self._fill(header, expected, self.headers)
+        self._fill(header, expected, self._headers)
         if not header.equal(expected.encode()):
             text = bytes(header.tolist()).decode("ascii", "replace").rstrip()
             received = text if text.startswith("sample ") else "data that is not a header"

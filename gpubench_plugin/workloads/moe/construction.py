@@ -51,7 +51,7 @@ class Construction:
 
     def __post_init__(self) -> None:
         section, groups, device = self.section, self.groups, self.device
-        kind = KINDS[section.expert_kind]
+        self.kind = kind = KINDS[section.expert_kind]
         if reason := kind.unsupported(section, device, self.precision.compute_dtype):
             raise Unsupported(f"moe.expert_kind={section.expert_kind}: {reason}")
         if section.pinned_cache and not issubclass(kind, Sequential):
@@ -72,11 +72,6 @@ class Construction:
     def weights_device(self) -> str:
         """Device on which weights are drawn."""
         return str(self.device) if self.section.device_initialisation else "cpu"
-
-    def experts_wait_reason(self) -> str | None:
-        """Why the host waits in products of the experts that could do without, or None."""
-        kind = KINDS[self.section.expert_kind]
-        return kind.wait_reason(self.device, self.precision.compute_dtype)
 
     def tokens(self, index: int) -> Tensor:
         """Tokens of the rank with `index` on the token axis."""
@@ -110,8 +105,7 @@ class Construction:
     def layer(self, placement: Placement) -> MoELayer:
         """This rank's layer, on the device."""
         section = self.section
-        kind = KINDS[section.expert_kind]
-        built = kind(*self.weights(placement.own_experts, device=self.weights_device))
+        built = self.kind(*self.weights(placement.own_experts, device=self.weights_device))
         experts: Any = self.precision.convert_module(built).to(self.device)
         if section.pinned_cache:
             experts = offload(experts, size=section.pinned_cache)

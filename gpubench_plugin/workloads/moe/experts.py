@@ -253,14 +253,11 @@ class TEGrouped(Experts):
 
     @classmethod
     def unsupported(cls, section: MoeSection, device: torch.device, dtype: str) -> str | None:
-        """Refuse without Transformer Engine, and on devices other than CUDA."""
-        try:
-            _grouped_linear()
-        except Unsupported as reason:
-            return str(reason)
-        return (
-            None if device.type == "cuda" else f"Transformer Engine does not support {device.type}"
-        )
+        """Refuse devices other than CUDA; without Transformer Engine all are."""
+        _grouped_linear()
+        if device.type == "cuda":
+            return None
+        return f"Transformer Engine does not support {device.type}"
 
     def __init__(self, w_in: Tensor, w_out: Tensor):
         super().__init__()
@@ -297,7 +294,7 @@ def _grouped_linear() -> Any:
         from transformer_engine.pytorch import GroupedLinear
     except (ImportError, OSError) as error:  # a library of CUDA's may be missing
         raise Unsupported(
-            f"Transformer Engine cannot be imported ({error}): "
+            f"moe.expert_kind=te-grouped: Transformer Engine cannot be imported ({error}): "
             "pip install --no-build-isolation 'transformer-engine[pytorch]' on a machine with CUDA"
         ) from error
     return GroupedLinear

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Self
@@ -53,9 +52,13 @@ class ParallelGroups:
         def axis(rows: Tensor, size: int) -> Axis:
             members: list[list[int]] = rows.reshape(-1, size).tolist()
             (index,) = (row.index(rank) for row in members if rank in row)
-            return Axis(
-                size=size, index=index, group=_create_groups(members, rank, world_size, created)
-            )
+            group = None
+            if 1 < size == world_size:
+                group = dist.group.WORLD
+            elif size > 1:  # collective over all ranks
+                group, _ = dist.new_subgroups_by_enumeration(members)
+                created.append(group)
+            return Axis(size=size, index=index, group=group)
 
         return cls(
             tensor=axis(grid, tensor),
@@ -87,11 +90,9 @@ def sizes(section: MoeSection, world_size: int) -> tuple[int, int, int]:
             "moe.expert_parallel", expert, f"{remaining_ranks} ranks", remaining_ranks
         )
     if section.experts % expert:
-        lower, upper = section.experts // expert * expert, -(-section.experts // expert) * expert
-        suggestion = f"{upper}" if not lower else f"{lower} or {upper}"
         raise Unsupported(
             f"moe.experts={section.experts} is not divisible by {expert} ranks; allowed: "
-            f"multiples of {expert}, for example {suggestion}, or another moe.expert_parallel"
+            f"multiples of {expert}, or another moe.expert_parallel"
         )
     return tensor, expert, remaining_ranks // expert
 
@@ -99,23 +100,6 @@ def sizes(section: MoeSection, world_size: int) -> tuple[int, int, int]:
 def _not_divided(key: str, value: int, description: str, total: int) -> Unsupported:
     allowed = ", ".join(str(n) for n in range(1, total + 1) if total % n == 0)
     return Unsupported(f"{key}={value} does not divide {description}; allowed: {allowed}")
-
-
-def _create_groups(
-    partitions: Sequence[list[int]], rank: int, world_size: int, created: list[dist.ProcessGroup]
-) -> dist.ProcessGroup | None:
-    """The group of this `rank` among `partitions`, which partition all ranks."""
-    if len(partitions[0]) == 1:
-        return None
-    if len(partitions[0]) == world_size:
-        return dist.group.WORLD
-    own_group = None
-    for ranks in partitions:  # new_group is collective over all ranks
-        group = dist.new_group(ranks)
-        if rank in ranks:
-            created.append(group)
-            own_group = group
-    return own_group
 
 
 @dataclass(frozen=True)

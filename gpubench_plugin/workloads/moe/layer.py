@@ -13,8 +13,14 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from gpubench_plugin.core.errors import Unsupported
-from gpubench_plugin.workloads.moe.collectives import all_reduce_sum, copy_to_group
-from gpubench_plugin.workloads.moe.dispatchers import COMBINE, DISPATCH, Dispatcher, DispatchState
+from gpubench_plugin.workloads.moe.dispatchers import (
+    COMBINE,
+    DISPATCH,
+    Dispatcher,
+    DispatchState,
+    all_reduce_sum,
+    copy_to_group,
+)
 from gpubench_plugin.workloads.moe.routing import Router, Routing
 
 ROUTER: Final = "router"
@@ -60,10 +66,10 @@ class MoELayer(nn.Module):
     def stages(self, tokens: Tensor) -> list[Stage]:
         """Router and phases of :meth:`forward`, as functions of the previous stage's result."""
         dispatcher = self.dispatcher
-        first_stage: Stage = (DISPATCH[0], partial(dispatcher.dispatch_preprocess, tokens))
-        other_stages = [(name, getattr(dispatcher, name)) for name in (*DISPATCH[1:], *COMBINE)]
-        other_stages.insert(len(DISPATCH) - 1, (EXPERTS, self._run_experts))
-        return [(ROUTER, lambda _: self.router(tokens)), first_stage, *other_stages]
+        first = partial(dispatcher.dispatch_preprocess, tokens)
+        own: dict[str, Callable[[Any], Any]] = {DISPATCH[0]: first, EXPERTS: self._run_experts}
+        phases = [(name, own.get(name) or getattr(dispatcher, name)) for name in PHASES]
+        return [(ROUTER, lambda _: self.router(tokens)), *phases]
 
     def _run_experts(self, state: DispatchState) -> DispatchState:
         rows = self.experts(copy_to_group(state.rows, self._tensor), state.counts)

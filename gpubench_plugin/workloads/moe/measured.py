@@ -1,8 +1,8 @@
-"""MoE layer or phase as a benchmark, with FLOPs and phase times."""
+"""MoE layer or phase as a benchmark: compared with a single process, FLOPs, phase times."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
@@ -13,56 +13,27 @@ from torch import Tensor
 from torch import distributed as dist
 from torch._subclasses import FakeTensorMode
 
-from gpubench_plugin.config.sections import MoeSection
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, Unsupported, invalid_choice
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
-from gpubench_plugin.workloads.moe.comparison import compare
+from gpubench_plugin.workloads._micro.checks import relative_error
 from gpubench_plugin.workloads.moe.construction import Construction
-from gpubench_plugin.workloads.moe.dispatchers import DispatchState
-from gpubench_plugin.workloads.moe.experts import CachedExperts, Grouped
+from gpubench_plugin.workloads.moe.dispatchers import DispatchState, compute_dtype
+from gpubench_plugin.workloads.moe.experts import CachedExperts, Experts, Grouped, grad_of, swiglu
+from gpubench_plugin.workloads.moe.groups import Placement
 from gpubench_plugin.workloads.moe.layer import EXPERTS, PHASES, ROUTER, Stage, backward
 from gpubench_plugin.workloads.moe.routing import Router, capacity
 
 
-def run_fake_call(
-    section: MoeSection, *, ranks: int, rows: int, router: bool, experts: bool, backward: bool
-) -> None:
-    """Run the matrix products of one of `ranks` on fake tensors, for a FLOP counter.
-
-    Per token the router has 2·width·experts FLOPs, and each of the `rows` 6·width·hidden; three
-    times as many with the `backward` pass.
-    """
-    part_hidden = section.hidden // section.tensor_parallel
-    per_rank = section.experts // ranks
-    with FakeTensorMode(), torch.set_grad_enabled(backward):
-        if router:
-            tokens = torch.empty(section.tokens, section.width, requires_grad=backward)
-            routing = Router(section, torch.empty(section.experts, section.width))(tokens)
-            if backward:
-                (routing.weights.square().sum() + routing.balancing_loss).backward()
-        if experts:
-            inputs = torch.empty(rows, section.width, requires_grad=backward)
-            module = Grouped(
-                torch.empty(per_rank, section.width, 2 * part_hidden),
-                torch.empty(per_rank, part_hidden, section.width),
-            )
-            counts = torch.empty(per_rank, dtype=torch.int64)
-            output = module(inputs, counts)
-            if backward:
-                output.backward(torch.ones_like(output))
-
-
-def phase_times(stages: Iterable[Stage], *, device: torch.device, calls: int) -> dict[str, float]:
+def phase_times(stages: list[Stage], *, device: torch.device, calls: int) -> dict[str, float]:
     """Median seconds of each stage over additional `calls`, by name; each stage feeds the next.
 
     On CUDA by events of the stream, elsewhere by the host's clock. Waiting for other ranks is part
     of a phase that communicates.
     """
     durations_of = _on_stream if device.type == "cuda" else _on_host
-    stage_list = list(stages)
-    rows = [durations_of(stage_list) for _ in range(calls)]
-    return {name: median(row[index] for row in rows) for index, (name, _) in enumerate(stage_list)}
+    rows = [durations_of(stages) for _ in range(calls)]
+    return {name: median(row[index] for row in rows) for index, (name, _) in enumerate(stages)}
 
 
 def _on_host(stages: list[Stage]) -> list[float]:
@@ -81,6 +52,68 @@ def _on_stream(stages: list[Stage]) -> list[float]:
         event.record()
     events[-1].synchronize()
     return [start.elapsed_time(end) / 1e3 for start, end in pairwise(events)]
+
+
+def reference(
+    shares: Sequence[Tensor], *, router: Router, w_in: Tensor, w_out: Tensor
+) -> tuple[list[Tensor], Tensor]:
+    """Outputs for the ranks' `shares` of tokens, and the summed balancing loss.
+
+    One process computes them without the layer's code: it routes each share separately, as on its
+    rank, then each expert of `w_in` and `w_out` computes all its tokens.
+    """
+    routings = [router(share) for share in shares]
+    tokens = torch.cat(list(shares))
+    inputs = tokens.to(compute_dtype(tokens))
+    experts = torch.cat([routing.experts for routing in routings])
+    weights = torch.cat([routing.weights for routing in routings])
+    if masks := [routing.kept_mask for routing in routings if routing.kept_mask is not None]:
+        experts = torch.where(torch.cat(masks), experts, -1)
+    total = torch.zeros(tokens.shape, dtype=torch.float32, device=tokens.device)
+    for expert in range(len(w_in)):
+        token, choice = (experts == expert).nonzero(as_tuple=True)
+        expert_outputs = swiglu(inputs[token] @ w_in[expert]) @ w_out[expert]
+        total = total.index_add(
+            0, token, expert_outputs.float() * weights[token, choice].unsqueeze(1)
+        )
+    outputs = total.to(tokens.dtype).split([len(share) for share in shares])
+    return list(outputs), torch.stack([routing.balancing_loss for routing in routings]).sum()
+
+
+TOLERANCES: Final = {"fp64": 2e-6, "fp32": 2e-6, "tf32": 2e-3, "fp16": 2e-3, "bf16": 1.6e-2}
+"""Largest relative error by compute dtype: about 4 unit roundoffs in TF32 and 16 bits, 32 in fp32,
+in which outputs are summed in fp64 as well; sums over ranks, or over more than two experts, differ
+in order."""
+
+
+def _expected(
+    built: Construction, placement: Placement, *, with_gradients: bool
+) -> dict[str, Tensor]:
+    """Expected output for this rank's tokens, and its part of the gradients."""
+    token_axis = built.groups.tokens
+    shares = [built.tokens(index).requires_grad_() for index in range(token_axis.size)]
+    router = built.router()
+    w_in, w_out = (
+        built.precision.convert_batch(weight).to(built.device).requires_grad_()
+        for weight in built.all_weights()
+    )
+    with torch.set_grad_enabled(with_gradients), built.precision.forward_context(built.device):
+        outputs, balancing = reference(shares, router=router, w_in=w_in, w_out=w_out)
+    if not with_gradients:
+        return {"output": outputs[token_axis.index]}
+    cotangents = [built.cotangent(index) for index in range(token_axis.size)]
+    backward(outputs, balancing, cotangents)
+    own_experts = list(placement.own_experts)
+    index, part = built.groups.tensor.index, built.section.hidden // built.groups.tensor.size
+    columns = slice(index * part, (index + 1) * part)
+    gate_and_up = grad_of(w_in)[own_experts].unflatten(2, (2, -1))[..., columns]
+    return {
+        "output": outputs[token_axis.index].detach(),
+        "dX": grad_of(shares[token_axis.index]),
+        "dW_in": gate_and_up.flatten(2),
+        "dW_out": grad_of(w_out)[own_experts][:, columns],
+        "dRouter": grad_of(router.weight),
+    }
 
 
 FORWARD: Final = "forward"
@@ -152,25 +185,19 @@ class MoESubject:
         is_phase = self.part in (ROUTER, *PHASES)
         phase_step = self._single_phase_step(self.part) if is_phase else None
         first_step_s = timed_s(phase_step or self.step, self._construction.device)
-        if is_phase:
+        if phase_step is not None:
             self.step()  # all of the layer, whose output is compared
+            self._run = phase_step
         expert_input, _ = self._phase_input(EXPERTS)
-        if is_phase:
-            self._run = self._single_phase_step(self.part)
         with_gradients = not isinstance(self._layer.experts, CachedExperts)
         if with_gradients:
             self._forward_backward()
         self._record_load(expert_input)
         # No communication from here on: no rank waits for one that fails.
-        errors = compare(
-            self._construction,
-            self._placement,
-            self._layer,
-            tokens=self._tokens,
-            output=self._output,
-            with_gradients=with_gradients,
-        )
-        reason = self._construction.experts_wait_reason()
+        errors = self._compare(with_gradients=with_gradients)
+        # Why the host waits in products of the experts that could do without.
+        dtype = self._construction.precision.compute_dtype
+        reason = self._construction.kind.wait_reason(self._construction.device, dtype)
         waiting = {} if reason is None else {"experts_wait": reason}
         return Check(correctness={**errors, **waiting}, facts={"first_step_s": first_step_s})
 
@@ -209,16 +236,29 @@ class MoESubject:
         return Work(tokens=self._construction.section.tokens / tensor_size)
 
     def flops_step(self) -> None:
-        """Router and experts on fake tensors, with the actual number of rows."""
-        if self.part in (FORWARD, FORWARD_BACKWARD, ROUTER, EXPERTS):
-            run_fake_call(
-                self._construction.section,
-                ranks=self._construction.groups.expert.size,
-                rows=self._rows,
-                router=self.part != EXPERTS,
-                experts=self.part != ROUTER,
-                backward=self.part == FORWARD_BACKWARD,
-            )
+        """Router and experts on fake tensors, with the actual number of rows.
+
+        Per token the router has 2·width·experts FLOPs, and each row 6·width·hidden; three times as
+        many with the backward pass.
+        """
+        section, has_backward = self._construction.section, self.part == FORWARD_BACKWARD
+        with FakeTensorMode(), torch.set_grad_enabled(has_backward):
+            if self.part in (FORWARD, FORWARD_BACKWARD, ROUTER):
+                tokens = torch.empty(section.tokens, section.width, requires_grad=has_backward)
+                routing = Router(section, torch.empty(section.experts, section.width))(tokens)
+                if has_backward:
+                    (routing.weights.square().sum() + routing.balancing_loss).backward()
+            if self.part in (FORWARD, FORWARD_BACKWARD, EXPERTS):
+                part_hidden = section.hidden // section.tensor_parallel
+                own_experts = self._placement.per_rank
+                inputs = torch.empty(self._rows, section.width, requires_grad=has_backward)
+                module = Grouped(
+                    torch.empty(own_experts, section.width, 2 * part_hidden),
+                    torch.empty(own_experts, part_hidden, section.width),
+                )
+                output = module(inputs, torch.empty(own_experts, dtype=torch.int64))
+                if has_backward:
+                    output.backward(torch.ones_like(output))
 
     def _context(self) -> Any:
         return self._construction.precision.forward_context(self._construction.device)
@@ -281,6 +321,36 @@ class MoESubject:
         if kept_mask is not None:
             self._facts["dropped_fraction"] = 1.0 - float(kept_mask.float().mean())
             self._facts["expert_capacity"] = float(capacity(section, section.tokens))
+
+    def _compare(self, *, with_gradients: bool) -> dict[str, Any]:
+        """Relative error norms of the layer's last call, by tensor, without communication.
+
+        Raises:
+            CorrectnessError: one is beyond the tolerance.
+        """
+        assert self._output is not None
+        built, experts = self._construction, self._layer.experts
+        expected = _expected(built, self._placement, with_gradients=with_gradients)
+        actual = {"output": self._output}
+        if with_gradients:
+            assert isinstance(experts, Experts)
+            (router,) = self._layer.router.parameters()  # type: ignore[attr-defined] # a module
+            grad_in, grad_out = experts.gradients()
+            actual |= {"dX": grad_of(self._tokens), "dRouter": grad_of(router)}
+            actual |= {"dW_in": grad_in, "dW_out": grad_out}
+        errors = {name: relative_error([actual[name]], [expected[name]]) for name in actual}
+        tolerance = TOLERANCES[built.precision.compute_dtype]
+        for name, error in errors.items():
+            if not error <= tolerance:  # also where it is not a number
+                raise CorrectnessError(
+                    f"the layer's {name} differs from a single process by {error:.2e} of its norm; "
+                    f"allowed: {tolerance:.0e}"
+                )
+        return {
+            "error_against_one_process": errors,
+            "tolerance": tolerance,
+            "experts_of_rank": list(self._placement.own_experts),
+        }
 
     def _compare_initialisation(self) -> Check:
         own_experts = self._placement.own_experts

@@ -105,6 +105,5 @@ def capacity(section: MoeSection, tokens: int) -> int:
 
     It applies to the tokens of each rank. Source: Switch Transformers, equation 3.
     """
-    if section.capacity_factor is None:
-        return tokens * section.top_k
+    assert section.capacity_factor is not None
     return ceil(section.capacity_factor * tokens * section.top_k / section.experts)

@@ -17,6 +17,7 @@ from gpubench_plugin.core.errors import Unsupported, UsageProblem
 from gpubench_plugin.ranks.world import World
 from gpubench_plugin.training.parallelism.pipeline import (
     PipelineParallel,
+    _Stage,
     microbatches,
     runs_in_a_v,
 )
@@ -222,8 +223,6 @@ def test_microbatches_that_do_not_suit_are_refused(
 
 def test_activations_keep_the_dtype_of_parameters_between_stages() -> None:
     """Under autocast a stage hands on what the next rank expects to receive."""
-    from gpubench_plugin.training.parallelism._stages import _Stage
-
     stage = nn.Linear(2, 2)
     autocast = _Stage(stage, lambda: torch.autocast("cpu", torch.bfloat16), torch.float32)
     assert autocast(torch.ones(1, 2)).dtype is torch.float32

@@ -22,7 +22,7 @@ def source(slope, binary_cifar):
     def make(name, **arguments):
         path = str(binary_cifar) if name == "images" else None
         section = DataSection(source=name, path=path)
-        made = catalog.load("data", name).from_section(section, slope, device=CPU, **arguments)
+        made = catalog.load("data", name)(slope, section=section, device=CPU, **arguments)
         sources.append(made)
         return made
 
@@ -127,7 +127,7 @@ def test_keys_of_a_loader_are_refused_elsewhere(key, slope):
     """A source that loads nothing refuses the keys of the section that say how to."""
     section = DataSection(source="digits", **key)
     with pytest.raises(UsageProblem, match=rf"data\.{next(iter(key))}=.* data\.source=images"):
-        catalog.load("data", "digits").from_section(section, slope, batch_size=8, device=CPU)
+        catalog.load("data", "digits")(slope, section=section, batch_size=8, device=CPU)
 
 
 def test_source_that_cannot_begin_anew_is_unsupported(slope):

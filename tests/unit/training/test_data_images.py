@@ -40,9 +40,9 @@ def images(mlp):
 
     def make(path, *, workload=mlp, batch_size=10, world_size=1, rank=0, seed=0, **keys):
         section = DataSection(source="images", path=None if path is None else str(path), **keys)
-        made = Images.from_section(
-            section,
+        made = Images(
             workload,
+            section=section,
             batch_size=batch_size,
             device=CPU,
             world_size=world_size,
@@ -359,7 +359,7 @@ REFUSED = {
     "nothing": (lambda f: written(f, "data_batch_1.bin"), "0 bytes; allowed: a multiple"),
     "labels": (
         lambda f: written(f, "data_batch_1.bin", b"\x0b" * 3073),
-        "not contain .* 10 classes",
+        "begin with one of 10 classes",
     ),
     "cut": (lambda f: damaged_archive(f, lambda data: data[:20_000]), r"cannot read \S*a\.tar\.gz"),
     "overwritten": (

@@ -62,8 +62,11 @@ def test_target_beats_the_trivial_predictor(name: str, preset: Preset) -> None:
     if workload.tokens_per_sample is not None:
         assert training.target_loss < pairs()
         return
-    data = catalog.load("data", configuration.data.source).from_section(
-        configuration.data, workload, batch_size=training.batch_size, device=torch.device("cpu")
+    data = catalog.load("data", configuration.data.source)(
+        workload,
+        section=configuration.data,
+        batch_size=training.batch_size,
+        device=torch.device("cpu"),
     )
     epoch = [next(data) for _ in range(data.steps_per_epoch)]
     trivial = majority if workload.classifies else mean

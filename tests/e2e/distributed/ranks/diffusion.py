@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from types import SimpleNamespace
 
 import torch
 from torch import distributed as dist
@@ -11,8 +12,8 @@ from torch import distributed as dist
 from gpubench_plugin.core.errors import CorrectnessError, MeasurementError
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.workloads.diffusion import pipeline as pipelines
+from gpubench_plugin.workloads.diffusion.denoising import SPLIT_SAFE
 from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline
-from gpubench_plugin.workloads.diffusion.schedulers import SPLIT_SAFE
 from gpubench_plugin.workloads.diffusion.transport import LENGTH, Header, Transport
 from tests.e2e.distributed.ranks import common
 from tests.e2e.distributed.ranks.common import CPU
@@ -69,7 +70,10 @@ def made(case, group):
 
 def transport(timeout_s):
     return Transport(
-        device=CPU, staged=False, timeout_s=lambda: timeout_s, timeout_key="measure.timeout_s"
+        device=CPU,
+        group=SimpleNamespace(backend="gloo"),
+        timeout_s=lambda: timeout_s,
+        timeout_key="measure.timeout_s",
     )
 
 

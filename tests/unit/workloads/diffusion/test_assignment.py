@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.core.errors import Unsupported
-from gpubench_plugin.workloads.diffusion.schedulers import REMAINDERS, steps_by_rank
+from gpubench_plugin.workloads.diffusion.denoising import REMAINDERS, steps_by_rank
 
 
 def test_ranks_take_equal_shares_in_their_order() -> None:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 
-from gpubench_plugin.config.sections import DiffusionSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, MeasurementError, Unsupported
 from gpubench_plugin.measure.probes.operations import count_flops
 from gpubench_plugin.workloads.diffusion import pipeline as pipelines
 from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline, ideal_speed_up
+from gpubench_plugin.workloads.diffusion.transport import Transport
 from tests.unit.workloads.diffusion.conftest import Place, Ranks, Wire
 
 if TYPE_CHECKING:
@@ -240,13 +240,9 @@ def test_tensors_go_through_the_host_only_where_they_must(
 ) -> None:
     """NCCL sends from device to device, its headers between hosts; gloo stages a device's."""
     hosts = object()
-    group = SimpleNamespace(backend=backend, agreement=SimpleNamespace(group=hosts))
-    transport = pipelines._transport(
-        torch.device(device),
-        group,  # type: ignore[arg-type] # a stand-in
-        DiffusionSection(),
-        lambda: 60.0,
-        range(2),
+    group: Any = SimpleNamespace(backend=backend, agreement=SimpleNamespace(group=hosts))
+    transport = Transport(
+        device=torch.device(device), group=group, timeout_s=lambda: 60.0, timeout_key=""
     )
     assert (transport._transfer_device.type == "cpu") == (staged or device == "cpu")
-    assert transport.headers is (hosts if backend == "nccl" else None)
+    assert transport._headers is (hosts if backend == "nccl" else None)

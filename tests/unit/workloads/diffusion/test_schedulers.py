@@ -11,7 +11,7 @@ import torch
 
 from gpubench_plugin.config.sections import SCHEDULERS, DiffusionSection
 from gpubench_plugin.core.errors import Unsupported
-from gpubench_plugin.workloads.diffusion.schedulers import SPLIT_SAFE, NoiseSchedule
+from gpubench_plugin.workloads.diffusion.denoising import SPLIT_SAFE, NoiseSchedule
 
 if TYPE_CHECKING:
     from collections.abc import Callable

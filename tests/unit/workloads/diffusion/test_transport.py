@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,12 +65,13 @@ def wired(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def on(device: str, *, staged: bool, headers: Any = None) -> Transport:
+    agreement = SimpleNamespace(group=headers)
+    group: Any = SimpleNamespace(backend="gloo" if staged else "nccl", agreement=agreement)
     return Transport(
         device=torch.device(device),
-        staged=staged,
+        group=group,
         timeout_s=lambda: 5.0,
         timeout_key="diffusion.receive_timeout_s",
-        headers=headers,
     )
 
 

@@ -14,25 +14,32 @@ from tests.unit.workloads.moe.made import section
 def made(monkeypatch):
     """The groups that are made, as tuples of their ranks."""
     groups = []
-    monkeypatch.setattr(dist, "new_group", lambda ranks: groups.append(tuple(ranks)) or groups[-1])
+
+    def noted(ranks, **_):
+        groups.append(tuple(ranks))
+        return groups[-1]
+
+    monkeypatch.setattr(dist.distributed_c10d, "new_group", noted)
     monkeypatch.setattr(dist, "destroy_process_group", groups.remove)
     return groups
 
 
-def test_eight_ranks_are_split_tensor_first(made):
+def test_eight_ranks_are_split_tensor_first(made, monkeypatch):
     """Of 2 × 2 × 2 ranks, rank 5 = (data 1, expert 0, tensor 1) has these neighbours."""
     keys = section(expert_parallel=2, tensor_parallel=2)
+    monkeypatch.setattr(dist.distributed_c10d, "get_rank", lambda: 5)
     groups = ParallelGroups.of(keys, rank=5, world_size=8)
     axes = (groups.tensor, groups.expert, groups.data, groups.tokens)
     assert [axis.group for axis in axes] == [(4, 5), (5, 7), (1, 5), (1, 3, 5, 7)]
     assert [(axis.size, axis.index) for axis in axes] == [(2, 1), (2, 0), (2, 1), (4, 2)]
 
 
-def test_all_ranks_make_the_same_groups_in_the_same_order(made):
+def test_all_ranks_make_the_same_groups_in_the_same_order(made, monkeypatch):
     """So torch asks for it; closing ends those that a rank is in."""
     keys = section(expert_parallel=2, tensor_parallel=2)
     orders = set()
     for rank in range(8):
+        monkeypatch.setattr(dist.distributed_c10d, "get_rank", lambda rank=rank: rank)
         groups = ParallelGroups.of(keys, rank=rank, world_size=8)
         orders.add(tuple(made))
         groups.close()
