@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from gpubench_plugin.core.errors import UsageProblem
@@ -58,13 +59,18 @@ def visible(environ: Mapping[str, str] = os.environ) -> tuple[CudaDevice, ...]:
     if not torch.backends.cuda.is_built():
         return ()
     if torch.cuda.is_initialized():
-        properties = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
-        return tuple(CudaDevice(name=p.name, memory_bytes=p.total_memory) for p in properties)
+        return started(torch.cuda)
     devices = None if torch.version.cuda is None else _from_nvml(torch.version.cuda, environ)
     if devices is not None:
         return devices
     has_driver = _AMD_DRIVER.exists() if torch.version.hip else _has_nvidia_driver()
     return _from_child(environ.get(_VISIBLE)) if has_driver else ()
+
+
+def started(backend: ModuleType) -> tuple[CudaDevice, ...]:
+    """The devices of a `backend` of torch, such as ``torch.cuda``, which this starts."""
+    properties = map(backend.get_device_properties, range(backend.device_count()))
+    return tuple(CudaDevice(name=p.name, memory_bytes=p.total_memory) for p in properties)
 
 
 def _from_nvml(torch_cuda: str, environ: Mapping[str, str]) -> tuple[CudaDevice, ...] | None:

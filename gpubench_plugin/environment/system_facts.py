@@ -44,12 +44,7 @@ PACKAGES: Final = (
 """Distributions whose version can change a result."""
 
 
-def collect(
-    rootdir: Path,
-    *,
-    environ: Mapping[str, str] = os.environ,
-    extra_facts: Mapping[str, Any] | None = None,
-) -> Json:
+def collect(rootdir: Path, *, extra_facts: Mapping[str, Any] | None = None) -> Json:
     """Facts of ``system.json`` as JSON values without secrets; unknown ones are None.
 
     torch is queried only if already imported, and CUDA is not initialised. `rootdir` is in the
@@ -63,14 +58,14 @@ def collect(
         "memory_bytes": psutil.virtual_memory().total,
         "torch": _torch(sys.modules.get("torch")),
         "git": commit_facts(rootdir),
-        "environment_variables": recorded_variables(environ),
-        **_host_facts(environ),
+        "environment_variables": recorded_variables(os.environ),
+        **_host_facts(),
     }
     json_facts: Json = json_files.jsonable({**facts, **(extra_facts or {})})
     return json_facts
 
 
-def _host_facts(environ: Mapping[str, str]) -> Json:
+def _host_facts() -> Json:
     """Facts that all processes of a host have in common."""
     return {
         "platform": {
@@ -83,7 +78,7 @@ def _host_facts(environ: Mapping[str, str]) -> Json:
             "version": platform.python_version(),
             "implementation": platform.python_implementation(),
             "compiler": platform.python_compiler(),
-            **interpreter_facts(environ),
+            **interpreter_facts(),
         },
         "cpu": cpu_facts(),
         "gpu": gpu_facts(),
@@ -109,7 +104,7 @@ def rank_machine(variables: Mapping[str, str]) -> Json:
 @cache
 def host_machine() -> Json:
     """Machine facts by dot key in which the hosts of a run may differ, collected once."""
-    facts = {**_host_facts(os.environ), "torch": _torch(sys.modules.get("torch"))}
+    facts = {**_host_facts(), "torch": _torch(sys.modules.get("torch"))}
     known_anywhere = machine_facts(json_files.jsonable(facts))
     return {k: fact for k, fact in known_anywhere.items() if not tolerates_unknown(k)}
 

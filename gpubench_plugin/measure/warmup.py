@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left, bisect_right
 from dataclasses import replace
-from itertools import pairwise
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.core.records import round_medians
+from gpubench_plugin.measure.interval import ranks_among
 from gpubench_plugin.measure.plan import Pace, Plan, Planner, remaining_rounds
 
 if TYPE_CHECKING:
@@ -187,12 +186,8 @@ def is_trending(rounds_s: Sequence[float], tolerance: float) -> bool:
 
 def _share_above(first_rounds: Sequence[float], last_rounds: Sequence[float]) -> float:
     """Share of pairs whose round of `last_rounds` is slower; ties count half."""
-    sorted_first = sorted(first_rounds)
-    count = sum(
-        bisect_left(sorted_first, value) + bisect_right(sorted_first, value)
-        for value in last_rounds
-    )
-    return count / (2 * len(first_rounds) * len(last_rounds))
+    ranks = ranks_among(sorted(first_rounds), last_rounds)
+    return float(ranks.mean()) / (2 * len(first_rounds))
 
 
 def _correlation_time(*sections: Sequence[float]) -> float:
@@ -209,10 +204,6 @@ def _correlation_time(*sections: Sequence[float]) -> float:
 
 def _autocorrelation(values: Sequence[float]) -> float:
     """Lag-1 autocorrelation of the ranks of the values."""
-    sorted_values = sorted(values)
-    offset = len(values)
-    ranks = [
-        bisect_left(sorted_values, v) + bisect_right(sorted_values, v) - offset for v in values
-    ]
-    squares = sum(rank * rank for rank in ranks)
-    return sum(a * b for a, b in pairwise(ranks)) / squares if squares else 0.0
+    ranks = ranks_among(sorted(values), values) - len(values)
+    squares = float(ranks @ ranks)
+    return float(ranks[:-1] @ ranks[1:]) / squares if squares else 0.0

@@ -223,7 +223,7 @@ class CudaKernelClock(Clock):
         self._starts[-1].record()  # after the teardown, whose work is not the step's
         is_late = self._is_queued and self._starts[0].query()
         if is_last:
-            self._announce_launched()
+            self.on_launched()
         self._learn_launches(stamps, calls_per_duration, spin_s, is_late=is_late)
         return is_late
 

@@ -252,7 +252,7 @@ class CudaStepClock(Clock):
             events[index].record()
             stamps[index] = now()
         self.result = result
-        self._announce_launched()
+        self.on_launched()
         elsewhere_s = outlasting_s(self._device, events[-1], now)
         return (
             [start.elapsed_time(end) * 1e-3 for start, end in pairwise(events)],
@@ -287,7 +287,7 @@ class CudaStepClock(Clock):
             task.run_teardown()
         self.result = result
         last.record()
-        self._announce_launched()
+        self.on_launched()
         elsewhere_s += outlasting_s(self._device, last, now)
         pairs = zip(events[::2], events[1::2], strict=True)
         return (

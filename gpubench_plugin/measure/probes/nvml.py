@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from statistics import median
 from time import perf_counter
@@ -82,16 +82,9 @@ class DeviceState:
     of the counters begins with :meth:`begin`, and ends with the context.
     """
 
-    def __init__(
-        self,
-        device: torch.device,
-        *,
-        sharing_ranks: int = 1,
-        now: Callable[[], float] = perf_counter,
-    ) -> None:
+    def __init__(self, device: torch.device, *, sharing_ranks: int = 1) -> None:
         self._device = device
         self._sharing_ranks = sharing_ranks
-        self._now = now
         self._stack = ExitStack()
         self._library: Any = None
         self._handle: Any = None
@@ -117,7 +110,7 @@ class DeviceState:
             start_s, first = self._start
             self._read_temperature()
             last = self._counters()
-            self._window_s = self._now() - start_s
+            self._window_s = perf_counter() - start_s
             self._increments = {
                 field: last[field] - value
                 for field, value in first.items()
@@ -130,7 +123,7 @@ class DeviceState:
         """Read the counters: the timed calls start now."""
         if self._handle is not None:
             self._read_temperature()
-            self._start = self._now(), self._counters()
+            self._start = perf_counter(), self._counters()
 
     def sample(self) -> None:
         """Read the clocks and slowing reasons of the device, if it is at work."""
