@@ -136,12 +136,11 @@ def _device(library: Any, handle: Any) -> CudaDevice | None:
     of the answer tells it (drivers from 510 on).
     """
     name = nvml.answer(library, "nvmlDeviceGetName", handle)
-    version = getattr(library, "nvmlMemory_v2", None)
-    newer = version and nvml.answer(library, "nvmlDeviceGetMemoryInfo", handle, version=version)
-    memory = newer or nvml.answer(library, "nvmlDeviceGetMemoryInfo", handle)
+    version = getattr(library, "nvmlMemory_v2", 0)
+    memory = nvml.answer(library, "nvmlDeviceGetMemoryInfo", handle, version=version)
     if name is None or memory is None:
         return None
-    usable = memory.total - (newer.reserved if newer else 0)
+    usable = memory.total - memory.reserved
     return CudaDevice(name=name, memory_bytes=usable, free_bytes=memory.free)
 
 

@@ -77,11 +77,8 @@ def exposed_communication(observation: Observation) -> Iterator[Metric]:
     yield Metric(name="exposed_communication_s", value=exposed_s, unit="s", better="lower")
 
 
-expert_load = facts(
-    "expert_load",
-    "Load and dropped visits, each of the rank with most, and cache hits.",
+@facts(
     "mixture-of-experts layers",
-    module=__name__,
     expert_load=Fact("Rows computed by the busiest rank, relative to an even share", "1", "lower"),
     expert_capacity=Fact("Maximum token visits per expert and rank", "count"),
     dropped_fraction=Fact(
@@ -91,6 +88,9 @@ expert_load = facts(
         "Expert uses served from the device cache", "fraction", "higher"
     ),
 )
+def expert_load() -> None:
+    """Load and dropped visits, each of the rank with most, and cache hits."""
+
 
 _PREFIX, _SUFFIX = "phase_", "_s"
 
@@ -118,13 +118,12 @@ def phases(observation: Observation) -> Iterator[Metric]:
             yield Metric(name=f"phase_{name}_share", value=seconds / total, unit="fraction")
 
 
-peak_memory = facts(
-    "peak_memory",
-    "Peak memory of tensors on any rank, and of a process.",
+@facts(
     "cpu, cuda, xpu",
-    module=__name__,
     peak_memory_bytes=Fact(
         "Peak memory of tensors, on the rank with the highest peak", "bytes", "lower"
     ),
     process_peak_memory_bytes=Fact("CPU: peak resident size of a process", "bytes", "lower"),
 )
+def peak_memory() -> None:
+    """Peak memory of tensors on any rank, and of a process."""

@@ -16,6 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from gpubench_plugin.core.events import FlopsEvent
+
 aten = torch.ops.aten
 Operation = torch._ops.OpOverload[..., Any]
 Arguments = tuple[object, ...]
@@ -32,29 +34,22 @@ _NO_ARITHMETIC = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class FlopCount:
-    """FLOPs of a call in matrix products, convolutions and attention; a multiply-add counts two.
+def count_flops(fn: Callable[[], object]) -> FlopsEvent:
+    """Run `fn` on fake tensors and count; it must create all tensors it uses.
 
-    They are those of the model, however it is computed: of a causal mask nothing is deducted, and
-    what a kernel computes again for its backward pass is not counted.
-
-    `uncounted_ops` names every other operation that computes something.
+    FLOPs are those in matrix products, convolutions and attention; a multiply-add counts two. They
+    are those of the model, however it is computed: of a causal mask nothing is deducted, and what a
+    kernel computes again for its backward pass is not counted. Every other operation that computes
+    something is named.
     """
-
-    total: int
-    uncounted_ops: tuple[str, ...]
-
-
-def count_flops(fn: Callable[[], object]) -> FlopCount:
-    """Run `fn` on fake tensors and count; it must create all tensors it uses."""
     counter_mode = _CountingMode()
     counter = FlopCounterMode(display=False, custom_mapping=dict(FORMULAS))
     with FakeTensorMode(), counter_mode, counter:
         fn()
     formulas = counter.flop_registry
     uncounted = {str(op) for op in counter_mode.ops if op not in formulas and _computes(op)}
-    return FlopCount(total=int(counter.get_total_flops()), uncounted_ops=tuple(sorted(uncounted)))
+    total = int(counter.get_total_flops())
+    return FlopsEvent(per_call=total, uncounted_ops=tuple(sorted(uncounted)))
 
 
 class _CountingMode(TorchDispatchMode):

@@ -81,14 +81,6 @@ def test_indices_select_among_the_visible(monkeypatch: pytest.MonkeyPatch) -> No
         devices.find("cuda:2")
 
 
-def test_a_driver_without_the_newer_form_tells_the_total(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the driver keeps for itself is then not known, and stays in the total."""
-    nvml = FakeNvml(FakeGpu(total=16 * GIB, reserved=GIB))
-    monkeypatch.setattr(nvml, "nvmlMemory_v2", None)
-    install(monkeypatch, nvml)
-    assert cuda_devices.visible()[0].memory_bytes == 16 * GIB
-
-
 DIFFERENT = FakeNvml(*gpus("NVIDIA L4", "NVIDIA H200"))
 
 

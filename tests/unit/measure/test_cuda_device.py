@@ -42,13 +42,6 @@ def test_a_reported_wait_is_heard(device: TorchCuda, modes: list[str | int], wai
     assert modes == ["warn", 0]
 
 
-@pytest.mark.usefixtures("modes")
-def test_other_warnings_of_the_step_are_passed_on(device: TorchCuda) -> None:
-    """What else the step warns of reaches the user."""
-    with pytest.warns(UserWarning, match="something else"):
-        assert not device.synchronizes(lambda: warnings.warn("something else", stacklevel=1))
-
-
 class Calls:
     """A ``torch.cuda`` that notes what is called with what, and has one device of so much cache."""
 
