@@ -141,7 +141,7 @@ CPU_FOLDER: Final = Path("/sys/devices/system/cpu")
 …/intel_pstate.html."""
 
 
-def cpu_facts() -> Json:
+def cpu_facts(*, quota_file: Path = QUOTA_FILE, cpu_folder: Path = CPU_FOLDER) -> Json:
     """CPU model, core counts, quota, and frequency governor; unknown facts are None.
 
     `quota_cores` is a container's share, which no core count shows; `governor` has those of all
@@ -154,21 +154,21 @@ def cpu_facts() -> Json:
         "physical_cores": psutil.cpu_count(logical=False),
         "logical_cores": psutil.cpu_count(),
         "usable_cores": len(usable_cores()),
-        "quota_cores": _quota(text_of(QUOTA_FILE)),
-        "governor": _governor(),
-        "boost": _boost(),
+        "quota_cores": _quota(text_of(quota_file)),
+        "governor": _governor(cpu_folder),
+        "boost": _boost(cpu_folder),
     }
 
 
-def _governor() -> str | None:
-    files = (CPU_FOLDER / f"cpu{core}" / "cpufreq" / "scaling_governor" for core in usable_cores())
+def _governor(folder: Path) -> str | None:
+    files = (folder / f"cpu{core}" / "cpufreq" / "scaling_governor" for core in usable_cores())
     return " ".join(sorted({text_of(file).strip() for file in files} - {""})) or None
 
 
-def _boost() -> bool | None:
+def _boost(folder: Path) -> bool | None:
     """Turbo state from the kernel's switch, or the inverse of Intel's driver switch."""
     for file, enabled_value in (("cpufreq/boost", "1"), ("intel_pstate/no_turbo", "0")):
-        if (switch := text_of(CPU_FOLDER / file).strip()) in {"0", "1"}:
+        if (switch := text_of(folder / file).strip()) in {"0", "1"}:
             return switch == enabled_value
     return None
 

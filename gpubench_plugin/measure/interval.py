@@ -237,7 +237,7 @@ def _analyse(
     )
 
 
-def ranks_among(sorted_values: Sequence[float], values: Sequence[float]) -> Any:
+def ranks_among(sorted_values: Sequence[float], values: Any) -> Any:
     """Twice the rank of each of `values` among others, from zero; ties count half."""
     import numpy as np
 

@@ -142,7 +142,7 @@ class Clock(ABC):
             return 1
         return min(self.group_calls, math.ceil(self.group_s / per_call_s))
 
-    def _boundaries(self, step: Step, durations: int) -> list[int]:
+    def _call_boundaries(self, step: Step, durations: int) -> list[int]:
         """Readings of the host's clock before the first call and after every call."""
         now, result = self.now, self.take_result()
         stamps = [0] * (durations + 1)

@@ -57,7 +57,7 @@ class CpuClock(Clock):
         """Time the calls, with the processor usage around them."""
         usage_before, start = usage(), self.now()
         if task.is_bare:
-            stamps = self._boundaries(repeat_call(task.step, calls_per_duration), durations)
+            stamps = self._call_boundaries(repeat_call(task.step, calls_per_duration), durations)
         else:
             stamps = self._boundaries_without_setup(task, durations)
         end, after = self.now(), usage()
@@ -130,7 +130,7 @@ class SynchronisedClock(Clock):
         """Time the groups, synchronizing after each."""
         if task.is_bare:
             self._synchronize()
-            stamps = self._boundaries(self._waiting(task.step, calls_per_duration), durations)
+            stamps = self._call_boundaries(self._waiting(task.step, calls_per_duration), durations)
             lengths = [(end - start) * 1e-9 for start, end in pairwise(stamps)]
         else:
             lengths = [self.time_single_call(task) for _ in range(durations)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.environment import devices, hardware
+from gpubench_plugin.environment import devices
 from gpubench_plugin.environment.hardware import cpu_facts
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ def test_model_is_that_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_unknown_quota_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system does not tell it; but the model has some name."""
     monkeypatch.setattr(devices, "CPU_FILE", tmp_path / "missing")
-    monkeypatch.setattr(hardware, "QUOTA_FILE", tmp_path / "missing")
-    facts = cpu_facts()
+    facts = cpu_facts(quota_file=tmp_path / "missing")
     assert facts["quota_cores"] is None
     assert facts["model"]
 
@@ -36,32 +35,25 @@ def test_unknown_quota_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     ("text", "expected"), [("150000 100000\n", 1.5), ("max 100000\n", None), ("", None)]
 )
-def test_quota_of_a_container(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, expected: float | None
-) -> None:
+def test_quota_of_a_container(tmp_path: Path, text: str, expected: float | None) -> None:
     """A container's CPU quota is in cores."""
     path = tmp_path / "cpu.max"
     path.write_text(text)
-    monkeypatch.setattr(hardware, "QUOTA_FILE", path)
-    assert cpu_facts()["quota_cores"] == expected
+    assert cpu_facts(quota_file=path)["quota_cores"] == expected
 
 
-def test_governors_are_those_of_the_usable_cores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_governors_are_those_of_the_usable_cores(tmp_path: Path) -> None:
     """Each once; without the kernel's files they are unknown."""
     for core in os.sched_getaffinity(0):
         folder = tmp_path / f"cpu{core}" / "cpufreq"
         folder.mkdir(parents=True)
         (folder / "scaling_governor").write_text("performance\n")
-    monkeypatch.setattr(hardware, "CPU_FOLDER", tmp_path)
-    assert cpu_facts()["governor"] == "performance"
+    assert cpu_facts(cpu_folder=tmp_path)["governor"] == "performance"
     (folder / "scaling_governor").write_text("powersave\n")
     cores = os.sched_getaffinity(0)
     both = "powersave" if len(cores) == 1 else "performance powersave"
-    assert cpu_facts()["governor"] == both
-    monkeypatch.setattr(hardware, "CPU_FOLDER", tmp_path / "missing")
-    assert cpu_facts()["governor"] is None
+    assert cpu_facts(cpu_folder=tmp_path)["governor"] == both
+    assert cpu_facts(cpu_folder=tmp_path / "missing")["governor"] is None
 
 
 @pytest.mark.parametrize(
@@ -75,17 +67,12 @@ def test_governors_are_those_of_the_usable_cores(
     ],
 )
 def test_boost_is_the_switch_of_the_kernel_or_of_intels_driver(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    file: str,
-    text: str,
-    expected: bool | None,
+    tmp_path: Path, file: str, text: str, expected: bool | None
 ) -> None:
     """Intel's says whether there is none; without either it is unknown."""
     (tmp_path / file).parent.mkdir()
     (tmp_path / file).write_text(text)
-    monkeypatch.setattr(hardware, "CPU_FOLDER", tmp_path)
-    assert cpu_facts()["boost"] is expected
+    assert cpu_facts(cpu_folder=tmp_path)["boost"] is expected
 
 
 def test_usable_cores_follow_the_affinity() -> None:
