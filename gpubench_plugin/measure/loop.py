@@ -113,16 +113,12 @@ def measure(
         ]
         if on_first is not None:
             on_first()
+        is_counted = fixed_rounds is None and section.by == "steps"
         warmups = []
-        for variant, first_call_s in zip(variants, first_calls_s, strict=True):
+        for variant, planner, first_s in zip(variants, planners, first_calls_s, strict=True):
             with naming(variant.name):
                 warmup = warm_up(
-                    variant.task,
-                    clock=variant.clock,
-                    section=section,
-                    agreement=agreement,
-                    first_call_s=first_call_s,
-                    is_counted=fixed_rounds is None and section.by == "steps",
+                    variant.task, planner, agreement, first_call_s=first_s, is_counted=is_counted
                 )
             warmups.append(warmup)
         paces = [warmup.pace for warmup in warmups]
@@ -152,8 +148,6 @@ def measure(
         timed_samples(
             course.blocks,
             warmup,
-            clock=course.variant.clock,
-            tolerance=section.steady_tolerance,
             converged=bool(agreement.decide(int(rule.converged(course.blocks)))),
         )
         for course, warmup in zip(courses, warmups, strict=True)

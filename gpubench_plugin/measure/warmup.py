@@ -40,14 +40,13 @@ _NO_WARMUP_S = 1e-6
 
 def warm_up(
     task: Task,
-    *,
-    clock: Clock,
-    section: MeasureSection,
+    planner: Planner,
     agreement: RankAgreement,
+    *,
     first_call_s: float = 0.0,
     is_counted: bool = False,
 ) -> WarmUp:
-    """Run rounds until the step is steady, or a limit is reached; then calibrate the `clock`.
+    """Run rounds until the step is steady, or a limit is reached; then calibrate the clock.
 
     At least `warmup_iterations` calls and `warmup_s` seconds; then until the last 10 to 50 rounds
     have no trend beyond `steady_tolerance`, for at most `warmup_max_rounds` further rounds or
@@ -56,15 +55,11 @@ def warm_up(
 
     If the calls are counted (``measure.by=steps``) and few, none are spent on the calibration.
     """
-    planner = Planner(
-        clock=clock,
-        section=section.model_copy(update={"by": "ci"}),
-        world_size=agreement.world_size,
-        is_bare=task.is_bare,
-    )
+    clock, section = planner.clock, planner.section
+    timed_planner = replace(planner, section=section.model_copy(update={"by": "ci"}))
     warm = WarmUp(clock, section, first_call_s=first_call_s)
     while agreement.decide(int(warm.should_continue())):
-        plan = warm.next_plan(planner).broadcast(agreement)
+        plan = warm.next_plan(timed_planner).broadcast(agreement)
         start = clock.now()
         block = clock.block(
             task, durations=plan.durations_per_block, calls_per_duration=plan.calls_per_duration
@@ -86,7 +81,7 @@ class WarmUp:
     """
 
     def __init__(self, clock: Clock, section: MeasureSection, *, first_call_s: float = 0.0) -> None:
-        self._now = clock.now
+        self.clock = clock
         self._start_ns = clock.now()
         self._section = section
         default_s = _ACCELERATOR_S if clock.accelerator else _CPU_S
@@ -151,7 +146,7 @@ class WarmUp:
         self.pace = Pace(timed_s=median(recent_s), wall_s=wall_s / block.calls)
 
     def _elapsed_s(self) -> float:
-        return (self._now() - self._start_ns) * 1e-9
+        return (self.clock.now() - self._start_ns) * 1e-9
 
 
 # In fewer rounds a trend cannot be told from noise: two parts of five are compared.

@@ -48,8 +48,7 @@ class Format:
 
     def parse(self, text: str | bytes, label: str) -> Json:
         """Fields in the JSON `text`, called `label` in messages; raises as :meth:`check`."""
-        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        return self.check(json_files.parse(data, label), label)
+        return self.check(json_files.parse(text, label), label)
 
     def check(self, fields: object, label: str) -> Json:
         """The `fields`, if they are an object of that version; raises BrokenFile."""
