@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,11 +68,9 @@ def parse(data: str | bytes, label: str) -> Any:
 
 def nearest_hint(path: Path) -> str:
     """Suggestion of the nearest file name in the folder."""
-    try:
-        names = [entry.name for entry in path.parent.iterdir()]
-    except OSError:
-        return ""
-    return suggest(path.name, names)
+    with suppress(OSError):
+        return suggest(path.name, [entry.name for entry in path.parent.iterdir()])
+    return ""
 
 
 def _syntax_error(error: json.JSONDecodeError) -> str:

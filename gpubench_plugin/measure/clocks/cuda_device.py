@@ -17,19 +17,15 @@ class Event(Protocol):
 
     def record(self) -> None:
         """Record the event in the queue."""
-        ...
 
     def query(self) -> bool:
         """Whether the device has reached the event."""
-        ...
 
     def synchronize(self) -> None:
         """Wait until the device has reached the event."""
-        ...
 
     def elapsed_time(self, end_event: Self, /) -> float:
         """Milliseconds of device time until the later event."""
-        ...
 
 
 class TorchCuda:

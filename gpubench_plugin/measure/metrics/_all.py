@@ -19,7 +19,6 @@ from gpubench_plugin.measure.metrics._peaks import (
     CORE_BYTES_PER_S,
     CORE_FLOPS_PER_S,
     OPERATIONS_FACTOR,
-    peak_tflops,
     plausibility_limits,
 )
 from gpubench_plugin.measure.metrics.base import MetricSource
@@ -85,8 +84,6 @@ def check_values(metrics: Mapping[str, Metric], observation: Observation) -> Non
             raise MeasurementError(
                 f"{metric.name} is {metric.value} {metric.unit}: the work of a call is not positive"
             )
-    if "mfu" in metrics and metrics["mfu"].value > 1:
-        raise _above_peak(metrics["mfu"].value, observation)
     for rate, unit, limit, source in _rate_limits(metrics, observation):
         if rate > limit:
             amount = "FLOPs" if unit == "FLOP/s" else "bytes"
@@ -112,6 +109,8 @@ def _rate_limits(
             yield bytes_per_s, "B/s", cores * CORE_BYTES_PER_S, f"{cores:g} processors"
         return
     limits = plausibility_limits(observation.device_name)
+    if "mfu" in metrics and (peak := limits.tflops.get(observation.precision)):
+        yield flops, "FLOP/s", peak * 1e12, f"dense {observation.precision} peak, {limits.source}"
     limit = max(limits.tflops.values()) * 1e12 * OPERATIONS_FACTOR
     source = f"{OPERATIONS_FACTOR:g} times the highest dense peak, {limits.source}"
     yield flops, "FLOP/s", limit, source
@@ -121,14 +120,3 @@ def _rate_limits(
     if "busbw_bytes_per_s" in metrics:
         busbw = metrics["busbw_bytes_per_s"].value
         yield busbw, "B/s between devices", limits.link * 1e9, limits.source
-
-
-def _above_peak(mfu: float, observation: Observation) -> MeasurementError:
-    rate = flops_per_device(observation) or 0.0
-    peak = peak_tflops(observation.device_name, observation.precision)
-    return MeasurementError(
-        f"MFU is {mfu:.0%}: {decimal_rate(rate, 'FLOP/s')} per device, but the dense "
-        f"{observation.precision} peak of {observation.device_name} is {peak:g} TFLOP/s "
-        f"({plausibility_limits(observation.device_name).source}); the FLOPs of a call or the "
-        "clock are wrong"
-    )
