@@ -172,10 +172,9 @@ def _entry_points_on_path(path: tuple[str, ...]) -> Any:
     return entry_points()  # of another type before Python 3.12
 
 
-def _base_class(kind: str) -> type:
+def _base_class(kind: str) -> Any:
     """``BASE`` class of the kind's ``base.py``."""
-    base: type = importlib.import_module(f"{_package(kind)}.base").BASE
-    return base
+    return importlib.import_module(f"{_package(kind)}.base").BASE
 
 
 def _package(kind: str) -> str:

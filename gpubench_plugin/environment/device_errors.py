@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Final
 
-from gpubench_plugin.core.errors import error_text, inner_error, with_causes
+from gpubench_plugin.core.errors import error_text, with_causes
 
 _LOST: Final = frozenset({
     "uncorrectable ECC error encountered",  # 214
@@ -90,7 +90,7 @@ def failed_allocation(error: BaseException) -> BaseException | None:
     if isinstance(error, BaseExceptionGroup):
         members = [*map(failed_allocation, error.exceptions)]
         return None if None in members else members[0]
-    return next(filter(_is_failed_allocation, _stated_causes(error)), None)
+    return next(filter(_is_failed_allocation, with_causes([error], stated_only=True)), None)
 
 
 def lost_context(error: BaseException) -> BaseException | None:
@@ -160,16 +160,6 @@ def failures_as_warnings(action: str) -> Iterator[None]:
             warnings.simplefilter("always")
             message = f"could not {action}: {type(error).__name__}: {error_text(error)}"
             warnings.warn(message, RuntimeWarning, stacklevel=3)
-
-
-def _stated_causes(error: BaseException) -> Iterator[BaseException]:
-    """`error` and the causes that it states itself; not what was being handled meanwhile."""
-    cause: BaseException | None = error
-    visited_ids: set[int] = set()
-    while cause is not None and id(cause) not in visited_ids:
-        visited_ids.add(id(cause))
-        yield cause
-        cause = inner_error(cause) or cause.__cause__
 
 
 def _is_failed_allocation(error: BaseException) -> bool:

@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.environment.devices import synchronize
 from gpubench_plugin.measure.clocks.base import Clock, Step, Task
 from gpubench_plugin.measure.plan import FEWEST_TURNS, Planner, plan_turns
 from gpubench_plugin.measure.recording import TimedBlocks, timed_samples
@@ -267,10 +268,8 @@ def clock_for(
             return cuda_kernel.CudaKernelClock(cuda_device.TorchCuda(device), cache=cache)
         case "cuda":
             return cuda_step.CudaStepClock(cuda_device.TorchCuda(device))
-        case "mps":
-            return host.SynchronisedClock(torch.mps.synchronize, timer="mps_synchronised")
-        case "xpu":
-            wait = partial(torch.xpu.synchronize, device)
-            return host.SynchronisedClock(wait, timer="xpu_synchronised")
+        case "mps" | "xpu" as name:
+            wait = partial(synchronize, device)
+            return host.SynchronisedClock(wait, timer=f"{name}_synchronised")
         case other:
             raise Unsupported(f"no clock for device type {other!r}")

@@ -36,14 +36,13 @@ the intervals of the turns of 44 held 1, and the widened ones of all (2 cores of
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedUp:
-    """How many times as fast, from `pairs` of turns; too few of them have no `interval`.
+    """How many times as fast, from pairs of turns; too few of them have no `interval`.
 
     `by_medians` is the ratio of the medians of all rounds.
     """
 
     value: float
     interval: Interval | None
-    pairs: int
     by_medians: float
 
     @property
@@ -69,7 +68,7 @@ def paired_speed_up(reference: Samples, other: Samples, confidence: float) -> Sp
     interval = median_interval(ratios, confidence)
     value = median(ratios) if interval is None else interval.median
     by_medians = median_step_s(reference) / median_step_s(other)
-    return SpeedUp(value=value, interval=interval, pairs=len(ratios), by_medians=by_medians)
+    return SpeedUp(value=value, interval=interval, by_medians=by_medians)
 
 
 def speed_ups(variants: Mapping[str, Samples], confidence: float) -> dict[str, SpeedUp]:

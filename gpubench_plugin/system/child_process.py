@@ -9,7 +9,7 @@ import select
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -115,14 +115,11 @@ def running(command: Sequence[str], *, grace_s: float, **options: Any) -> Iterat
 
     A signal while the process is being started does not lose it. Raises OSError.
     """
-    child: Child | None = None
-    try:
+    with ExitStack() as stack:
         with signals_deferred():
             child = Child(command, **options)
+            stack.callback(child.end, grace_s)
         yield child
-    finally:
-        if child is not None:
-            child.end(grace_s)
 
 
 def code_text(code: int) -> str:

@@ -102,7 +102,8 @@ class DeviceState:
         if self._library is not None:
             # By UUID, since the indices of NVML and CUDA may differ.
             uuid = torch.cuda.get_device_properties(self._device).uuid
-            self._handle = self._answer("nvmlDeviceGetHandleByUUID", f"GPU-{uuid}", of_device=False)
+            function = "nvmlDeviceGetHandleByUUID"
+            self._handle = nvml.answer(self._library, function, f"GPU-{uuid}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -213,9 +214,8 @@ class DeviceState:
         unknown = tuple(name for name in expected if name not in known)
         return DeviceStateEvent(slowed_by=self.reasons, unknown=unknown).line()
 
-    def _answer(self, function: str, *arguments: object, of_device: bool = True) -> Any:
-        handle = (self._handle,) if of_device else ()
-        return nvml.answer(self._library, function, *handle, *arguments)
+    def _answer(self, function: str, *arguments: object) -> Any:
+        return nvml.answer(self._library, function, self._handle, *arguments)
 
     def _counters(self) -> dict[int, int]:
         """Values of the counters that this GPU has."""

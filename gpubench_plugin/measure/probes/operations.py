@@ -76,14 +76,10 @@ def _computes(op: torch._ops.OpOverloadPacket) -> bool:
 
 
 def _product(left: Shape, right: Shape, *_: object, **__: object) -> int:
-    """2·M·K·N of an M×K and a K×N matrix, whatever their scales."""
-    return 2 * left[0] * left[1] * right[1]
+    """2·M·K·N of an M×K and a K×N matrix, whatever their scales.
 
-
-def _grouped_product(left: Shape, right: Shape, *_: object, **__: object) -> int:
-    """2·M·K·N: the offsets split one dimension into groups without changing the sum.
-
-    With two batches of matrices, (G, M, K) and (G, K, N), each of the G products counts.
+    Offsets split one dimension into groups without changing the sum. With two batches of matrices,
+    (G, M, K) and (G, K, N), each of the G products counts.
     """
     groups = left[0] if len(left) == len(right) == 3 else 1
     return 2 * groups * left[-2] * left[-1] * right[-1]
@@ -152,9 +148,9 @@ _ATTENTIONS: Final = (
 
 # Operations without a formula in torch's counter, or with another than the one meant here.
 FORMULAS: Mapping[Any, Callable[..., int]] = {
-    aten._grouped_mm: _grouped_product,
-    aten._scaled_grouped_mm: _grouped_product,
-    aten._scaled_grouped_mm_v2: _grouped_product,
+    aten._grouped_mm: _product,
+    aten._scaled_grouped_mm: _product,
+    aten._scaled_grouped_mm_v2: _product,
     aten._scaled_mm_v2: _product,
     aten.convolution_backward: _convolution_backward,
     **{getattr(aten, name): _attention for name in _ATTENTIONS},
