@@ -41,28 +41,20 @@ def pipeline(observation: Observation) -> Iterator[Metric]:
 @metrics(
     "collectives",
     needs="collective_bytes",
-    **meanings(algbw_bytes_per_s="Size of the message over the time of a collective"),
+    **meanings(
+        algbw_bytes_per_s="Size of the message over the time of a collective",
+        busbw_bytes_per_s="Algorithm bandwidth times the bus factor",
+    ),
 )
-def algbw(observation: Observation) -> Iterator[Metric]:
+def bandwidth(observation: Observation) -> Iterator[Metric]:
     """Algorithm bandwidth: message size over the mean time of a collective, on the slowest rank.
 
-    Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+    Bus bandwidth is that times a factor of the collective and the ranks. Source:
+    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
     """
     size = observation.facts["collective_bytes"]
     yield from rate("algbw_bytes_per_s", size, "bytes/s", observation)
-
-
-@metrics(
-    "collectives",
-    needs="bus_factor",
-    **meanings(busbw_bytes_per_s="Algorithm bandwidth times the bus factor"),
-)
-def busbw(observation: Observation) -> Iterator[Metric]:
-    """Bus bandwidth: algorithm bandwidth times a factor of the collective and the ranks.
-
-    Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
-    """
-    size = observation.facts["collective_bytes"] * observation.facts["bus_factor"]
+    size *= observation.facts["bus_factor"]
     yield from rate("busbw_bytes_per_s", size, "bytes/s", observation)
 
 

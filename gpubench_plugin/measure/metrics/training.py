@@ -36,17 +36,10 @@ def convergence() -> None:
     "training",
     loss_first=Fact("Loss at the first step of the untimed check", "1"),
     loss_last=Fact("Loss at the last step of the untimed check", "1", "lower"),
-)
-def loss() -> None:
-    """Loss at the first and last step of the check, on one batch."""
-
-
-@facts(
-    "training",
     skipped_steps=Fact("Timed steps skipped by the gradient scaler", "count", "lower"),
 )
-def skipped_steps() -> None:
-    """Timed steps skipped by the gradient scaler because of non-finite gradients."""
+def training() -> None:
+    """Loss of the check, on one batch, and timed steps without finite gradients."""
 
 
 @facts(

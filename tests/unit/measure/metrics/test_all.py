@@ -7,7 +7,7 @@ import pytest
 from gpubench_plugin.core.errors import MeasurementError, UsageProblem
 from gpubench_plugin.core.records import Work
 from gpubench_plugin.measure.metrics import _all
-from gpubench_plugin.measure.metrics.step_time import rounds
+from gpubench_plugin.measure.metrics.step_time import step_time
 from tests.unit.measure.metrics.conftest import observe
 
 if TYPE_CHECKING:
@@ -32,6 +32,6 @@ def test_more_than_the_peak_gives_no_metrics() -> None:
 
 def test_two_sources_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugged-in source cannot silently replace a metric."""
-    monkeypatch.setattr(_all, "_sources", lambda: {"rounds": rounds, "zz-rounds": rounds})
-    with pytest.raises(UsageProblem, match="zz-rounds computes 'rounds': the name is taken"):
+    monkeypatch.setattr(_all, "_sources", lambda: {"step-time": step_time, "zz": step_time})
+    with pytest.raises(UsageProblem, match="zz computes 'step_time_s': the name is taken"):
         _all.compute_all(observe())
