@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -41,12 +42,11 @@ def _files(rootdir: Path) -> Iterator[Path]:
 
 
 def _digest(file: Path) -> str:
-    try:
+    with suppress(OSError):
         if not file.is_file():  # a pipe would block
             return "no file"
         return sha256(file.read_bytes()).hexdigest()[:16]
-    except OSError:
-        return "unreadable"
+    return "unreadable"
 
 
 def _may_hold_code(folder: Path) -> bool:
@@ -54,10 +54,9 @@ def _may_hold_code(folder: Path) -> bool:
         return False
     if os.fspath(folder) in {sys.prefix, sys.base_prefix}:
         return False
-    try:
+    with suppress(OSError, ValueError):
         return (folder / ".gitignore").read_text(encoding="utf-8").strip() != "*"
-    except (OSError, ValueError):
-        return True
+    return True
 
 
 _TIMEOUT_S: Final = 10.0
@@ -101,11 +100,10 @@ def _branch_in_ci(environ: Mapping[str, str]) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    try:
+    with suppress(ChildError):
         output = run_git(folder, *arguments, timeout_s=_TIMEOUT_S)
-    except ChildError:
-        return None
-    return output.decode("utf-8", "backslashreplace").strip()
+        return output.decode("utf-8", "backslashreplace").strip()
+    return None
 
 
 def run_git(folder: Path, *arguments: str, timeout_s: float) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -211,7 +212,6 @@ def cpu_model() -> str:
 
 def text_of(path: Path) -> str:
     """Contents of the file at `path`; empty if unreadable."""
-    try:
+    with suppress(OSError):
         return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    return ""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 from urllib.parse import unquote
 
@@ -74,12 +75,11 @@ def is_set_by_launcher(environ: Mapping[str, str]) -> bool:
         return bool(value) and value == environ.get(THREADS_SHARE)
     import psutil
 
-    try:
+    with suppress(psutil.Error, OSError):
         began_with = (process.environ() for process in psutil.Process().parents())
         outside = next((begin for begin in began_with if _TORCHRUN not in begin), {THREADS: value})
-    except (psutil.Error, OSError):
-        return False
-    return THREADS not in outside
+        return THREADS not in outside
+    return False
 
 
 def is_secret_name(name: str) -> bool:

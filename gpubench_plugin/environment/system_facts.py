@@ -7,6 +7,7 @@ import platform
 import sys
 import tracemalloc
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -113,10 +114,8 @@ def package_versions() -> dict[str, str]:
     """Versions of the installed ones of :data:`PACKAGES`."""
     versions = {}
     for name in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return versions
 
 
@@ -142,18 +141,16 @@ def _cudnn_version(torch: ModuleType) -> int | None:
     ``torch.backends.cudnn.version`` tells the same, but first asks every device for its capability,
     which starts CUDA.
     """
-    try:
+    with suppress(AttributeError, RuntimeError):
         return int(torch._C._cudnn.getVersionInt())
-    except (AttributeError, RuntimeError):
-        return None
+    return None
 
 
 def nccl_version(torch: ModuleType) -> str | None:
     """Version of NCCL; None of a build without it."""
-    try:
+    with suppress(AttributeError, ImportError, OSError, RuntimeError):
         return ".".join(map(str, torch.cuda.nccl.version()))
-    except (AttributeError, ImportError, OSError, RuntimeError):
-        return None
+    return None
 
 
 _USUAL_ALLOCATORS: Final = frozenset({"", "default", "pymalloc"})

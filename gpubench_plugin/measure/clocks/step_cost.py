@@ -124,11 +124,10 @@ class TimedCalls:
         self._spin(spin_s)
         if held:
             self._device.hold(held)
-        is_reported = False
-        if detects_waits:
-            is_reported = self._device.synchronizes(lambda: self._launch(calls))
-        else:
-            self._launch(calls)
+        launch = partial(self._launch, calls)
+        is_reported = detects_waits and self._device.synchronizes(launch)
+        if not detects_waits:
+            launch()
         before, start, end = self._events
         outlasting = outlasting_s(self._device, end, self._now)
         self._task.run_teardown()

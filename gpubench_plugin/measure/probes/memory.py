@@ -85,12 +85,10 @@ class PeakMemory:
 
 def _reset_resident() -> bool:
     """Reset the process's peak; return whether it can be read."""
-    try:
+    with suppress(OSError, ValueError):
         _CLEAR.write_text(_RESET_PEAK, encoding="ascii")
-        _resident_peak()
-    except (OSError, ValueError):
-        return False
-    return True
+        return _resident_peak() > 0
+    return False
 
 
 def _resident_peak() -> int:

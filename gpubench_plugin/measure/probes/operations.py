@@ -260,10 +260,9 @@ def _dtypes(values: object) -> Iterator[str]:
 
 def _storage_address(tensor: torch.Tensor) -> int:
     """Address of the tensor's storage, or 0."""
-    try:
+    with suppress(NotImplementedError, RuntimeError, ValueError):  # sparse, fake or wrapped
         return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError, ValueError):  # sparse, fake or wrapped
-        return 0
+    return 0
 
 
 def _tensors(values: object) -> Iterator[torch.Tensor]:

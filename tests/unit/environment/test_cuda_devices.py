@@ -25,7 +25,7 @@ def child(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Scripts given to a child process, which then knows one device."""
     scripts: list[str] = []
 
-    def answer(command: list[str], _environ: object) -> list[dict[str, object]]:
+    def answer(command: list[str]) -> list[dict[str, object]]:
         scripts.append(command[-1])
         return [{"name": "by the child", "memory_bytes": GIB}]
 
