@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Protocol, Self
 
 import torch
@@ -36,7 +37,6 @@ class TorchCuda:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._scratch: torch.Tensor | None = None
 
     def current(self) -> AbstractContextManager[None]:
         """Make it the current device, so that events enter its own queue."""
@@ -85,16 +85,16 @@ class TorchCuda:
 
     def allocate_scratch(self) -> int:
         """Allocate what :meth:`overwrite_cache` writes to, once; return its bytes."""
-        if self._scratch is None:
-            # Twice the cache, since its replacement is not strictly LRU.
-            size = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
-            self._scratch = torch.empty(size, dtype=torch.uint8, device=self._device)
         return self._scratch.nbytes
+
+    @cached_property
+    def _scratch(self) -> torch.Tensor:
+        # Twice the cache, since its replacement is not strictly LRU.
+        size = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
+        return torch.empty(size, dtype=torch.uint8, device=self._device)
 
     def overwrite_cache(self) -> None:
         """Queue a write that evicts the step's data from the L2 cache."""
-        self.allocate_scratch()
-        assert self._scratch is not None
         self._scratch.zero_()
 
     def synchronizes(self, step: Step) -> bool:

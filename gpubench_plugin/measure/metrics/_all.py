@@ -46,14 +46,11 @@ def compute_all(observation: Observation) -> dict[str, Metric]:
     return metrics
 
 
+@cache
 def is_built_in(name: str) -> bool:
     """Whether a metric source computes the metric; others were added by a test or a plugin."""
-    return name in _built_in_names() or name.startswith(_PHASE)
-
-
-@cache
-def _built_in_names() -> frozenset[str]:
-    return frozenset(name for source in _sources().values() for name in source.produces)
+    is_produced = any(name in source.produces for source in _sources().values())
+    return is_produced or name.startswith(_PHASE)
 
 
 def preload() -> None:
