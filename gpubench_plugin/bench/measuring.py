@@ -424,11 +424,9 @@ class Measuring:
         try:
             flops = count_flops(subject.flops_step)
         except Exception as error:  # a model that needs values, while everything is measured
-            self._record.log(FlopsEvent(per_call=None, reason=error_text(error)).line())
-            return None
-        event = FlopsEvent(per_call=flops.total, uncounted_ops=flops.uncounted_ops)
-        self._record.log(event.line())
-        return flops.total or None
+            flops = FlopsEvent(per_call=None, reason=error_text(error))
+        self._record.log(flops.line())
+        return flops.per_call or None
 
     def _conclude(self, observations: Mapping[str, Observation], check: Check) -> Measurement:
         """Build the measurement over all ranks; ranks other than zero get their own.

@@ -18,7 +18,7 @@ import pkgutil
 import sys
 from collections.abc import Callable
 from functools import cache
-from importlib.metadata import EntryPoint, EntryPoints, entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar
 
@@ -167,17 +167,14 @@ def _entry_points(kind: str) -> dict[str, EntryPoint]:
 
 
 @cache
-def _entry_points_on_path(path: tuple[str, ...]) -> EntryPoints:
+def _entry_points_on_path(path: tuple[str, ...]) -> Any:
     """Entry points on `path`, ``sys.path``; cached, since all distributions are read."""
-    selectable: Any = entry_points()  # of another type before Python 3.12
-    points: EntryPoints = selectable
-    return points
+    return entry_points()  # of another type before Python 3.12
 
 
-def _base_class(kind: str) -> type:
+def _base_class(kind: str) -> Any:
     """``BASE`` class of the kind's ``base.py``."""
-    base: type = importlib.import_module(f"{_package(kind)}.base").BASE
-    return base
+    return importlib.import_module(f"{_package(kind)}.base").BASE
 
 
 def _package(kind: str) -> str:

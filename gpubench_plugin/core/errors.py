@@ -156,10 +156,13 @@ def error_text(error: BaseException) -> str:
         return "<exception str() failed>"
 
 
-def with_causes(errors: Iterable[BaseException]) -> Iterator[BaseException]:
+def with_causes(
+    errors: Iterable[BaseException], *, stated_only: bool = False
+) -> Iterator[BaseException]:
     """The `errors`, their causes, what was being handled, and members of groups; each once.
 
-    Of torch's compiler also the error that it wraps (``torch._dynamo.exc.BackendCompilerFailed``).
+    With `stated_only` just the causes that errors state themselves. Of torch's compiler also the
+    error that it wraps (``torch._dynamo.exc.BackendCompilerFailed``) and raises ``from None``.
     """
     visited_ids: set[int] = set()
     stack: list[BaseException | None] = [*errors]
@@ -168,16 +171,12 @@ def with_causes(errors: Iterable[BaseException]) -> Iterator[BaseException]:
         if error is None or id(error) in visited_ids:
             continue
         visited_ids.add(id(error))
-        stack += [error.__cause__, error.__context__, inner_error(error)]
-        if isinstance(error, BaseExceptionGroup):
-            stack += error.exceptions
+        inner = getattr(error, "inner_exception", None)
+        stack += [error.__cause__, inner if isinstance(inner, BaseException) else None]
+        if not stated_only:
+            stack.append(error.__context__)
+            stack += error.exceptions if isinstance(error, BaseExceptionGroup) else ()
         yield error
-
-
-def inner_error(error: BaseException) -> BaseException | None:
-    """The error that torch's compiler wraps in `error`, which it raises ``from None``."""
-    inner = getattr(error, "inner_exception", None)
-    return inner if isinstance(inner, BaseException) else None
 
 
 def suggest(value: str, allowed: Iterable[str], aliases: Mapping[str, Collection[str]] = {}) -> str:

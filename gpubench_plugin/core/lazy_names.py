@@ -26,8 +26,7 @@ def lazy_names(package: str) -> Callable[[str], object]:
         module = _modules_of(package).get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value: object = getattr(import_module(module), name)
-        return value
+        return getattr(import_module(module), name)
 
     return get_attribute
 

@@ -341,8 +341,7 @@ class Measurement(BenchmarkRecord):
     @property
     def confidence(self) -> float:
         """Confidence level of the intervals."""
-        level: float = self.configuration.get("measure", {}).get("confidence", CONFIDENCE)
-        return level
+        return float(self.configuration.get("measure", {}).get("confidence", CONFIDENCE))
 
     def finite(self) -> Measurement:
         """Copy for JSON without metrics that are not finite, which its flags name."""

@@ -2,47 +2,37 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.core.records import Json
+from gpubench_plugin.environment.fingerprints import ABSENT, differences
 from gpubench_plugin.environment.redaction import redact
 from gpubench_plugin.system.child_process import ChildError, output_of
 
 _NO_CODE: Final = frozenset({"site-packages", "dist-packages", "node_modules"})
-# Their hashes take 60 kB in the journal.
-_MOST_FILES: Final = 1000
-_MANY: Final = f"more than {_MOST_FILES} *.py files"
 
 
 def digests(rootdir: Path) -> dict[str, str]:
     """Content hashes (16 hex digits) of the code files below `rootdir`, by path from there.
 
-    More than a thousand files have one hash together. Hidden folders, installed packages, and
-    folders that ignore themselves, as those of results and virtual environments do, hold no code;
-    links to folders are not followed.
+    Hidden folders, installed packages, and folders that ignore themselves, as those of results and
+    virtual environments do, hold no code; links to folders are not followed.
     """
-    hashes = {file.relative_to(rootdir).as_posix(): _digest(file) for file in _files(rootdir)}
-    if len(hashes) <= _MOST_FILES:
-        return hashes
-    return {_MANY: _hash(json.dumps(hashes).encode())}
+    return {file.relative_to(rootdir).as_posix(): _digest(file) for file in _files(rootdir)}
 
 
 def changes(rootdir: Path, recorded: Mapping[str, str]) -> list[str]:
     """Code files that differ from those `recorded` by :func:`digests`: ``lib/x.py (changed)``."""
-    current = digests(rootdir)
-    if _MANY in current.keys() ^ recorded.keys():
-        return [f"{_MANY} (only {'now' if _MANY in current else 'before'})"]
-    states = dict.fromkeys(current.keys() - recorded.keys(), "new")
-    for name, digest in recorded.items():
-        if current.get(name) != digest:
-            states[name] = "changed" if name in current else "gone"
-    return [f"{name} ({state})" for name, state in sorted(states.items())]
+    return [
+        f"{name} ({'new' if old is ABSENT else 'gone' if new is ABSENT else 'changed'})"
+        for name, (old, new) in differences(recorded, digests(rootdir)).items()
+    ]
 
 
 def _files(rootdir: Path) -> Iterator[Path]:
@@ -52,14 +42,11 @@ def _files(rootdir: Path) -> Iterator[Path]:
 
 
 def _digest(file: Path) -> str:
-    try:
-        return _hash(file.read_bytes()) if file.is_file() else "no file"  # a pipe would block
-    except OSError:
-        return "unreadable"
-
-
-def _hash(data: bytes) -> str:
-    return sha256(data).hexdigest()[:16]
+    with suppress(OSError):
+        if not file.is_file():  # a pipe would block
+            return "no file"
+        return sha256(file.read_bytes()).hexdigest()[:16]
+    return "unreadable"
 
 
 def _may_hold_code(folder: Path) -> bool:
@@ -67,10 +54,9 @@ def _may_hold_code(folder: Path) -> bool:
         return False
     if os.fspath(folder) in {sys.prefix, sys.base_prefix}:
         return False
-    try:
+    with suppress(OSError, ValueError):
         return (folder / ".gitignore").read_text(encoding="utf-8").strip() != "*"
-    except (OSError, ValueError):
-        return True
+    return True
 
 
 _TIMEOUT_S: Final = 10.0
@@ -114,11 +100,10 @@ def _branch_in_ci(environ: Mapping[str, str]) -> str | None:
 
 
 def _git(folder: Path, *arguments: str) -> str | None:
-    try:
+    with suppress(ChildError):
         output = run_git(folder, *arguments, timeout_s=_TIMEOUT_S)
-    except ChildError:
-        return None
-    return output.decode("utf-8", "backslashreplace").strip()
+        return output.decode("utf-8", "backslashreplace").strip()
+    return None
 
 
 def run_git(folder: Path, *arguments: str, timeout_s: float) -> bytes:

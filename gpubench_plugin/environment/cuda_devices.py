@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from gpubench_plugin.core.errors import UsageProblem
@@ -47,7 +48,7 @@ class CudaDevice:
     free_bytes: int | None = None
 
 
-def visible(environ: Mapping[str, str] = os.environ) -> tuple[CudaDevice, ...]:
+def visible() -> tuple[CudaDevice, ...]:
     """The devices that torch can use in this process, in CUDA's order.
 
     Raises:
@@ -58,16 +59,21 @@ def visible(environ: Mapping[str, str] = os.environ) -> tuple[CudaDevice, ...]:
     if not torch.backends.cuda.is_built():
         return ()
     if torch.cuda.is_initialized():
-        properties = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
-        return tuple(CudaDevice(name=p.name, memory_bytes=p.total_memory) for p in properties)
-    devices = None if torch.version.cuda is None else _from_nvml(torch.version.cuda, environ)
+        return started(torch.cuda)
+    devices = None if torch.version.cuda is None else _from_nvml(torch.version.cuda)
     if devices is not None:
         return devices
     has_driver = _AMD_DRIVER.exists() if torch.version.hip else _has_nvidia_driver()
-    return _from_child(environ.get(_VISIBLE)) if has_driver else ()
+    return _from_child(os.environ.get(_VISIBLE)) if has_driver else ()
 
 
-def _from_nvml(torch_cuda: str, environ: Mapping[str, str]) -> tuple[CudaDevice, ...] | None:
+def started(backend: ModuleType) -> tuple[CudaDevice, ...]:
+    """The devices of a `backend` of torch, such as ``torch.cuda``, which this starts."""
+    properties = map(backend.get_device_properties, range(backend.device_count()))
+    return tuple(CudaDevice(name=p.name, memory_bytes=p.total_memory) for p in properties)
+
+
+def _from_nvml(torch_cuda: str) -> tuple[CudaDevice, ...] | None:
     """Devices by NVML; None where it cannot tell what CUDA would show to a torch of `torch_cuda`.
 
     That is so of a driver older than torch's CUDA (unless a compatibility package helps), of GPUs
@@ -79,17 +85,16 @@ def _from_nvml(torch_cuda: str, environ: Mapping[str, str]) -> tuple[CudaDevice,
         driver_cuda = nvml.driver_cuda(library)
         if driver_cuda is None or nvml.is_old_driver(driver_cuda, torch_cuda):
             return None
-        variable = environ.get(_VISIBLE)
         handles = nvml.handles(library)
         if handles is None or None in handles:
             return None
         if any((nvml.mig_modes(library, handle) or (False,))[0] for handle in handles):
             return None
         uuids = [nvml.answer(library, "nvmlDeviceGetUUID", h) or "" for h in handles]
-        indices = visible_indices(variable, uuids)
+        indices = visible_indices(os.environ.get(_VISIBLE), uuids)
         devices = [_device(library, handle) for handle in handles]
         kinds = {device and (device.name, device.memory_bytes) for device in devices}
-        if indices is None or not is_in_bus_order(len(kinds), environ):
+        if indices is None or not is_in_bus_order(len(kinds), os.environ):
             return None
         chosen = [devices[index] for index in indices]
     return None if None in chosen else tuple(filter(None, chosen))
@@ -130,12 +135,11 @@ def _device(library: Any, handle: Any) -> CudaDevice | None:
     of the answer tells it (drivers from 510 on).
     """
     name = nvml.answer(library, "nvmlDeviceGetName", handle)
-    version = getattr(library, "nvmlMemory_v2", None)
-    newer = version and nvml.answer(library, "nvmlDeviceGetMemoryInfo", handle, version=version)
-    memory = newer or nvml.answer(library, "nvmlDeviceGetMemoryInfo", handle)
+    version = getattr(library, "nvmlMemory_v2", 0)
+    memory = nvml.answer(library, "nvmlDeviceGetMemoryInfo", handle, version=version)
     if name is None or memory is None:
         return None
-    usable = memory.total - (newer.reserved if newer else 0)
+    usable = memory.total - memory.reserved
     return CudaDevice(name=name, memory_bytes=usable, free_bytes=memory.free)
 
 
@@ -149,12 +153,9 @@ def _has_nvidia_driver() -> bool:
 
 @cache
 def _from_child(variable: str | None) -> tuple[CudaDevice, ...]:
-    """Devices that CUDA shows a process with ``CUDA_VISIBLE_DEVICES`` as `variable`."""
-    environ = {name: value for name, value in os.environ.items() if name != _VISIBLE}
-    if variable is not None:
-        environ[_VISIBLE] = variable
+    """Devices that CUDA shows a process, for each value of ``CUDA_VISIBLE_DEVICES`` once."""
     try:
-        devices = facts_of([sys.executable, "-P", "-c", _CHILD], environ)
+        devices = facts_of([sys.executable, "-P", "-c", _CHILD])
     except ChildError as error:
         raise UsageProblem(
             f"--device=cuda: a process that asks CUDA for its devices fails: {error}; "

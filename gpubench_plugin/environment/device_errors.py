@@ -1,8 +1,8 @@
 """Meaning of an accelerator's errors: memory ran out, or the context is lost. Imports no torch.
 
-torch reports an error of the CUDA runtime as ``AcceleratorError`` with its number, those of the
-driver and of the libraries above as a plain ``RuntimeError`` with a text. Only the beginning of a
-message counts: a text that quotes the error of another process is none of this one.
+torch reports an error of the CUDA runtime as ``AcceleratorError``, those of the driver and of the
+libraries above as a plain ``RuntimeError``, all with a text. Only the beginning of a message
+counts: a text that quotes the error of another process is none of this one.
 
 A lost context is a *sticky* error: the runtime repeats it in every later call of the process.
 """
@@ -17,29 +17,26 @@ from contextlib import contextmanager
 from time import monotonic, sleep
 from typing import Final
 
-from gpubench_plugin.core.errors import error_text, inner_error, with_causes
+from gpubench_plugin.core.errors import error_text, with_causes
 
-_OUT_OF_MEMORY: Final = 2
-"""cudaErrorMemoryAllocation, hipErrorOutOfMemory."""
-
-_LOST: Final = {
-    214: "uncorrectable ECC error encountered",
-    220: "uncorrectable NVLink error detected during the execution",
-    226: "Invalid access of peer GPU memory over nvlink or a hardware error",
-    700: "an illegal memory access was encountered",
-    702: "the launch timed out and was terminated",
-    709: "context is destroyed",
-    710: "device-side assert triggered",
-    714: "hardware stack error",
-    715: "an illegal instruction was encountered",
-    716: "misaligned address",
-    717: "operation not supported on global/shared address space",
-    718: "invalid program counter",
-    719: "unspecified launch failure",
-    721: "tensor memory not completely freed",
-    810: "the MPS client has been terminated by the server",
-}
-"""Text of cudaGetErrorString by the number of each error that ends the context (CUDA 13.0).
+_LOST: Final = frozenset({
+    "uncorrectable ECC error encountered",  # 214
+    "uncorrectable NVLink error detected during the execution",  # 220
+    "Invalid access of peer GPU memory over nvlink or a hardware error",  # 226
+    "an illegal memory access was encountered",  # 700
+    "the launch timed out and was terminated",  # 702
+    "context is destroyed",  # 709
+    "device-side assert triggered",  # 710
+    "hardware stack error",  # 714
+    "an illegal instruction was encountered",  # 715
+    "misaligned address",  # 716
+    "operation not supported on global/shared address space",  # 717
+    "invalid program counter",  # 718
+    "unspecified launch failure",  # 719
+    "tensor memory not completely freed",  # 721
+    "the MPS client has been terminated by the server",  # 810
+})  # fmt: skip
+"""Text of cudaGetErrorString, with the number, of each error that ends the context (CUDA 13.0).
 
 Those after which, by the runtime's documentation of cudaError_t, "the process must be terminated
 and relaunched" (but 911, of devices outside of CUDA, which torch does not use), and three of which
@@ -93,7 +90,7 @@ def failed_allocation(error: BaseException) -> BaseException | None:
     if isinstance(error, BaseExceptionGroup):
         members = [*map(failed_allocation, error.exceptions)]
         return None if None in members else members[0]
-    return next(filter(_is_failed_allocation, _stated_causes(error)), None)
+    return next(filter(_is_failed_allocation, with_causes([error], stated_only=True)), None)
 
 
 def lost_context(error: BaseException) -> BaseException | None:
@@ -165,16 +162,6 @@ def failures_as_warnings(action: str) -> Iterator[None]:
             warnings.warn(message, RuntimeWarning, stacklevel=3)
 
 
-def _stated_causes(error: BaseException) -> Iterator[BaseException]:
-    """`error` and the causes that it states itself; not what was being handled meanwhile."""
-    cause: BaseException | None = error
-    visited_ids: set[int] = set()
-    while cause is not None and id(cause) not in visited_ids:
-        visited_ids.add(id(cause))
-        yield cause
-        cause = inner_error(cause) or cause.__cause__
-
-
 def _is_failed_allocation(error: BaseException) -> bool:
     torch = sys.modules.get("torch")
     if isinstance(error, MemoryError) or (
@@ -184,7 +171,7 @@ def _is_failed_allocation(error: BaseException) -> bool:
     if not isinstance(error, RuntimeError):
         return False
     text = error_text(error)
-    if _number(error) == _OUT_OF_MEMORY or _runtime_text(text) == "out of memory":
+    if _runtime_text(text) == "out of memory":
         return True
     nccl = _NCCL.match(text)
     has_failed = nccl is not None and nccl["allocation"] is not None
@@ -192,17 +179,7 @@ def _is_failed_allocation(error: BaseException) -> bool:
 
 
 def _is_lost(error: BaseException) -> bool:
-    if not isinstance(error, RuntimeError):
-        return False
-    return _number(error) in _LOST or _runtime_text(error_text(error)) in _LOST.values()
-
-
-def _number(error: BaseException) -> int | None:
-    """Number of the runtime's error; None for an error of another kind, or of another backend."""
-    if not _RUNTIME.match(error_text(error)):
-        return None
-    number = getattr(error, "error_code", None)
-    return number if isinstance(number, int) else None
+    return isinstance(error, RuntimeError) and _runtime_text(error_text(error)) in _LOST
 
 
 def _runtime_text(text: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -125,25 +126,17 @@ def _available(kind: str) -> Sequence[Device]:
         return (Device(torch_name="mps", model=cpu_model(), memory_gib=memory, device_count=1),)
     if kind == "cuda":
         visible = cuda_devices.visible()
-        return [
-            Device(
-                torch_name=f"cuda:{number}",
-                model=device.name,
-                memory_gib=device.memory_bytes / _GIB,
-                free_gib=None if device.free_bytes is None else device.free_bytes / _GIB,
-                device_count=len(visible),
-            )
-            for number, device in enumerate(visible)
-        ]
-    count = torch.xpu.device_count() if torch.xpu.is_available() else 0
+    else:
+        visible = cuda_devices.started(torch.xpu) if torch.xpu.is_available() else ()
     return [
         Device(
-            torch_name=f"xpu:{number}",
-            model=properties.name,
-            memory_gib=properties.total_memory / _GIB,
-            device_count=count,
+            torch_name=f"{kind}:{number}",
+            model=device.name,
+            memory_gib=device.memory_bytes / _GIB,
+            free_gib=None if device.free_bytes is None else device.free_bytes / _GIB,
+            device_count=len(visible),
         )
-        for number, properties in enumerate(map(torch.xpu.get_device_properties, range(count)))
+        for number, device in enumerate(visible)
     ]
 
 
@@ -208,9 +201,9 @@ def host() -> Device:
     return Device(torch_name="cpu", model=cpu_model(), memory_gib=None)
 
 
-def cpu_model(cpuinfo: Path = CPU_FILE) -> str:
+def cpu_model() -> str:
     """Processor model name from the kernel or the platform module."""
-    lines = text_of(cpuinfo).splitlines()
+    lines = text_of(CPU_FILE).splitlines()
     model_names = (
         line.partition(":")[2].strip() for line in lines if line.startswith("model name")
     )
@@ -219,7 +212,6 @@ def cpu_model(cpuinfo: Path = CPU_FILE) -> str:
 
 def text_of(path: Path) -> str:
     """Contents of the file at `path`; empty if unreadable."""
-    try:
+    with suppress(OSError):
         return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
+    return ""

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment import nvml
-from gpubench_plugin.environment.devices import CPU_FILE, cpu_model, text_of
+from gpubench_plugin.environment.devices import cpu_model, text_of
 
 DRIVER_FILES: Final = Path("/proc/driver/nvidia")
 
@@ -40,7 +40,7 @@ def gpu_facts() -> Json | None:
     clock is judged: 0 if the GPU lowers it to half of the maximum or less, the clock if it stays
     above, and None at the maximum, where it may have worked just now, or while the GPU works.
     """
-    return _from_nvml() or _from_proc(DRIVER_FILES)
+    return _from_nvml() or _from_proc()
 
 
 def _from_nvml() -> Json | None:
@@ -110,9 +110,9 @@ def held_clock_mhz(clock: int | None, *, highest: int | None, utilization: Any) 
     return 0 if clock <= highest / 2 else int(clock)
 
 
-def _from_proc(folder: Path) -> Json | None:
+def _from_proc() -> Json | None:
     """Facts from ``/proc``: ``version`` and ``gpus/*/information`` (name and UUID only)."""
-    version = text_of(folder / "version")
+    version = text_of(DRIVER_FILES / "version")
     if not version:
         return None
     number = re.search(r"Kernel Module[^\n]*?\s(\d+(\.\d+)+)\s", version)
@@ -123,7 +123,7 @@ def _from_proc(folder: Path) -> Json | None:
         "driver": number and number[1],
         "devices": [
             {"name": _field(text, "Model"), "uuid": _field(text, "GPU UUID"), **unknown}
-            for text in map(text_of, sorted((folder / "gpus").glob("*/information")))
+            for text in map(text_of, sorted((DRIVER_FILES / "gpus").glob("*/information")))
         ],
     }
 
@@ -141,9 +141,7 @@ CPU_FOLDER: Final = Path("/sys/devices/system/cpu")
 …/intel_pstate.html."""
 
 
-def cpu_facts(
-    cpu_file: Path = CPU_FILE, quota_file: Path = QUOTA_FILE, cpu_folder: Path = CPU_FOLDER
-) -> Json:
+def cpu_facts(*, quota_file: Path = QUOTA_FILE, cpu_folder: Path = CPU_FOLDER) -> Json:
     """CPU model, core counts, quota, and frequency governor; unknown facts are None.
 
     `quota_cores` is a container's share, which no core count shows; `governor` has those of all
@@ -152,7 +150,7 @@ def cpu_facts(
     import psutil
 
     return {
-        "model": cpu_model(cpu_file),
+        "model": cpu_model(),
         "physical_cores": psutil.cpu_count(logical=False),
         "logical_cores": psutil.cpu_count(),
         "usable_cores": len(usable_cores()),

@@ -1,4 +1,4 @@
-"""Redaction of secrets in variables, arguments and URLs.
+"""What is recorded of variables, arguments and URLs: no secrets, nor what a launcher set.
 
 A false positive hides a harmless word, a false negative publishes a password: in doubt, a value is
 a secret.
@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Final
 from urllib.parse import unquote
-
-from gpubench_plugin.environment import threads
 
 HIDDEN: Final = "***"
 
@@ -43,6 +42,14 @@ _KNOWN_TOKEN: Final = re.compile(
 )
 """Prefixes by which GitHub, GitLab, Hugging Face, OpenAI, Slack, AWS and JWT mark their tokens."""
 
+THREADS: Final = "OMP_NUM_THREADS"
+"""The user's, which is obeyed, or what a launcher set instead."""
+
+THREADS_SHARE: Final = "GPUBENCH_OMP_NUM_THREADS"
+"""Environment variable with the number that a gang set, since the user had set none."""
+
+_TORCHRUN: Final = "TORCHELASTIC_RUN_ID"
+
 
 def recorded_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """Environment variables to record: the user's, allow-listed and without secrets."""
@@ -52,8 +59,27 @@ def recorded_variables(environ: Mapping[str, str]) -> dict[str, str]:
         if _RECORDED.fullmatch(name)
         and (name in _HARMLESS or not is_secret_name(name))
         and redact(value) == value
-        and not (name == threads.VARIABLE and threads.is_set_by_launcher(environ))
+        and not (name == THREADS and is_set_by_launcher(environ))
     }
+
+
+def is_set_by_launcher(environ: Mapping[str, str]) -> bool:
+    """Whether a gang or torchrun set the variable, which the user had left open.
+
+    torchrun sets 1 for several ranks (``torch/distributed/run.py``). So 1 is its own if torchrun,
+    the first ancestor that is no rank of it, began without the variable; where the system does not
+    tell, it is the user's.
+    """
+    value = environ.get(THREADS, "")
+    if value != "1" or _TORCHRUN not in environ:
+        return bool(value) and value == environ.get(THREADS_SHARE)
+    import psutil
+
+    with suppress(psutil.Error, OSError):
+        began_with = (process.environ() for process in psutil.Process().parents())
+        outside = next((begin for begin in began_with if _TORCHRUN not in begin), {THREADS: value})
+        return THREADS not in outside
+    return False
 
 
 def is_secret_name(name: str) -> bool:

@@ -7,6 +7,7 @@ import platform
 import sys
 import tracemalloc
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -44,12 +45,7 @@ PACKAGES: Final = (
 """Distributions whose version can change a result."""
 
 
-def collect(
-    rootdir: Path,
-    *,
-    environ: Mapping[str, str] = os.environ,
-    extra_facts: Mapping[str, Any] | None = None,
-) -> Json:
+def collect(rootdir: Path, *, extra_facts: Mapping[str, Any] | None = None) -> Json:
     """Facts of ``system.json`` as JSON values without secrets; unknown ones are None.
 
     torch is queried only if already imported, and CUDA is not initialised. `rootdir` is in the
@@ -63,14 +59,14 @@ def collect(
         "memory_bytes": psutil.virtual_memory().total,
         "torch": _torch(sys.modules.get("torch")),
         "git": commit_facts(rootdir),
-        "environment_variables": recorded_variables(environ),
-        **_host_facts(environ),
+        "environment_variables": recorded_variables(os.environ),
+        **_host_facts(),
     }
     json_facts: Json = json_files.jsonable({**facts, **(extra_facts or {})})
     return json_facts
 
 
-def _host_facts(environ: Mapping[str, str]) -> Json:
+def _host_facts() -> Json:
     """Facts that all processes of a host have in common."""
     return {
         "platform": {
@@ -83,7 +79,7 @@ def _host_facts(environ: Mapping[str, str]) -> Json:
             "version": platform.python_version(),
             "implementation": platform.python_implementation(),
             "compiler": platform.python_compiler(),
-            **interpreter_facts(environ),
+            **interpreter_facts(),
         },
         "cpu": cpu_facts(),
         "gpu": gpu_facts(),
@@ -109,7 +105,7 @@ def rank_machine(variables: Mapping[str, str]) -> Json:
 @cache
 def host_machine() -> Json:
     """Machine facts by dot key in which the hosts of a run may differ, collected once."""
-    facts = {**_host_facts(os.environ), "torch": _torch(sys.modules.get("torch"))}
+    facts = {**_host_facts(), "torch": _torch(sys.modules.get("torch"))}
     known_anywhere = machine_facts(json_files.jsonable(facts))
     return {k: fact for k, fact in known_anywhere.items() if not tolerates_unknown(k)}
 
@@ -118,10 +114,8 @@ def package_versions() -> dict[str, str]:
     """Versions of the installed ones of :data:`PACKAGES`."""
     versions = {}
     for name in PACKAGES:
-        try:
+        with suppress(PackageNotFoundError):
             versions[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return versions
 
 
@@ -147,18 +141,16 @@ def _cudnn_version(torch: ModuleType) -> int | None:
     ``torch.backends.cudnn.version`` tells the same, but first asks every device for its capability,
     which starts CUDA.
     """
-    try:
+    with suppress(AttributeError, RuntimeError):
         return int(torch._C._cudnn.getVersionInt())
-    except (AttributeError, RuntimeError):
-        return None
+    return None
 
 
 def nccl_version(torch: ModuleType) -> str | None:
     """Version of NCCL; None of a build without it."""
-    try:
+    with suppress(AttributeError, ImportError, OSError, RuntimeError):
         return ".".join(map(str, torch.cuda.nccl.version()))
-    except (AttributeError, ImportError, OSError, RuntimeError):
-        return None
+    return None
 
 
 _USUAL_ALLOCATORS: Final = frozenset({"", "default", "pymalloc"})

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final, Self
 
-from gpubench_plugin.environment import threads
+from gpubench_plugin.environment.redaction import THREADS, THREADS_SHARE, is_set_by_launcher
 from gpubench_plugin.environment.system_facts import interpreter_options
 from gpubench_plugin.launchers.link import INVITATION
 from gpubench_plugin.ranks.world import STORE, threads_per_rank
@@ -246,9 +246,9 @@ def _free_port() -> int:
 
 def _thread_variables(size: int) -> dict[str, str]:
     """An equal share of the cores, marked as such, unless the user set a number."""
-    if os.environ.get(threads.VARIABLE) and not threads.is_set_by_launcher(os.environ):
-        return {threads.VARIABLE: os.environ[threads.VARIABLE]}
-    return dict.fromkeys((threads.VARIABLE, threads.SHARE), str(threads_per_rank(size)))
+    if os.environ.get(THREADS) and not is_set_by_launcher(os.environ):
+        return {THREADS: os.environ[THREADS]}
+    return dict.fromkeys((THREADS, THREADS_SHARE), str(threads_per_rank(size)))
 
 
 def _set_by_user(*prefixes: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist, median
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from gpubench_plugin.core.student import expanded_t
 
@@ -215,10 +215,8 @@ def _analyse(
     """Whether the values are clearly autocorrelated, and their variation at each level."""
     import numpy as np
 
-    series, steps = np.asarray(values, dtype=np.float64), np.asarray(sorted_values)
-    count = len(steps)
-    ranks = np.searchsorted(steps, series, "left") + np.searchsorted(steps, series, "right")
-    rank_tau, rank_lag = _correlation_time(ranks - ranks.mean())
+    series, count = np.asarray(values, dtype=np.float64), len(sorted_values)
+    rank_tau, rank_lag = _correlation_time(ranks_among(sorted_values, series) - count)
     offsets = [side * at / (_LEVELS + 1) / 2 for at in range(1, _LEVELS + 1) for side in (-1, 1)]
     indicator, tau, first_lag = _level_indicator(series, median(sorted_values))
     significant = max(first_lag, rank_lag) > _SIGNIFICANT / math.sqrt(min(count, _MOST_SERIES))
@@ -237,6 +235,14 @@ def _analyse(
         )
         for offset, indicator, tau in levels
     )
+
+
+def ranks_among(sorted_values: Sequence[float], values: Any) -> Any:
+    """Twice the rank of each of `values` among others, from zero; ties count half."""
+    import numpy as np
+
+    sides: tuple[Literal["left", "right"], ...] = ("left", "right")
+    return sum(np.searchsorted(sorted_values, values, side).astype(np.float64) for side in sides)
 
 
 def _level_indicator(series: Any, level: float) -> tuple[Any, float, float]:

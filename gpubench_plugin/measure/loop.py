@@ -19,6 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.environment.devices import synchronize
 from gpubench_plugin.measure.clocks.base import Clock, Step, Task
 from gpubench_plugin.measure.plan import FEWEST_TURNS, Planner, plan_turns
 from gpubench_plugin.measure.recording import TimedBlocks, timed_samples
@@ -113,16 +114,12 @@ def measure(
         ]
         if on_first is not None:
             on_first()
+        is_counted = fixed_rounds is None and section.by == "steps"
         warmups = []
-        for variant, first_call_s in zip(variants, first_calls_s, strict=True):
+        for variant, planner, first_s in zip(variants, planners, first_calls_s, strict=True):
             with naming(variant.name):
                 warmup = warm_up(
-                    variant.task,
-                    clock=variant.clock,
-                    section=section,
-                    agreement=agreement,
-                    first_call_s=first_call_s,
-                    is_counted=fixed_rounds is None and section.by == "steps",
+                    variant.task, planner, agreement, first_call_s=first_s, is_counted=is_counted
                 )
             warmups.append(warmup)
         paces = [warmup.pace for warmup in warmups]
@@ -152,8 +149,6 @@ def measure(
         timed_samples(
             course.blocks,
             warmup,
-            clock=course.variant.clock,
-            tolerance=section.steady_tolerance,
             converged=bool(agreement.decide(int(rule.converged(course.blocks)))),
         )
         for course, warmup in zip(courses, warmups, strict=True)
@@ -273,10 +268,8 @@ def clock_for(
             return cuda_kernel.CudaKernelClock(cuda_device.TorchCuda(device), cache=cache)
         case "cuda":
             return cuda_step.CudaStepClock(cuda_device.TorchCuda(device))
-        case "mps":
-            return host.SynchronisedClock(torch.mps.synchronize, timer="mps_synchronised")
-        case "xpu":
-            wait = partial(torch.xpu.synchronize, device)
-            return host.SynchronisedClock(wait, timer="xpu_synchronised")
+        case "mps" | "xpu" as name:
+            wait = partial(synchronize, device)
+            return host.SynchronisedClock(wait, timer=f"{name}_synchronised")
         case other:
             raise Unsupported(f"no clock for device type {other!r}")

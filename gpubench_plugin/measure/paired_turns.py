@@ -21,6 +21,7 @@ from gpubench_plugin.core.records import (
     variant_rounds,
 )
 from gpubench_plugin.measure.interval import Interval, median_interval
+from gpubench_plugin.measure.metrics.throughput import median_step_s, rounds_s
 
 _STEP_TIME: Final = "variant_{}_step_time_s"
 _CONTRADICTION: Final = 1.1
@@ -35,14 +36,13 @@ the intervals of the turns of 44 held 1, and the widened ones of all (2 cores of
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedUp:
-    """How many times as fast, from `pairs` of turns; too few of them have no `interval`.
+    """How many times as fast, from pairs of turns; too few of them have no `interval`.
 
     `by_medians` is the ratio of the medians of all rounds.
     """
 
     value: float
     interval: Interval | None
-    pairs: int
     by_medians: float
 
     @property
@@ -67,8 +67,8 @@ def paired_speed_up(reference: Samples, other: Samples, confidence: float) -> Sp
     ]
     interval = median_interval(ratios, confidence)
     value = median(ratios) if interval is None else interval.median
-    by_medians = _median_s(reference) / _median_s(other)
-    return SpeedUp(value=value, interval=interval, pairs=len(ratios), by_medians=by_medians)
+    by_medians = median_step_s(reference) / median_step_s(other)
+    return SpeedUp(value=value, interval=interval, by_medians=by_medians)
 
 
 def speed_ups(variants: Mapping[str, Samples], confidence: float) -> dict[str, SpeedUp]:
@@ -102,9 +102,8 @@ def variant_facts(
     """
     facts: dict[str, float] = {}
     for name, samples in variants.items():
-        rounds = samples.rounds_s or samples.durations_s
-        step_time = median_interval(rounds, confidence)
-        facts |= _with_bounds(_STEP_TIME.format(name), _median_s(samples), step_time)
+        step_time = median_interval(rounds_s(samples), confidence)
+        facts |= _with_bounds(_STEP_TIME.format(name), median_step_s(samples), step_time)
         facts[variant_rounds(name)] = float(samples.rounds)
     for name, speed_up in faster.items():
         if speed_up.is_conclusive:
@@ -117,11 +116,6 @@ def variant_metrics(variants: Sequence[str]) -> frozenset[str]:
     """Names of the metrics of `variants`, without those of the bounds of intervals."""
     own = {m for name in variants for m in (_STEP_TIME.format(name), variant_rounds(name))}
     return frozenset(own | {speed_up_metric(name, len(variants)) for name in variants[1:]})
-
-
-def _median_s(samples: Samples) -> float:
-    """Median of the rounds."""
-    return median(samples.rounds_s or samples.durations_s)
 
 
 def _with_bounds(name: str, value: float, interval: Interval | None) -> dict[str, float]:

@@ -60,6 +60,7 @@ class Plan:
         return Plan(**{name: agreement.decide(size) for name, size in asdict(self).items()})
 
 
+@dataclass(frozen=True, kw_only=True)
 class Planner:
     """Plans the blocks of one benchmark from the pace of its step.
 
@@ -67,13 +68,10 @@ class Planner:
     `is_bare`: setup and teardown must run around every call.
     """
 
-    def __init__(
-        self, *, clock: Clock, section: MeasureSection, world_size: int, is_bare: bool
-    ) -> None:
-        self.clock = clock
-        self._section = section
-        self._world_size = world_size
-        self._is_bare = is_bare
+    clock: Clock
+    section: MeasureSection
+    world_size: int
+    is_bare: bool
 
     def plan(
         self, pace: Pace, *, fixed: FixedRounds | None = None, max_calls: int | None = None
@@ -108,7 +106,7 @@ class Planner:
         """
         calls = fixed.calls_per_duration * fixed.durations_per_round
         most_calls = self.clock.queued_calls
-        if fixed.calls_per_duration > 1 and not self._is_bare:
+        if fixed.calls_per_duration > 1 and not self.is_bare:
             reason = (
                 f"calls_per_duration={fixed.calls_per_duration}, but setup or teardown must "
                 "run around every call; allowed: 1"
@@ -118,24 +116,24 @@ class Planner:
             reason = f"{calls} calls per round; the clock {timer} supports at most {most_calls}"
         else:
             return fixed
-        if self._section.rounds_file is None:
+        if self.section.rounds_file is None:
             return None
-        raise UsageProblem(f"measure.rounds_file: {self._section.rounds_file}: {reason}")
+        raise UsageProblem(f"measure.rounds_file: {self.section.rounds_file}: {reason}")
 
     def _group_size(self, per_call_s: float, most_calls: int) -> int:
         """Calls per duration; with ``by=steps`` a divisor, so that exactly so many run."""
-        if not self._is_bare:
+        if not self.is_bare:
             return 1
         group_size = min(self.clock.group_size(per_call_s), most_calls)
         if not self.is_counted:
             return group_size
-        steps = self._section.steps
-        group_size = max(1, min(group_size, steps // self._section.min_rounds))
+        steps = self.section.steps
+        group_size = max(1, min(group_size, steps // self.section.min_rounds))
         return next(size for size in range(group_size, 0, -1) if steps % size == 0)
 
     def _width(self, per_call_s: float, wall_s: float, group_size: int) -> int:
         """Durations per round: `round_s` long, but few enough to leave `min_rounds` rounds."""
-        section = self._section
+        section = self.section
         if self.is_counted:
             most_calls = section.steps // section.min_rounds
         else:
@@ -148,7 +146,7 @@ class Planner:
         shortest_s = max(
             self.clock.block_s,
             self.clock.block_calls * per_call_s,
-            _RANKS_BLOCK_S if self._world_size > 1 else 0.0,
+            _RANKS_BLOCK_S if self.world_size > 1 else 0.0,
         )
         round_count = math.ceil(shortest_s / (calls_per_round * per_call_s))
         if self.is_counted:
@@ -161,7 +159,7 @@ class Planner:
         if fixed is not None:
             most_rounds = float(fixed.rounds)
         elif self.is_counted:
-            most_rounds = self._section.steps / plan.calls_per_round
+            most_rounds = self.section.steps / plan.calls_per_round
         else:
             most_rounds = self._limit_s / (plan.calls_per_round * pace.wall_s)
         turn_rounds = math.ceil(_TURN_S / (plan.calls_per_round * pace.timed_s))
@@ -175,11 +173,11 @@ class Planner:
     @property
     def is_counted(self) -> bool:
         """Whether ``measure.by=steps`` asks for a number of calls."""
-        return self._section.by == "steps"
+        return self.section.by == "steps"
 
     @property
     def _limit_s(self) -> float:
-        return self._section.max_time_s if self._section.by == "ci" else self._section.time_s
+        return self.section.max_time_s if self.section.by == "ci" else self.section.time_s
 
 
 def plan_turns(

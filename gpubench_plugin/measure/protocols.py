@@ -32,7 +32,6 @@ class Subject(Checkable, Protocol):
     @property
     def calls(self) -> int:
         """Number of calls of :meth:`step` so far, timed or not."""
-        ...
 
     def step(self) -> object:
         """The step to time."""

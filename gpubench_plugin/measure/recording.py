@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from gpubench_plugin.config.sections import MeasureSection
-    from gpubench_plugin.measure.clocks.base import Block, Clock
+    from gpubench_plugin.measure.clocks.base import Block
     from gpubench_plugin.measure.plan import Plan
 
 
@@ -45,8 +45,7 @@ class TimedBlocks:
 
     def __init__(self, plan: Plan, section: MeasureSection) -> None:
         self.plan = plan
-        self._max_stored = section.keep_durations
-        self._target_half_width = section.ci_half_width
+        self.section = section
         self._sample: _Sample | None = None
         self.durations_s = array("d")
         self.rounds_s = array("d")
@@ -96,8 +95,9 @@ class TimedBlocks:
             return
         self.durations_s.extend(block.durations_s)
         # Rounds of one duration last a millisecond or more: they are few, and the median's.
-        if self.plan.durations_per_round > 1 and len(self.durations_s) > self._max_stored:
-            self._sample = _Sample(self.durations_s, self._max_stored)
+        most = self.section.keep_durations
+        if self.plan.durations_per_round > 1 and len(self.durations_s) > most:
+            self._sample = _Sample(self.durations_s, most)
             self.durations_s = array("d")
 
     def update_interval(self, confidence: float) -> None:
@@ -107,7 +107,7 @@ class TimedBlocks:
         self.checked_rounds = self.rounds
         self.half_width = math.inf if interval is None else interval.half_width
         self.dependent = autocorrelation.is_strong
-        self.is_unreliable = autocorrelation.may_be_undetected(self._target_half_width)
+        self.is_unreliable = autocorrelation.may_be_undetected(self.section.ci_half_width)
 
 
 class _Sample:
@@ -180,22 +180,17 @@ _LEAST_BULK: Final = 0.0128
 _SHARE: Final = 0.005
 
 
-def timed_samples(
-    recording: TimedBlocks,
-    warmup: WarmUp,
-    *,
-    clock: Clock,
-    tolerance: float,
-    converged: bool,
-) -> Samples:
+def timed_samples(recording: TimedBlocks, warmup: WarmUp, *, converged: bool) -> Samples:
     """Samples of a `recording` that ended at its goal, `converged`, or at a limit.
 
-    A trend beyond `tolerance` between the warm-up and the last rounds is flagged.
+    A trend beyond the tolerance between the warm-up and the last rounds is flagged.
     """
-    plan, sample_s = recording.plan, recording.sample_s
+    plan, sample_s, clock = recording.plan, recording.sample_s, warmup.clock
     flags = {
         UNSTEADY: not warmup.ended_steady,
-        DRIFTING: is_trending([*warmup.tail_s, *recording.rounds_s], tolerance),
+        DRIFTING: is_trending(
+            [*warmup.tail_s, *recording.rounds_s], recording.section.steady_tolerance
+        ),
         NOT_CONVERGED: not converged,
         DEPENDENT: recording.dependent,
         CONTENDED: recording.contended,

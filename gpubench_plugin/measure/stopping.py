@@ -23,11 +23,11 @@ _CHECKS = 8
 _PATIENCE = 10
 
 
+@dataclass(frozen=True)
 class StoppingRule(ABC):
     """Stopping rule: the length of the next block."""
 
-    def __init__(self, section: MeasureSection) -> None:
-        self._section = section
+    section: MeasureSection
 
     @abstractmethod
     def durations(self, recording: TimedBlocks, elapsed_s: float) -> int:
@@ -52,28 +52,28 @@ class ByInterval(StoppingRule):
 
     def durations(self, recording: TimedBlocks, elapsed_s: float) -> int:
         """A block, shortened to the remaining rounds and time."""
-        rounds_left: float = self._section.max_rounds - recording.rounds
-        missing = self._section.required_rounds - recording.rounds
-        if missing > 0 or elapsed_s < self._section.min_time_s or recording.contended:
+        rounds_left: float = self.section.max_rounds - recording.rounds
+        missing = self.section.required_rounds - recording.rounds
+        if missing > 0 or elapsed_s < self.section.min_time_s or recording.contended:
             rounds_left = math.inf
         elif rounds_left <= 0 or (
             self.converged(recording) and not (recording.dependent or recording.is_unreliable)
         ):
             return 0
-        durations = _within(self._section.max_time_s, recording, elapsed_s, rounds_left)
+        durations = _within(self.section.max_time_s, recording, elapsed_s, rounds_left)
         if durations or missing <= 0:
             return durations
-        return _within(_PATIENCE * self._section.max_time_s, recording, elapsed_s, missing)
+        return _within(_PATIENCE * self.section.max_time_s, recording, elapsed_s, missing)
 
     def converged(self, recording: TimedBlocks) -> bool:
         """Whether the half-width of the last check is small enough."""
-        return recording.half_width <= self._section.ci_half_width
+        return recording.half_width <= self.section.ci_half_width
 
     def remaining_s(self, recording: TimedBlocks, elapsed_s: float) -> float | None:
         """Until the check at which the interval, narrowing with the root of the rounds, will do."""
         if recording.half_width == math.inf:
             return None
-        section = self._section
+        section = self.section
         ratio = max(1.0, recording.half_width / section.ci_half_width)
         # The rounds double from check to check.
         doublings = math.ceil(2 * math.log2(ratio))
@@ -88,11 +88,11 @@ class ByTime(StoppingRule):
 
     def durations(self, recording: TimedBlocks, elapsed_s: float) -> int:
         """A block, shortened to the remaining window."""
-        return _within(self._section.time_s, recording, elapsed_s)
+        return _within(self.section.time_s, recording, elapsed_s)
 
     def remaining_s(self, recording: TimedBlocks, elapsed_s: float) -> float:
         """The rest of the window."""
-        return max(0.0, self._section.time_s - elapsed_s)
+        return max(0.0, self.section.time_s - elapsed_s)
 
 
 class BySteps(StoppingRule):
@@ -101,14 +101,15 @@ class BySteps(StoppingRule):
     def durations(self, recording: TimedBlocks, elapsed_s: float) -> int:
         """A block, shortened to the remaining calls."""
         plan = recording.plan
-        durations_missing = self._section.steps // plan.calls_per_duration - recording.durations
+        durations_missing = self.section.steps // plan.calls_per_duration - recording.durations
         return min(plan.durations_per_block, durations_missing)
 
     def remaining_s(self, recording: TimedBlocks, elapsed_s: float) -> float:
         """That of the remaining calls."""
-        return elapsed_s * (self._section.steps / recording.calls - 1)
+        return elapsed_s * (self.section.steps / recording.calls - 1)
 
 
+@dataclass(frozen=True)
 class ByRounds(StoppingRule):
     """Stops after a fixed number of rounds.
 
@@ -116,25 +117,23 @@ class ByRounds(StoppingRule):
     step may have become a hundred times slower.
     """
 
-    def __init__(self, section: MeasureSection, rounds: int) -> None:
-        super().__init__(section)
-        self._rounds = rounds
+    fixed_rounds: int
 
     def durations(self, recording: TimedBlocks, elapsed_s: float) -> int:
         """A block, shortened to the remaining rounds."""
-        missing = self._rounds - recording.rounds
-        section, limit_s = self._section, math.inf
+        missing = self.fixed_rounds - recording.rounds
+        section, limit_s = self.section, math.inf
         if section.rounds_file is None and section.by != "steps":
             limit_s = _PATIENCE * (section.time_s if section.by == "time" else section.max_time_s)
         return _within(limit_s, recording, elapsed_s, missing) if missing > 0 else 0
 
     def converged(self, recording: TimedBlocks) -> bool:
         """Whether all rounds were timed."""
-        return recording.rounds >= self._rounds
+        return recording.rounds >= self.fixed_rounds
 
     def remaining_s(self, recording: TimedBlocks, elapsed_s: float) -> float:
         """That of the remaining rounds."""
-        return elapsed_s * max(0.0, self._rounds / recording.rounds - 1)
+        return elapsed_s * max(0.0, self.fixed_rounds / recording.rounds - 1)
 
 
 class CheckSchedule:

@@ -11,13 +11,13 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from itertools import chain, starmap
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from gpubench_plugin.core.quality_flags import INSTRUMENTED
 from gpubench_plugin.environment.system_facts import is_instrumented
+from gpubench_plugin.measure.probes.interference import thread_times
 
 _T = TypeVar("_T")
 
@@ -30,7 +30,7 @@ _DEBUGGERS: Final = ("bdb", "pdb", "pydevd", "_pydevd", "debugpy")
 """Prefixes of debugger modules, which are left active."""
 
 # CPU time of a thread that only waits, as a timer or a watchdog does.
-_IDLE_S: Final = 0.001
+_IDLE_NS: Final = 1_000_000
 
 
 class Tracers:
@@ -82,7 +82,7 @@ class Tracers:
         if tracer is None and profiler is None:
             yield
             return
-        busy_before = _busy_s()
+        before_ns = _run_times_ns()
         threading.settrace(tracer if _is_debugger(tracer) else None)
         threading.setprofile(None)
         try:
@@ -90,8 +90,8 @@ class Tracers:
         finally:
             threading.settrace(tracer)
             threading.setprofile(profiler)
-            worked_s = (s - busy_before.get(thread, s) for thread, s in _busy_s().items())
-            if any(seconds > _IDLE_S for seconds in worked_s):
+            worked_ns = (ns - before_ns.get(thread, ns) for thread, ns in _run_times_ns().items())
+            if any(ns > _IDLE_NS for ns in worked_ns):
                 self.flags = (INSTRUMENTED,)
 
     @contextmanager
@@ -129,16 +129,11 @@ def _detects_anomalies() -> bool:
     return torch is not None and bool(torch.is_anomaly_enabled())
 
 
-def _busy_s() -> dict[int, float]:
-    """CPU time of other Python threads in seconds, from Linux' ``schedstat`` of each."""
-    busy_s = {}
-    for thread in threading.enumerate():
-        if thread.native_id is None or thread is threading.current_thread():
-            continue
-        with suppress(OSError, ValueError):
-            times = Path(f"/proc/self/task/{thread.native_id}/schedstat").read_text("ascii")
-            busy_s[thread.native_id] = int(times.split()[0]) * 1e-9
-    return busy_s
+def _run_times_ns() -> dict[str, int]:
+    """CPU time of other Python threads in nanoseconds."""
+    own, times = threading.current_thread(), thread_times()
+    others = (str(thread.native_id) for thread in threading.enumerate() if thread is not own)
+    return {thread: times[thread].ran_ns for thread in others if thread in times}
 
 
 def _events(monitoring: Any) -> list[int]:

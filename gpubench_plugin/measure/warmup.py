@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from array import array
-from bisect import bisect_left, bisect_right
 from dataclasses import replace
-from itertools import pairwise
 from statistics import fmean, median
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.core.records import round_medians
+from gpubench_plugin.measure.interval import ranks_among
 from gpubench_plugin.measure.plan import Pace, Plan, Planner, remaining_rounds
 
 if TYPE_CHECKING:
@@ -41,14 +40,13 @@ _NO_WARMUP_S = 1e-6
 
 def warm_up(
     task: Task,
-    *,
-    clock: Clock,
-    section: MeasureSection,
+    planner: Planner,
     agreement: RankAgreement,
+    *,
     first_call_s: float = 0.0,
     is_counted: bool = False,
 ) -> WarmUp:
-    """Run rounds until the step is steady, or a limit is reached; then calibrate the `clock`.
+    """Run rounds until the step is steady, or a limit is reached; then calibrate the clock.
 
     At least `warmup_iterations` calls and `warmup_s` seconds; then until the last 10 to 50 rounds
     have no trend beyond `steady_tolerance`, for at most `warmup_max_rounds` further rounds or
@@ -57,15 +55,11 @@ def warm_up(
 
     If the calls are counted (``measure.by=steps``) and few, none are spent on the calibration.
     """
-    planner = Planner(
-        clock=clock,
-        section=section.model_copy(update={"by": "ci"}),
-        world_size=agreement.world_size,
-        is_bare=task.is_bare,
-    )
+    clock, section = planner.clock, planner.section
+    timed_planner = replace(planner, section=section.model_copy(update={"by": "ci"}))
     warm = WarmUp(clock, section, first_call_s=first_call_s)
     while agreement.decide(int(warm.should_continue())):
-        plan = warm.next_plan(planner).broadcast(agreement)
+        plan = warm.next_plan(timed_planner).broadcast(agreement)
         start = clock.now()
         block = clock.block(
             task, durations=plan.durations_per_block, calls_per_duration=plan.calls_per_duration
@@ -87,7 +81,7 @@ class WarmUp:
     """
 
     def __init__(self, clock: Clock, section: MeasureSection, *, first_call_s: float = 0.0) -> None:
-        self._now = clock.now
+        self.clock = clock
         self._start_ns = clock.now()
         self._section = section
         default_s = _ACCELERATOR_S if clock.accelerator else _CPU_S
@@ -152,7 +146,7 @@ class WarmUp:
         self.pace = Pace(timed_s=median(recent_s), wall_s=wall_s / block.calls)
 
     def _elapsed_s(self) -> float:
-        return (self._now() - self._start_ns) * 1e-9
+        return (self.clock.now() - self._start_ns) * 1e-9
 
 
 # In fewer rounds a trend cannot be told from noise: two parts of five are compared.
@@ -187,12 +181,8 @@ def is_trending(rounds_s: Sequence[float], tolerance: float) -> bool:
 
 def _share_above(first_rounds: Sequence[float], last_rounds: Sequence[float]) -> float:
     """Share of pairs whose round of `last_rounds` is slower; ties count half."""
-    sorted_first = sorted(first_rounds)
-    count = sum(
-        bisect_left(sorted_first, value) + bisect_right(sorted_first, value)
-        for value in last_rounds
-    )
-    return count / (2 * len(first_rounds) * len(last_rounds))
+    ranks = ranks_among(sorted(first_rounds), last_rounds)
+    return float(ranks.mean()) / (2 * len(first_rounds))
 
 
 def _correlation_time(*sections: Sequence[float]) -> float:
@@ -209,10 +199,6 @@ def _correlation_time(*sections: Sequence[float]) -> float:
 
 def _autocorrelation(values: Sequence[float]) -> float:
     """Lag-1 autocorrelation of the ranks of the values."""
-    sorted_values = sorted(values)
-    offset = len(values)
-    ranks = [
-        bisect_left(sorted_values, v) + bisect_right(sorted_values, v) - offset for v in values
-    ]
-    squares = sum(rank * rank for rank in ranks)
-    return sum(a * b for a, b in pairwise(ranks)) / squares if squares else 0.0
+    ranks = ranks_among(sorted(values), values) - len(values)
+    squares = float(ranks @ ranks)
+    return float(ranks[:-1] @ ranks[1:]) / squares if squares else 0.0

@@ -11,7 +11,7 @@ from typing import Final
 
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment.hardware import usable_cores
-from gpubench_plugin.environment.threads import VARIABLE
+from gpubench_plugin.environment.redaction import THREADS
 
 STORE: Final = "GPUBENCH_STORE"
 """Environment variable with the file in which the ranks of a gang rendezvous."""
@@ -97,7 +97,7 @@ def threads_per_rank(
     """
     if configured is not None:
         return configured
-    number = variables.get(VARIABLE, "").partition(",")[0].strip()
+    number = variables.get(THREADS, "").partition(",")[0].strip()
     if number.isdecimal() and int(number):
         return int(number)
     return max(1, len(usable_cores()) // local_ranks)

@@ -9,9 +9,9 @@ import select
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 from gpubench_plugin.system.signals import signals_deferred, signals_ignored
 from gpubench_plugin.system.timeout_clock import TimeoutClock, poll_interval_s
@@ -22,37 +22,26 @@ _TIMEOUT_S: Final = 120.0
 _LAST_LINES: Final = 15
 _LINE_BYTES: Final = 1024
 
-Output = int | IO[bytes] | None
-"""Where a stream of a child goes, as :class:`subprocess.Popen` takes it."""
-
 
 class Child:
     """A child process, by default without standard input.
 
     It leads a session of its own, so that Ctrl-C does not reach it and it is killed with all that
-    it started, unless `new_session` is False. `ended` is a pidfd, readable once the process has
-    ended; None where the system has none.
+    it started, unless `new_session` is False; other options are those of :class:`subprocess.Popen`.
+    `ended` is a pidfd, readable once the process has ended; None where the system has none.
     """
 
     def __init__(
         self,
         command: Sequence[str],
         *,
-        cwd: Path | None = None,
         environ: Mapping[str, str] | None = None,
-        stdin: Output = subprocess.DEVNULL,
-        stdout: Output = None,
-        stderr: Output = None,
         new_session: bool = True,
+        **options: Any,
     ):
+        options = {"stdin": subprocess.DEVNULL, **options}
         self._process = subprocess.Popen(
-            command,
-            cwd=cwd,
-            env=environ,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=new_session,
+            command, env=environ, start_new_session=new_session, **options
         )
         self._leads_session = new_session
         self.pid = self._process.pid
@@ -126,14 +115,11 @@ def running(command: Sequence[str], *, grace_s: float, **options: Any) -> Iterat
 
     A signal while the process is being started does not lose it. Raises OSError.
     """
-    child: Child | None = None
-    try:
+    with ExitStack() as stack:
         with signals_deferred():
             child = Child(command, **options)
+            stack.callback(child.end, grace_s)
         yield child
-    finally:
-        if child is not None:
-            child.end(grace_s)
 
 
 def code_text(code: int) -> str:

@@ -95,11 +95,10 @@ def sync_folder(folder: Path) -> None:
 def abandoned(folder: Path) -> list[Path]:
     """Temporary files in `folder` left by dead writers."""
     latest = time.time() - _ABANDONED_AFTER_S
-    try:
+    with suppress(OSError):  # removed or unreadable
         files = [path for path in folder.iterdir() if is_temporary(path.name) and path.is_file()]
         return [path for path in files if path.stat().st_mtime < latest]
-    except OSError:  # removed or unreadable
-        return []
+    return []
 
 
 def temporary_name(path: Path) -> Path:

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -49,7 +50,7 @@ def load(path: Path, *, limit: int = LIMIT_BYTES) -> Any:
     return parse(data, str(path))
 
 
-def parse(data: bytes, label: str) -> Any:
+def parse(data: str | bytes, label: str) -> Any:
     """Parse JSON `data`, called `label` in messages.
 
     Raises:
@@ -67,11 +68,9 @@ def parse(data: bytes, label: str) -> Any:
 
 def nearest_hint(path: Path) -> str:
     """Suggestion of the nearest file name in the folder."""
-    try:
-        names = [entry.name for entry in path.parent.iterdir()]
-    except OSError:
-        return ""
-    return suggest(path.name, names)
+    with suppress(OSError):
+        return suggest(path.name, [entry.name for entry in path.parent.iterdir()])
+    return ""
 
 
 def _syntax_error(error: json.JSONDecodeError) -> str:
@@ -106,22 +105,17 @@ def jsonable(value: object, *, dropped: dict[str, str] | None = None, pointer: s
         value = sorted(value, key=str)
     if isinstance(value, list | tuple):
         return [jsonable(v, dropped=dropped, pointer=f"{pointer}/{i}") for i, v in enumerate(value)]
-    if isinstance(value, float):
-        return _finite(value, dropped, pointer)
-    return value if value is None or isinstance(value, int) else escape_surrogates(str(value))
+    if isinstance(value, float) and not math.isfinite(value):
+        if dropped is not None:
+            dropped[pointer] = str(value)
+        return None
+    is_json = value is None or isinstance(value, int | float)
+    return value if is_json else escape_surrogates(str(value))
 
 
 def escape_surrogates(string: str) -> str:
     """`string` with lone surrogates (as in non-UTF-8 file names) escaped."""
     return string.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
-def _finite(number: float, dropped: dict[str, str] | None, pointer: str) -> float | None:
-    if math.isfinite(number):
-        return number
-    if dropped is not None:
-        dropped[pointer] = str(number)
-    return None
 
 
 def _escaped(key: str) -> str:

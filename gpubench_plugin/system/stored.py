@@ -48,8 +48,7 @@ class Format:
 
     def parse(self, text: str | bytes, label: str) -> Json:
         """Fields in the JSON `text`, called `label` in messages; raises as :meth:`check`."""
-        data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
-        return self.check(json_files.parse(data, label), label)
+        return self.check(json_files.parse(text, label), label)
 
     def check(self, fields: object, label: str) -> Json:
         """The `fields`, if they are an object of that version; raises BrokenFile."""
@@ -80,10 +79,13 @@ def restore(kind: type[_Record], fields: object, label: str, *, strict: bool = F
         BrokenFile: ``<label> violates the schema at <key>: <reason>``.
     """
     from pydantic import ValidationError
-    from pydantic_core import PydanticSerializationError
 
+    adapter: TypeAdapter[_Record] = _adapter(cast("Any", kind))
     try:
-        return _validated(kind, fields, strict=strict)
+        if not strict:
+            return adapter.validate_python(fields)
+        # In strict mode, pydantic builds a dataclass from an object in JSON text only.
+        return adapter.validate_json(json.dumps(fields), strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)
         # Of a misspelt key, not of the one that is missing for it.
@@ -95,18 +97,6 @@ def restore(kind: type[_Record], fields: object, label: str, *, strict: bool = F
         elif details["type"] == "missing":
             message = "missing key"
         raise BrokenFile(f"{label} violates the schema at {key}: {message}") from error
-    except PydanticSerializationError as error:  # a lone surrogate, which is not valid Unicode
-        raise BrokenFile(f"{label} violates the schema at the document: {error}") from error
-
-
-def _validated(kind: type[_Record], fields: object, *, strict: bool) -> _Record:
-    from pydantic_core import to_json
-
-    adapter: TypeAdapter[_Record] = _adapter(cast("Any", kind))
-    if not strict:
-        return adapter.validate_python(fields)
-    # In strict mode, pydantic builds a dataclass from an object in JSON text only.
-    return adapter.validate_json(to_json(fields, inf_nan_mode="constants"), strict=True)
 
 
 def _keys(kind: Any) -> set[str]:

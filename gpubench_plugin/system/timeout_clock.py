@@ -46,7 +46,7 @@ class TimeoutClock:
         """Seconds until this clock reaches `until`, at least zero."""
         with self._lock:
             remaining = max(0.0, until - self._update())
-            self._max_step_s = _poll_s(remaining)
+            self._max_step_s = max(_MIN_POLL_S, poll_interval_s(remaining))
             return remaining
 
     def _update(self) -> float:
@@ -58,11 +58,7 @@ class TimeoutClock:
 
 def poll_interval_s(remaining_s: float) -> float:
     """Longest sleep before the next check, given the seconds left."""
-    return min(remaining_s, _poll_s(remaining_s))
-
-
-def _poll_s(remaining_s: float) -> float:
-    return max(_MIN_POLL_S, min(_MAX_POLL_S, remaining_s / _POLLS))
+    return min(remaining_s, max(_MIN_POLL_S, min(_MAX_POLL_S, remaining_s / _POLLS)))
 
 
 def wait_until(

@@ -30,7 +30,8 @@ class SampledState(DeviceState):
     """Also keeps the power at each sample, and how long a reading took."""
 
     def __init__(self, device: torch.device, now: Callable[[], float]) -> None:
-        super().__init__(device, now=now)
+        super().__init__(device)
+        self._now = now
         self.powers_w: list[float] = []
         self.readings_s: list[float] = []
 

@@ -160,6 +160,7 @@ def test_spins_follow_the_clock_of_the_device() -> None:
 def gpu(monkeypatch: pytest.MonkeyPatch) -> FakeGpu:
     gpu = FakeGpu()
     monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(gpu))
+    monkeypatch.setattr("gpubench_plugin.measure.probes.nvml.perf_counter", gpu.now)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid=UUID))
     return gpu
 

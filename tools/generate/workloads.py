@@ -103,7 +103,7 @@ def figures(name: str) -> Figures:
         found["parameters"] = sum(p.numel() for p in module.parameters())
         del loss
 
-    flops = count_flops(forward).total
+    flops = count_flops(forward).per_call or 0.0
     return Figures(
         batch_size=configuration.training.samples,
         parameters=int(found["parameters"]),

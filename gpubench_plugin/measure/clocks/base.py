@@ -87,7 +87,7 @@ class Clock(ABC):
         """Result of the last call, released inside the timed part right before the next one: no two
         results take memory at once, and each duration has the release of one in it, as if results
         were discarded."""
-        self.on_launched: Callable[[], object] | None = None
+        self.on_launched: Callable[[], object] = lambda: None
         """Called once per block by the CUDA clocks when the host has launched everything and the
         device is still at work, to read its state under load. It is in no duration; should take
         less than 0.1 ms, during which the end of work on other streams goes unnoticed."""
@@ -132,11 +132,6 @@ class Clock(ABC):
         """Wait for the device; nothing to do on a CPU."""
         return
 
-    def _announce_launched(self) -> None:
-        """Call `on_launched`, if anybody listens."""
-        if self.on_launched is not None:
-            self.on_launched()
-
     def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
         """Flags supported by the summed evidence of all timed blocks."""
         return ()
@@ -146,6 +141,18 @@ class Clock(ABC):
         if per_call_s >= self.group_threshold_s:
             return 1
         return min(self.group_calls, math.ceil(self.group_s / per_call_s))
+
+    def _call_boundaries(self, step: Step, durations: int) -> list[int]:
+        """Readings of the host's clock before the first call and after every call."""
+        now, result = self.now, self.take_result()
+        stamps = [0] * (durations + 1)
+        stamps[0] = now()
+        for index in range(1, durations + 1):
+            result = None
+            result = step()
+            stamps[index] = now()
+        self.result = result
+        return stamps
 
 
 def repeat_call(step: Step, times: int) -> Step:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from functools import cached_property
 from typing import Protocol, Self
 
 import torch
@@ -17,19 +18,15 @@ class Event(Protocol):
 
     def record(self) -> None:
         """Record the event in the queue."""
-        ...
 
     def query(self) -> bool:
         """Whether the device has reached the event."""
-        ...
 
     def synchronize(self) -> None:
         """Wait until the device has reached the event."""
-        ...
 
     def elapsed_time(self, end_event: Self, /) -> float:
         """Milliseconds of device time until the later event."""
-        ...
 
 
 class TorchCuda:
@@ -40,7 +37,6 @@ class TorchCuda:
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._scratch: torch.Tensor | None = None
 
     def current(self) -> AbstractContextManager[None]:
         """Make it the current device, so that events enter its own queue."""
@@ -89,23 +85,23 @@ class TorchCuda:
 
     def allocate_scratch(self) -> int:
         """Allocate what :meth:`overwrite_cache` writes to, once; return its bytes."""
-        if self._scratch is None:
-            # Twice the cache, since its replacement is not strictly LRU.
-            size = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
-            self._scratch = torch.empty(size, dtype=torch.uint8, device=self._device)
         return self._scratch.nbytes
+
+    @cached_property
+    def _scratch(self) -> torch.Tensor:
+        # Twice the cache, since its replacement is not strictly LRU.
+        size = 2 * torch.cuda.get_device_properties(self._device).L2_cache_size
+        return torch.empty(size, dtype=torch.uint8, device=self._device)
 
     def overwrite_cache(self) -> None:
         """Queue a write that evicts the step's data from the L2 cache."""
-        self.allocate_scratch()
-        assert self._scratch is not None
         self._scratch.zero_()
 
     def synchronizes(self, step: Step) -> bool:
         """Whether torch's synchronization debug mode warns during one call of `step`.
 
         It detects waits inside operations (``.item()``, a copy to the host), not an explicit
-        ``torch.cuda.synchronize()``. Other warnings of the step are passed on.
+        ``torch.cuda.synchronize()``. Other warnings are those of the calls before.
         """
         mode = torch.cuda.get_sync_debug_mode()
         with warnings.catch_warnings(record=True) as recorded:
@@ -115,13 +111,4 @@ class TorchCuda:
                 step()
             finally:
                 torch.cuda.set_sync_debug_mode(mode)
-        waits = False
-        for warning in recorded:
-            text = str(warning.message).lower()
-            if "called a synchronizing" in text:
-                waits = True
-            elif "synchronization debug mode" not in text:
-                warnings.warn_explicit(
-                    warning.message, warning.category, warning.filename, warning.lineno
-                )
-        return waits
+        return any("called a synchronizing" in str(w.message).lower() for w in recorded)

@@ -113,9 +113,9 @@ class CudaKernelClock(Clock):
             self._create_events()
             while len(lengths) < durations:
                 count = min(self._burst_durations(calls_per_duration), durations - len(lengths))
-                is_last = len(lengths) + count == durations
-                is_late = self._run_burst(task, run, count, calls_per_duration, is_last=is_last)
-                late_count += count * is_late
+                late_count += count * self._run_burst(task, run, count, calls_per_duration)
+                if len(lengths) + count == durations:
+                    self.on_launched()
                 outlasting = outlasting_s(self._device, self._starts[-1], self.now)
                 others_s.append(outlasting / count)
                 behind_s.append(max(0.0, outlasting - self._outlasting_s) / count)
@@ -194,9 +194,7 @@ class CudaKernelClock(Clock):
         """Durations of the next burst."""
         return max(1, self._burst_calls // calls_per_duration) if self._is_queued else 1
 
-    def _run_burst(
-        self, task: Task, run: Step, count: int, calls_per_duration: int, *, is_last: bool
-    ) -> bool:
+    def _run_burst(self, task: Task, run: Step, count: int, calls_per_duration: int) -> bool:
         """Launch `count` durations behind a spin; return whether the spin ended too early."""
         calls = count * calls_per_duration
         spin_s = min(_SPIN_MARGIN * calls * self._launch_s, _LONGEST_SPIN_S)
@@ -222,8 +220,6 @@ class CudaKernelClock(Clock):
         self.result = result
         self._starts[-1].record()  # after the teardown, whose work is not the step's
         is_late = self._is_queued and self._starts[0].query()
-        if is_last:
-            self._announce_launched()
         self._learn_launches(stamps, calls_per_duration, spin_s, is_late=is_late)
         return is_late
 

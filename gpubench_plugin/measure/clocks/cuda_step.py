@@ -102,7 +102,9 @@ class CudaStepClock(Clock):
         calls, timed_s = durations * calls_per_duration, sum(lengths)
         behind_s = self._behind_s(task, others_s, calls)
         if works_elsewhere := self._works_elsewhere or counts(behind_s, timed_s):
-            added_s = others_s - self._lag_s() if task.is_bare else behind_s
+            # Until all streams are done that are no part of an endless loop, if known.
+            lag_s = self._cost.start_up_s if self._cost and self._cost.elsewhere else 0.0
+            added_s = others_s - lag_s if task.is_bare else behind_s
             lengths = [(timed_s + added_s) / durations] * durations
         elif task.is_bare:
             lengths[0] += self._head_start_s(lengths)
@@ -171,10 +173,6 @@ class CudaStepClock(Clock):
         behind_s = max(0.0, others_s - self._outlasting_s)
         before_s, self._behind_per_call_s = self._behind_per_call_s, behind_s / calls
         return behind_s if behind_s > _LATE_RETURN_S else min(behind_s, before_s * calls)
-
-    def _lag_s(self) -> float:
-        """Seconds until all streams are done that are no part of an endless loop, if known."""
-        return self._cost.start_up_s if self._cost and self._works_elsewhere else 0.0
 
     def _head_start_s(self, lengths: list[float]) -> float:
         """Seconds by which the first call of a block is shorter than the next ones.
@@ -252,7 +250,7 @@ class CudaStepClock(Clock):
             events[index].record()
             stamps[index] = now()
         self.result = result
-        self._announce_launched()
+        self.on_launched()
         elsewhere_s = outlasting_s(self._device, events[-1], now)
         return (
             [start.elapsed_time(end) * 1e-3 for start, end in pairwise(events)],
@@ -287,7 +285,7 @@ class CudaStepClock(Clock):
             task.run_teardown()
         self.result = result
         last.record()
-        self._announce_launched()
+        self.on_launched()
         elsewhere_s += outlasting_s(self._device, last, now)
         pairs = zip(events[::2], events[1::2], strict=True)
         return (

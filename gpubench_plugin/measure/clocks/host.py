@@ -55,12 +55,11 @@ class CpuClock(Clock):
 
     def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
         """Time the calls, with the processor usage around them."""
-        stamps = [0] * (durations + 1)
         usage_before, start = usage(), self.now()
         if task.is_bare:
-            self._boundaries(repeat_call(task.step, calls_per_duration), stamps)
+            stamps = self._call_boundaries(repeat_call(task.step, calls_per_duration), durations)
         else:
-            self._boundaries_without_setup(task, stamps)
+            stamps = self._boundaries_without_setup(task, durations)
         end, after = self.now(), usage()
         durations_s = np.diff(np.array(stamps)) * (1e-9 / calls_per_duration)
         return Block(
@@ -88,21 +87,11 @@ class CpuClock(Clock):
         is_descheduled = self._one_thread and was_idle and was_interrupted and not yields
         return (DESCHEDULED,) if is_descheduled else ()
 
-    def _boundaries(self, step: Step, stamps: list[int]) -> None:
-        """Fill `stamps` with readings before the first call and after every call."""
-        now, indices, result = self.now, range(1, len(stamps)), self.take_result()
-        stamps[0] = now()
-        for index in indices:
-            result = None
-            result = step()
-            stamps[index] = now()
-        self.result = result
-
-    def _boundaries_without_setup(self, task: Task, stamps: list[int]) -> None:
-        """Fill `stamps` with the cumulative call times, excluding setup and teardown."""
+    def _boundaries_without_setup(self, task: Task, durations: int) -> list[int]:
+        """Cumulative call times, excluding setup and teardown."""
         step, setup, teardown, now = task.step, task.run_setup, task.run_teardown, self.now
-        result = self.take_result()
-        for index in range(1, len(stamps)):
+        stamps, result = [0] * (durations + 1), self.take_result()
+        for index in range(1, durations + 1):
             setup()
             start = now()
             result = None
@@ -111,6 +100,7 @@ class CpuClock(Clock):
             teardown()
             stamps[index] = stamps[index - 1] + end - start
         self.result = result
+        return stamps
 
 
 class SynchronisedClock(Clock):
@@ -139,7 +129,9 @@ class SynchronisedClock(Clock):
     def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
         """Time the groups, synchronizing after each."""
         if task.is_bare:
-            lengths = self._boundaries(task, durations, calls_per_duration)
+            self._synchronize()
+            stamps = self._call_boundaries(self._waiting(task.step, calls_per_duration), durations)
+            lengths = [(end - start) * 1e-9 for start, end in pairwise(stamps)]
         else:
             lengths = [self.time_single_call(task) for _ in range(durations)]
         return Block(
@@ -148,15 +140,13 @@ class SynchronisedClock(Clock):
             calls=durations * calls_per_duration,
         )
 
-    def _boundaries(self, task: Task, durations: int, calls_per_duration: int) -> list[float]:
-        run, wait, now = repeat_call(task.step, calls_per_duration), self._synchronize, self.now
-        stamps, result = [0] * (durations + 1), self.take_result()
-        wait()
-        stamps[0] = now()
-        for index in range(1, durations + 1):
-            result = None
+    def _waiting(self, step: Step, times: int) -> Step:
+        """Run `step` that often, then wait for the device."""
+        run, wait = repeat_call(step, times), self._synchronize
+
+        def group() -> object:
             result = run()
             wait()
-            stamps[index] = now()
-        self.result = result
-        return [(end - start) * 1e-9 for start, end in pairwise(stamps)]
+            return result
+
+        return group

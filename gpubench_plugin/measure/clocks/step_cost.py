@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.core.quality_flags import ELSEWHERE
@@ -37,48 +38,39 @@ class Spin:
 
     def __init__(self, device: TorchCuda) -> None:
         self._device = device
-        self._cycles_per_s: float | None = None
-        self._events: tuple[Event, Event] | None = None
+        self._cycles_per_s = 0.0
+        self._events: tuple[Event, ...] = ()
         self._timed_cycles = 0
 
     def __call__(self, seconds: float) -> None:
         """Queue a spin of about that length, if any."""
         if not seconds:
             return
-        if self._cycles_per_s is None:
-            self._cycles_per_s = self._calibrate()
-        elif self._timed_cycles:
-            self._cycles_per_s = self._rate_of_last()
+        if not self._cycles_per_s:
+            self._device.spin(_CALIBRATION_CYCLES)  # loads the kernel
+            self._spin_timed(_CALIBRATION_CYCLES)
+            self._device.synchronize()
+        if self._timed_cycles:  # of the last spin, which is over
+            start, end = self._events
+            self._cycles_per_s = self._timed_cycles / (start.elapsed_time(end) * 1e-3)
+            self._timed_cycles = 0
         cycles = round(seconds * self._cycles_per_s)
-        self._timed_cycles = cycles if seconds >= _LONG_S else 0
-        if not self._timed_cycles:
+        if seconds >= _LONG_S:
+            self._spin_timed(cycles)
+        else:
             self._device.spin(cycles)
-            return
-        if self._events is None:
-            self._events = self._device.event(), self._device.event()
+
+    def recalibrate(self) -> None:
+        """Measure the rate again at the next spin."""
+        self._cycles_per_s = 0.0
+
+    def _spin_timed(self, cycles: int) -> None:
+        self._events = self._events or (self._device.event(), self._device.event())
         start, end = self._events
         start.record()
         self._device.spin(cycles)
         end.record()
-
-    def recalibrate(self) -> None:
-        """Measure the rate again at the next spin."""
-        self._cycles_per_s = None
-
-    def _rate_of_last(self) -> float:
-        """Cycles per second of the last spin, a long one, which is over."""
-        assert self._events is not None
-        start, end = self._events
-        return self._timed_cycles / (start.elapsed_time(end) * 1e-3)
-
-    def _calibrate(self) -> float:
-        start, end = self._device.event(), self._device.event()
-        self._device.spin(_CALIBRATION_CYCLES)  # loads the kernel
-        start.record()
-        self._device.spin(_CALIBRATION_CYCLES)
-        end.record()
-        self._device.synchronize()
-        return _CALIBRATION_CYCLES / (start.elapsed_time(end) * 1e-3)
+        self._timed_cycles = cycles
 
 
 # Shorter work is left out: waiting for an idle device costs the host some 10 to 20 µs.
@@ -132,11 +124,10 @@ class TimedCalls:
         self._spin(spin_s)
         if held:
             self._device.hold(held)
-        is_reported = False
-        if detects_waits:
-            is_reported = self._device.synchronizes(lambda: self._launch(calls))
-        else:
-            self._launch(calls)
+        launch = partial(self._launch, calls)
+        is_reported = detects_waits and self._device.synchronizes(launch)
+        if not detects_waits:
+            launch()
         before, start, end = self._events
         outlasting = outlasting_s(self._device, end, self._now)
         self._task.run_teardown()
@@ -310,15 +301,13 @@ def step_cost(
     spin_s = 2 * _OUTLASTING * launch_s + _SPIN_S if others else 0.0
     one, two = (calls.run(count, spin_s=spin_s, held=others) for count in (1, 2))
     growth_s = two.all_s - one.all_s
+    cost = partial(StepCost, launch_s=launch_s, waits=waits, outlasting_s=outlasting)
     if others and falls_behind(one, two) and growth_s > _OTHERS_SHARE * launch_s:
-        return StepCost(
-            launch_s=launch_s,
+        return cost(
             alone_s=one.all_s,
             device_s=one.device_s,
             steady_s=growth_s,
             is_device_bound=False,
-            waits=waits,
-            outlasting_s=outlasting,
             elsewhere=True,
             held=others,
         )
@@ -337,13 +326,10 @@ def step_cost(
     is_device_bound = (
         launch_s < _DEVICE_BOUND_SHARE * device_s and others_s <= _OTHERS_DEVICE_SHARE * device_s
     )
-    return StepCost(
-        launch_s=launch_s,
+    return cost(
         alone_s=alone_s,
         device_s=device_s,
         steady_s=others_s if others_s > share * slower_s else slower_s,
         is_device_bound=is_device_bound and not elsewhere,
-        waits=waits,
-        outlasting_s=outlasting,
         elsewhere=elsewhere,
     )

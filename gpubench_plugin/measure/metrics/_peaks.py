@@ -65,13 +65,15 @@ def _device(name: str, source: str, *, memory: float, link: float, **tflops: flo
     return DeviceLimits(name=name, tflops=tflops, memory=memory, link=link, source=source)
 
 
+# Dense peaks of models with the same chip.
+_GA100 = {"fp64": 19.5, "fp32": 19.5, "tf32": 156, "bf16": 312, "fp16": 312}
+_GH100 = {"fp64": 67, "fp32": 67, "tf32": 494.5, "bf16": 989.5, "fp16": 989.5, "fp8": 1979}
+_GH100_NVL = {"fp64": 60, "fp32": 60, "tf32": 417.5, "bf16": 835.5, "fp16": 835.5, "fp8": 1670.5}
+
 DEVICES = (
-    _device("A100-(?:SXM4|PCIE)-40GB", _A100, memory=1555, link=600,
-            fp64=19.5, fp32=19.5, tf32=156, bf16=312, fp16=312),
-    _device("A100-SXM4-80GB", _A100, memory=2039, link=600,
-            fp64=19.5, fp32=19.5, tf32=156, bf16=312, fp16=312),
-    _device("A100 80GB PCIe", _A100, memory=1935, link=600,
-            fp64=19.5, fp32=19.5, tf32=156, bf16=312, fp16=312),
+    _device("A100-(?:SXM4|PCIE)-40GB", _A100, memory=1555, link=600, **_GA100),
+    _device("A100-SXM4-80GB", _A100, memory=2039, link=600, **_GA100),
+    _device("A100 80GB PCIe", _A100, memory=1935, link=600, **_GA100),
     _device("A10", _A10, memory=600, link=64, fp32=31.2, tf32=62.5, bf16=125, fp16=125),
     _device("A30", _A30, memory=933, link=200, fp64=10.3, fp32=10.3, tf32=82, bf16=165, fp16=165),
     _device("A40", _A40, memory=696, link=112.5, fp32=37.4, tf32=74.8, bf16=149.7, fp16=149.7),
@@ -81,18 +83,13 @@ DEVICES = (
     # A GPU's share of the rack with 72 of them.
     _device("GB200", _GB200, memory=8000, link=1800, bf16=2500, fp16=2500, fp8=5000),
     # Named for the memory of its CPU; its own are 96 GB of HBM3.
-    _device("GH200 480GB", _GH200, memory=4000, link=900,
-            fp64=67, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5, fp8=1979),
-    _device("H100 80GB HBM3", _H100, memory=3350, link=900,
-            fp64=67, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5, fp8=1979),
-    _device("H100 NVL", _H100, memory=3900, link=600,
-            fp64=60, fp32=60, tf32=417.5, bf16=835.5, fp16=835.5, fp8=1670.5),
+    _device("GH200 480GB", _GH200, memory=4000, link=900, **_GH100),
+    _device("H100 80GB HBM3", _H100, memory=3350, link=900, **_GH100),
+    _device("H100 NVL", _H100, memory=3900, link=600, **_GH100_NVL),
     _device("H100 PCIe", _H100_PCIE, memory=2000, link=600,
             fp64=51, fp32=51, tf32=378, bf16=756.5, fp16=756.5, fp8=1513),
-    _device("H200", _H200, memory=4800, link=900,
-            fp64=67, fp32=67, tf32=494.5, bf16=989.5, fp16=989.5, fp8=1979),
-    _device("H200 NVL", _H200, memory=4800, link=900,
-            fp64=60, fp32=60, tf32=417.5, bf16=835.5, fp16=835.5, fp8=1670.5),
+    _device("H200", _H200, memory=4800, link=900, **_GH100),
+    _device("H200 NVL", _H200, memory=4800, link=900, **_GH100_NVL),
     _device("L4", _L4, memory=300, link=64, fp32=30.3, tf32=60, bf16=121, fp16=121, fp8=242.5),
     _device("L40", _L40, memory=864, link=64,
             fp32=90.5, tf32=90.5, bf16=181.05, fp16=181.05, fp8=362),

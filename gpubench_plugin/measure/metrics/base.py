@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import partial
+from functools import partial, update_wrapper
 from typing import NamedTuple
 
 from gpubench_plugin.core.catalog import Function
@@ -100,10 +100,8 @@ def metrics(
     return partial(MetricSource, where=where, produces=produces, needs=needs)
 
 
-def facts(
-    name: str, description: str, where: str, /, *, module: str, **metrics: Fact
-) -> MetricSource:
-    """Source called `name` of `module` whose `metrics` are facts of the observation by name."""
+def facts(where: str, /, **metrics: Fact) -> Callable[[Callable[[], None]], MetricSource]:
+    """Decorator of an empty function: its `metrics` are facts of the observation by name."""
 
     def compute(observation: Observation) -> Iterator[Metric]:
         for metric, (_, unit, better) in metrics.items():
@@ -111,6 +109,7 @@ def facts(
                 value = observation.facts[metric]
                 yield Metric(name=metric, value=value, unit=unit, better=better)
 
-    compute.__name__, compute.__doc__, compute.__module__ = name, description, module
-    meanings = {metric: meaning for metric, (meaning, _, _) in metrics.items()}
-    return MetricSource(compute, where=where, produces=meanings)
+    meanings = {metric: fact.meaning for metric, fact in metrics.items()}
+    return lambda function: MetricSource(
+        update_wrapper(compute, function), where=where, produces=meanings
+    )

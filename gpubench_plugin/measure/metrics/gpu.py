@@ -13,11 +13,8 @@ from gpubench_plugin.measure.metrics.throughput import timed_s
 _TIMED_SHARE = 0.9
 
 
-device_state = facts(
-    "device_state",
-    "Clocks, temperature and throttling; of several ranks those of the slowest or hottest GPU.",
+@facts(
     "NVIDIA GPUs, with pynvml",
-    module=__name__,
     sm_clock_mhz=Fact("Median clock of the multiprocessors under load", "MHz"),
     sm_clock_min_mhz=Fact("Lowest clock of the multiprocessors under load", "MHz"),
     memory_clock_mhz=Fact("Median clock of the GPU's memory under load", "MHz"),
@@ -26,14 +23,16 @@ device_state = facts(
         "Share of the timed calls in which the GPU was slowed down", "fraction"
     ),
 )
+def device_state() -> None:
+    """Clocks, temperature and throttling; of several ranks those of the slowest or hottest GPU."""
 
-power = facts(
-    "power",
-    "Mean power between the first and the last timed call, the time between blocks included.",
+
+@facts(
     "NVIDIA GPUs, with pynvml, from two seconds on",
-    module=__name__,
     power_w=Fact("Mean power of the GPU, of several ranks the highest", "W"),
 )
+def power() -> None:
+    """Mean power between the first and the last timed call, the time between blocks included."""
 
 
 @metrics(

@@ -41,28 +41,20 @@ def pipeline(observation: Observation) -> Iterator[Metric]:
 @metrics(
     "collectives",
     needs="collective_bytes",
-    **meanings(algbw_bytes_per_s="Size of the message over the time of a collective"),
+    **meanings(
+        algbw_bytes_per_s="Size of the message over the time of a collective",
+        busbw_bytes_per_s="Algorithm bandwidth times the bus factor",
+    ),
 )
-def algbw(observation: Observation) -> Iterator[Metric]:
+def bandwidth(observation: Observation) -> Iterator[Metric]:
     """Algorithm bandwidth: message size over the mean time of a collective, on the slowest rank.
 
-    Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
+    Bus bandwidth is that times a factor of the collective and the ranks. Source:
+    https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
     """
     size = observation.facts["collective_bytes"]
     yield from rate("algbw_bytes_per_s", size, "bytes/s", observation)
-
-
-@metrics(
-    "collectives",
-    needs="bus_factor",
-    **meanings(busbw_bytes_per_s="Algorithm bandwidth times the bus factor"),
-)
-def busbw(observation: Observation) -> Iterator[Metric]:
-    """Bus bandwidth: algorithm bandwidth times a factor of the collective and the ranks.
-
-    Source: https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md
-    """
-    size = observation.facts["collective_bytes"] * observation.facts["bus_factor"]
+    size *= observation.facts["bus_factor"]
     yield from rate("busbw_bytes_per_s", size, "bytes/s", observation)
 
 
@@ -77,11 +69,8 @@ def exposed_communication(observation: Observation) -> Iterator[Metric]:
     yield Metric(name="exposed_communication_s", value=exposed_s, unit="s", better="lower")
 
 
-expert_load = facts(
-    "expert_load",
-    "Load and dropped visits, each of the rank with most, and cache hits.",
+@facts(
     "mixture-of-experts layers",
-    module=__name__,
     expert_load=Fact("Rows computed by the busiest rank, relative to an even share", "1", "lower"),
     expert_capacity=Fact("Maximum token visits per expert and rank", "count"),
     dropped_fraction=Fact(
@@ -91,6 +80,9 @@ expert_load = facts(
         "Expert uses served from the device cache", "fraction", "higher"
     ),
 )
+def expert_load() -> None:
+    """Load and dropped visits, each of the rank with most, and cache hits."""
+
 
 _PREFIX, _SUFFIX = "phase_", "_s"
 
@@ -118,13 +110,12 @@ def phases(observation: Observation) -> Iterator[Metric]:
             yield Metric(name=f"phase_{name}_share", value=seconds / total, unit="fraction")
 
 
-peak_memory = facts(
-    "peak_memory",
-    "Peak memory of tensors on any rank, and of a process.",
+@facts(
     "cpu, cuda, xpu",
-    module=__name__,
     peak_memory_bytes=Fact(
         "Peak memory of tensors, on the rank with the highest peak", "bytes", "lower"
     ),
     process_peak_memory_bytes=Fact("CPU: peak resident size of a process", "bytes", "lower"),
 )
+def peak_memory() -> None:
+    """Peak memory of tensors on any rank, and of a process."""

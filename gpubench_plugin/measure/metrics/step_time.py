@@ -28,6 +28,7 @@ _QUANTILES = {"step_time_p95_s": 0.95, "step_time_p99_s": 0.99}
 
 
 @metrics(
+    rounds="Complete rounds timed",
     step_time_s="Median of the rounds",
     step_time_ci_low_s="Lower end of the median's confidence interval",
     step_time_ci_high_s="Upper end of the median's confidence interval",
@@ -56,6 +57,7 @@ def step_time(observation: Observation) -> Iterator[Metric]:
         yield Metric(name="step_time_ci_high_s", value=interval.high, unit="s")
         if interval.effective_count is not None:
             yield Metric(name="effective_rounds", value=interval.effective_count, unit="count")
+    yield Metric(name="rounds", value=float(observation.samples.rounds), unit="count")
     yield from _spread(observation)
 
 
@@ -81,12 +83,6 @@ def _spread(observation: Observation) -> Iterator[Metric]:
 
 def _seconds(name: str, value: float) -> Metric:
     return Metric(name=name, value=float(value), unit="s", better="lower")
-
-
-@metrics(rounds="Complete rounds timed")
-def rounds(observation: Observation) -> Iterator[Metric]:
-    """Number of rounds behind the median and its interval."""
-    yield Metric(name="rounds", value=float(observation.samples.rounds), unit="count")
 
 
 @metrics(

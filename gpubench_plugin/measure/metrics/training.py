@@ -20,45 +20,37 @@ def time_to_target(observation: Observation) -> Iterator[Metric]:
     yield Metric(name="time_to_target_s", value=duration_s, unit="s", better="lower")
 
 
-convergence = facts(
-    "convergence",
-    "Steps to target, and held-out evaluation.",
+@facts(
     "convergence; after training with training.evaluate",
-    module=__name__,
     steps_to_target=Fact("Optimizer steps from start to target", "count", "lower"),
     epochs_to_target=Fact("Epochs from start to target", "count", "lower"),
     test_loss=Fact("Mean held-out loss after training", "1", "lower"),
     test_accuracy=Fact("Held-out accuracy after training", "fraction", "higher"),
     parity_error=Fact("Relative difference of the held-out loss from fp32's", "fraction", "lower"),
 )
+def convergence() -> None:
+    """Steps to target, and held-out evaluation."""
 
-loss = facts(
-    "loss",
-    "Loss at the first and last step of the check, on one batch.",
+
+@facts(
     "training",
-    module=__name__,
     loss_first=Fact("Loss at the first step of the untimed check", "1"),
     loss_last=Fact("Loss at the last step of the untimed check", "1", "lower"),
-)
-
-skipped_steps = facts(
-    "skipped_steps",
-    "Timed steps skipped by the gradient scaler because of non-finite gradients.",
-    "training",
-    module=__name__,
     skipped_steps=Fact("Timed steps skipped by the gradient scaler", "count", "lower"),
 )
+def training() -> None:
+    """Loss of the check, on one batch, and timed steps without finite gradients."""
 
-reference_error = facts(
-    "reference_error",
-    "Largest relative errors of losses and gradient norms of the first steps against fp32.",
+
+@facts(
     "training with measure.check",
-    module=__name__,
     loss_error=Fact("Largest relative error of the first losses against fp32", "1"),
     gradient_norm_error=Fact(
         "Largest relative error of the first global gradient norms against fp32", "1"
     ),
 )
+def reference_error() -> None:
+    """Largest relative errors of losses and gradient norms of the first steps against fp32."""
 
 
 @metrics(

@@ -57,7 +57,7 @@ class Contention:
 
     def __init__(self) -> None:
         self._own_thread = str(threading.get_native_id())
-        self._initial = _accounts()
+        self._initial = thread_times()
         self._waited_ns = self._blocks_ns = 0
 
     @property
@@ -66,12 +66,12 @@ class Contention:
         return self._waited_ns > SHARE * self._blocks_ns
 
     def __enter__(self) -> Self:
-        self._at_entry, self._entered_ns = _accounts(), perf_counter_ns()
+        self._at_entry, self._entered_ns = thread_times(), perf_counter_ns()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._blocks_ns += perf_counter_ns() - self._entered_ns
-        after = _accounts()
+        after = thread_times()
         waits = (
             after[thread].waited_ns - self._at_entry.get(thread, _NEW).waited_ns
             for thread in self._busy_threads(after)
@@ -94,8 +94,8 @@ class Contention:
 _NEW: Final = ThreadTimes(0, 0)
 
 
-def _accounts() -> dict[str, ThreadTimes]:
-    """Accounts of all threads; those that end meanwhile are left out."""
+def thread_times() -> dict[str, ThreadTimes]:
+    """Times of all threads by native id, from ``schedstat``; ones that end now are left out."""
     accounts = {}
     with suppress(OSError):
         # Before and after every timed block, so without a Path per thread.

@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import median
-from types import ModuleType
 from typing import Any, Final, Self
 
 import psutil
@@ -50,11 +49,13 @@ class PeakMemory:
         self._device = device
         self._peak_before_bytes = 0
         self._excluded_bytes = excluded_bytes
+        module = torch.get_device_module(device)
+        self._counters = module if hasattr(module, "reset_peak_memory_stats") else None
 
     def __enter__(self) -> Self:
         if self._device.type == "cpu":
             self.flags = () if _reset_resident() else (SINCE_START,)
-        elif counters := self._counters():
+        elif counters := self._counters:
             counters.reset_peak_memory_stats(self._device)
         return self
 
@@ -62,7 +63,7 @@ class PeakMemory:
         if self._device.type == "cpu":
             peak = largest_resident_bytes() if self.flags else self._peak_since_entry()
             self.facts["process_peak_memory_bytes"] = float(peak)
-        elif counters := self._counters():
+        elif counters := self._counters:
             allocated = counters.max_memory_allocated(self._device) - self._excluded_bytes
             self.facts["peak_memory_bytes"] = float(allocated)
 
@@ -81,19 +82,13 @@ class PeakMemory:
     def _peak_since_entry(self) -> int:
         return max(self._peak_before_bytes, _resident_peak())
 
-    def _counters(self) -> ModuleType | None:
-        module = torch.get_device_module(self._device)
-        return module if hasattr(module, "reset_peak_memory_stats") else None
-
 
 def _reset_resident() -> bool:
     """Reset the process's peak; return whether it can be read."""
-    try:
+    with suppress(OSError, ValueError):
         _CLEAR.write_text(_RESET_PEAK, encoding="ascii")
-        _resident_peak()
-    except (OSError, ValueError):
-        return False
-    return True
+        return _resident_peak() > 0
+    return False
 
 
 def _resident_peak() -> int:

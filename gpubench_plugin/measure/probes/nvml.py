@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from statistics import median
 from time import perf_counter
@@ -82,16 +82,9 @@ class DeviceState:
     of the counters begins with :meth:`begin`, and ends with the context.
     """
 
-    def __init__(
-        self,
-        device: torch.device,
-        *,
-        sharing_ranks: int = 1,
-        now: Callable[[], float] = perf_counter,
-    ) -> None:
+    def __init__(self, device: torch.device, *, sharing_ranks: int = 1) -> None:
         self._device = device
         self._sharing_ranks = sharing_ranks
-        self._now = now
         self._stack = ExitStack()
         self._library: Any = None
         self._handle: Any = None
@@ -109,7 +102,8 @@ class DeviceState:
         if self._library is not None:
             # By UUID, since the indices of NVML and CUDA may differ.
             uuid = torch.cuda.get_device_properties(self._device).uuid
-            self._handle = self._answer("nvmlDeviceGetHandleByUUID", f"GPU-{uuid}", of_device=False)
+            function = "nvmlDeviceGetHandleByUUID"
+            self._handle = nvml.answer(self._library, function, f"GPU-{uuid}")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -117,7 +111,7 @@ class DeviceState:
             start_s, first = self._start
             self._read_temperature()
             last = self._counters()
-            self._window_s = self._now() - start_s
+            self._window_s = perf_counter() - start_s
             self._increments = {
                 field: last[field] - value
                 for field, value in first.items()
@@ -130,7 +124,7 @@ class DeviceState:
         """Read the counters: the timed calls start now."""
         if self._handle is not None:
             self._read_temperature()
-            self._start = self._now(), self._counters()
+            self._start = perf_counter(), self._counters()
 
     def sample(self) -> None:
         """Read the clocks and slowing reasons of the device, if it is at work."""
@@ -220,9 +214,8 @@ class DeviceState:
         unknown = tuple(name for name in expected if name not in known)
         return DeviceStateEvent(slowed_by=self.reasons, unknown=unknown).line()
 
-    def _answer(self, function: str, *arguments: object, of_device: bool = True) -> Any:
-        handle = (self._handle,) if of_device else ()
-        return nvml.answer(self._library, function, *handle, *arguments)
+    def _answer(self, function: str, *arguments: object) -> Any:
+        return nvml.answer(self._library, function, self._handle, *arguments)
 
     def _counters(self) -> dict[int, int]:
         """Values of the counters that this GPU has."""

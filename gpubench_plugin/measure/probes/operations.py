@@ -16,8 +16,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from gpubench_plugin.core.events import FlopsEvent
+
 aten = torch.ops.aten
 Operation = torch._ops.OpOverload[..., Any]
+Arguments = tuple[object, ...]
+Keywords = Mapping[str, object] | None
 Shape = tuple[int, ...]
 
 # Operations that create, fill, copy or alias data; like views, they compute nothing.
@@ -30,69 +34,40 @@ _NO_ARITHMETIC = frozenset({
 })  # fmt: skip
 
 
-@dataclass(frozen=True, kw_only=True)
-class FlopCount:
-    """FLOPs of a call in matrix products, convolutions and attention; a multiply-add counts two.
+def count_flops(fn: Callable[[], object]) -> FlopsEvent:
+    """Run `fn` on fake tensors and count; it must create all tensors it uses.
 
-    They are those of the model, however it is computed: of a causal mask nothing is deducted, and
-    what a kernel computes again for its backward pass is not counted.
-
-    `uncounted_ops` names every other operation that computes something.
+    FLOPs are those in matrix products, convolutions and attention; a multiply-add counts two. They
+    are those of the model, however it is computed: of a causal mask nothing is deducted, and what a
+    kernel computes again for its backward pass is not counted. Every other operation that computes
+    something is named.
     """
-
-    total: int
-    uncounted_ops: tuple[str, ...]
-
-
-def count_flops(fn: Callable[[], object]) -> FlopCount:
-    """Run `fn` on fake tensors and count; it must create all tensors it uses."""
     counter_mode = _CountingMode()
     counter = FlopCounterMode(display=False, custom_mapping=dict(FORMULAS))
     with FakeTensorMode(), counter_mode, counter:
         fn()
     formulas = counter.flop_registry
     uncounted = {str(op) for op in counter_mode.ops if op not in formulas and _computes(op)}
-    return FlopCount(total=int(counter.get_total_flops()), uncounted_ops=tuple(sorted(uncounted)))
+    total = int(counter.get_total_flops())
+    return FlopsEvent(per_call=total, uncounted_ops=tuple(sorted(uncounted)))
 
 
-class OperationWatch(TorchDispatchMode):
-    """Context manager that passes every torch operation of this thread through :meth:`run`.
+class _CountingMode(TorchDispatchMode):
+    """Counts every operation of this thread except views.
 
     A backward pass on a CPU is in the thread that calls it.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch does not declare it
-
-    def __torch_dispatch__(
-        self,
-        func: Operation,
-        types: object,
-        args: tuple[object, ...] = (),
-        kwargs: Mapping[str, object] | None = None,
-    ) -> object:
-        return self.run(func, args, kwargs or {})
-
-    def run(
-        self, operation: Operation, args: tuple[object, ...], kwargs: Mapping[str, object]
-    ) -> object:
-        """Execute `operation` and return its result."""
-        return operation(*args, **kwargs)
-
-
-class _CountingMode(OperationWatch):
-    """Counts every operation except views."""
-
-    def __init__(self) -> None:
-        super().__init__()
         self.ops: set[torch._ops.OpOverloadPacket] = set()
 
-    def run(
-        self, operation: Operation, args: tuple[object, ...], kwargs: Mapping[str, object]
+    def __torch_dispatch__(
+        self, func: Operation, types: object, args: Arguments = (), kwargs: Keywords = None
     ) -> object:
-        if not operation.is_view:
-            self.ops.add(operation.overloadpacket)
-        return super().run(operation, args, kwargs)
+        if not func.is_view:
+            self.ops.add(func.overloadpacket)
+        return func(*args, **(kwargs or {}))
 
 
 def _computes(op: torch._ops.OpOverloadPacket) -> bool:
@@ -101,14 +76,10 @@ def _computes(op: torch._ops.OpOverloadPacket) -> bool:
 
 
 def _product(left: Shape, right: Shape, *_: object, **__: object) -> int:
-    """2·M·K·N of an M×K and a K×N matrix, whatever their scales."""
-    return 2 * left[0] * left[1] * right[1]
+    """2·M·K·N of an M×K and a K×N matrix, whatever their scales.
 
-
-def _grouped_product(left: Shape, right: Shape, *_: object, **__: object) -> int:
-    """2·M·K·N: the offsets split one dimension into groups without changing the sum.
-
-    With two batches of matrices, (G, M, K) and (G, K, N), each of the G products counts.
+    Offsets split one dimension into groups without changing the sum. With two batches of matrices,
+    (G, M, K) and (G, K, N), each of the G products counts.
     """
     groups = left[0] if len(left) == len(right) == 3 else 1
     return 2 * groups * left[-2] * left[-1] * right[-1]
@@ -164,23 +135,26 @@ def _efficient_backward(grad: object, *operands: Any, **_: object) -> int:
 # torch's counter passes shapes for tensors, except to a formula with this attribute.
 _flash_backward._get_raw = _efficient_backward._get_raw = True  # type: ignore[attr-defined]
 
+_ATTENTION: Final = "_scaled_dot_product_"
+"""Prefix of torch's implementations of attention, one for each device."""
+
+_ATTENTIONS: Final = (
+    "_scaled_dot_product_cudnn_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_fused_attention_overrideable",
+)
+
 # Operations without a formula in torch's counter, or with another than the one meant here.
 FORMULAS: Mapping[Any, Callable[..., int]] = {
-    aten._grouped_mm: _grouped_product,
-    aten._scaled_grouped_mm: _grouped_product,
-    aten._scaled_grouped_mm_v2: _grouped_product,
+    aten._grouped_mm: _product,
+    aten._scaled_grouped_mm: _product,
+    aten._scaled_grouped_mm_v2: _product,
     aten._scaled_mm_v2: _product,
     aten.convolution_backward: _convolution_backward,
-    aten._scaled_dot_product_cudnn_attention: _attention,
-    aten._scaled_dot_product_cudnn_attention_backward: _attention_backward,
-    aten._scaled_dot_product_efficient_attention: _attention,
-    aten._scaled_dot_product_efficient_attention_backward: _attention_backward,
-    aten._scaled_dot_product_flash_attention: _attention,
-    aten._scaled_dot_product_flash_attention_backward: _attention_backward,
-    aten._scaled_dot_product_flash_attention_for_cpu: _attention,
-    aten._scaled_dot_product_flash_attention_for_cpu_backward: _attention_backward,
-    aten._scaled_dot_product_fused_attention_overrideable: _attention,
-    aten._scaled_dot_product_fused_attention_overrideable_backward: _attention_backward,
+    **{getattr(aten, name): _attention for name in _ATTENTIONS},
+    **{getattr(aten, f"{name}_backward"): _attention_backward for name in _ATTENTIONS},
     aten._flash_attention_backward: _flash_backward,
     aten._efficient_attention_backward: _efficient_backward,
 }
@@ -198,9 +172,6 @@ _NAMES: Final[Mapping[torch.dtype, str]] = {
 
 _UNCOUNTED: Final = frozenset({"dot", "mv", "addmv", "_linear_pointwise"})
 """Operations that multiply, but whose FLOPs are not counted."""
-
-_ATTENTION: Final = "_scaled_dot_product_"
-"""Prefix of torch's implementations of attention, one for each device."""
 
 _COMPOSED: Final = frozenset({"linear", "matmul", "einsum", "conv1d", "conv2d", "conv3d"})
 """Composite operations of products, which are not decomposed if torch records no gradients."""
@@ -242,35 +213,36 @@ def census_of(step: Callable[[], object]) -> DtypeCensus:
     )
 
 
-class _CensusWatch(OperationWatch):
+class _CensusWatch(TorchDispatchMode):
     """Counts products by dtype and records other dtypes and tensors."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call] # torch does not declare it
         self.products: Counter[str] = Counter()
         self.dtypes: set[str] = set()
         self.inputs: dict[int, torch.Tensor] = {}
         self._computed_storages: set[int] = set()
 
-    def run(
-        self, operation: Operation, args: tuple[object, ...], kwargs: Mapping[str, object]
+    def __torch_dispatch__(
+        self, func: Operation, types: object, args: Arguments = (), kwargs: Keywords = None
     ) -> object:
-        name = operation.overloadpacket.__name__
+        kwargs = kwargs or {}
+        name = func.overloadpacket.__name__
         if name in _COMPOSED:
             with self:
-                result = operation.decompose(*args, **kwargs)
+                result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if _multiplies(operation.overloadpacket) or name in _COMPOSED:
+        if _multiplies(func.overloadpacket) or name in _COMPOSED:
             self.products.update([next(_dtypes(args), "none")])
         for tensor in _tensors((args, kwargs)):
             if (address := _storage_address(tensor)) not in self._computed_storages:
                 self.inputs.setdefault(address, tensor)
-        result = super().run(operation, args, kwargs)
+        result = func(*args, **kwargs)
         self._computed_storages.update(
             set(map(_storage_address, _tensors(result))) - self.inputs.keys()
         )
-        if not operation.is_view:
+        if not func.is_view:
             self.dtypes.update(_dtypes((args, result)))
         return result
 
@@ -288,10 +260,9 @@ def _dtypes(values: object) -> Iterator[str]:
 
 def _storage_address(tensor: torch.Tensor) -> int:
     """Address of the tensor's storage, or 0."""
-    try:
+    with suppress(NotImplementedError, RuntimeError, ValueError):  # sparse, fake or wrapped
         return int(tensor.untyped_storage()._cdata)
-    except (NotImplementedError, RuntimeError, ValueError):  # sparse, fake or wrapped
-        return 0
+    return 0
 
 
 def _tensors(values: object) -> Iterator[torch.Tensor]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.sections import ProfilingSection
     from gpubench_plugin.core.records import Json
 
-_ACTIVITIES: Final = {"cuda": ProfilerActivity.CUDA, "xpu": ProfilerActivity.XPU}
+_ACTIVITIES: Final = {"cuda": (ProfilerActivity.CUDA,), "xpu": (ProfilerActivity.XPU,)}
 MOST: Final = 20
 """Operators on record: a step has some hundred, of which few take its time."""
 
@@ -57,11 +57,8 @@ def profile(
         step()
         _run(step, section.steps)
         return None
-    activities = [ProfilerActivity.CPU]
-    if device.type in _ACTIVITIES:
-        activities.append(_ACTIVITIES[device.type])
     with torch_profile(
-        activities=activities,
+        activities=[ProfilerActivity.CPU, *_ACTIVITIES.get(device.type, ())],
         schedule=lambda step: ProfilerAction.RECORD if step else ProfilerAction.WARMUP,
         record_shapes=section.record_shapes,
         with_stack=section.with_stack,

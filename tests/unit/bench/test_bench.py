@@ -186,7 +186,7 @@ def test_the_devices_state_is_watched_from_the_first_timed_call_on(
 
     class Launching(CpuClock):
         def block(self, task: Task, **sizes: int) -> Block:
-            self._announce_launched()
+            self.on_launched()
             return super().block(task, **sizes)
 
     monkeypatch.setattr(measuring, "DeviceState", Watch)

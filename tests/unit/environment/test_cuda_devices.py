@@ -25,7 +25,7 @@ def child(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Scripts given to a child process, which then knows one device."""
     scripts: list[str] = []
 
-    def answer(command: list[str], _environ: object) -> list[dict[str, object]]:
+    def answer(command: list[str]) -> list[dict[str, object]]:
         scripts.append(command[-1])
         return [{"name": "by the child", "memory_bytes": GIB}]
 
@@ -79,14 +79,6 @@ def test_indices_select_among_the_visible(monkeypatch: pytest.MonkeyPatch) -> No
     assert devices.find("cuda:1").torch_name == "cuda:1"
     with pytest.raises(UsageProblem, match=r"^--device=cuda:2: this rank has no cuda:2; the last "):
         devices.find("cuda:2")
-
-
-def test_a_driver_without_the_newer_form_tells_the_total(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the driver keeps for itself is then not known, and stays in the total."""
-    nvml = FakeNvml(FakeGpu(total=16 * GIB, reserved=GIB))
-    monkeypatch.setattr(nvml, "nvmlMemory_v2", None)
-    install(monkeypatch, nvml)
-    assert cuda_devices.visible()[0].memory_bytes == 16 * GIB
 
 
 DIFFERENT = FakeNvml(*gpus("NVIDIA L4", "NVIDIA H200"))

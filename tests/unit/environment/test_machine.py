@@ -7,24 +7,27 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.environment import devices
 from gpubench_plugin.environment.hardware import cpu_facts
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_model_is_that_of_the_kernel(tmp_path: Path) -> None:
+def test_model_is_that_of_the_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of the first processor; there are no more physical cores than logical ones."""
     path = tmp_path / "cpuinfo"
     path.write_text("processor\t: 0\nmodel name\t: Some CPU @ 3.00GHz\nmodel name\t: Other\n")
-    facts = cpu_facts(path)
+    monkeypatch.setattr(devices, "CPU_FILE", path)
+    facts = cpu_facts()
     assert facts["model"] == "Some CPU @ 3.00GHz"
     assert (facts["physical_cores"] or 0) <= facts["logical_cores"]
 
 
-def test_unknown_quota_is_none(tmp_path: Path) -> None:
+def test_unknown_quota_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the system does not tell it; but the model has some name."""
-    facts = cpu_facts(tmp_path / "missing", tmp_path / "missing")
+    monkeypatch.setattr(devices, "CPU_FILE", tmp_path / "missing")
+    facts = cpu_facts(quota_file=tmp_path / "missing")
     assert facts["quota_cores"] is None
     assert facts["model"]
 

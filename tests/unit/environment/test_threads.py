@@ -8,12 +8,15 @@ import sys
 
 import pytest
 
-from gpubench_plugin.environment.redaction import recorded_variables
-from gpubench_plugin.environment.threads import SHARE, is_set_by_launcher
+from gpubench_plugin.environment.redaction import (
+    THREADS_SHARE,
+    is_set_by_launcher,
+    recorded_variables,
+)
 
 RANK = """
 import os
-from gpubench_plugin.environment.threads import is_set_by_launcher
+from gpubench_plugin.environment.redaction import is_set_by_launcher
 print(is_set_by_launcher(os.environ))
 """
 
@@ -44,7 +47,7 @@ def test_a_one_of_torchruns_is_told_from_the_users(users: str | None, expected: 
 
 def test_a_share_that_a_gang_set_is_not_recorded() -> None:
     """Another number, which a conftest set afterwards, is."""
-    share = {"OMP_NUM_THREADS": "4", SHARE: "4"}
+    share = {"OMP_NUM_THREADS": "4", THREADS_SHARE: "4"}
     assert is_set_by_launcher(share)
     assert recorded_variables(share) == {}
     assert recorded_variables({**share, "OMP_NUM_THREADS": "2"}) == {"OMP_NUM_THREADS": "2"}

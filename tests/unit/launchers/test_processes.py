@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.environment.threads import SHARE, is_set_by_launcher
+from gpubench_plugin.environment.redaction import THREADS_SHARE, is_set_by_launcher
 from gpubench_plugin.launchers.link import INVITATION
 from gpubench_plugin.launchers.processes import (
     ChildRank,
@@ -82,7 +82,7 @@ def test_each_rank_gets_a_share_of_the_cores_where_the_user_set_no_threads(
     launch: Launch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which is not taken for the user's number; nor is that of a gang around this process."""
-    for name in ("OMP_NUM_THREADS", SHARE):
+    for name in ("OMP_NUM_THREADS", THREADS_SHARE):
         monkeypatch.setenv(name, "7")
 
     for process in launch(TELL, size=2).values():

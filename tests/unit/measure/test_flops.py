@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch.nn import functional
 
-from gpubench_plugin.measure.probes.operations import FlopCount, count_flops
+from gpubench_plugin.core.events import FlopsEvent
+from gpubench_plugin.measure.probes.operations import count_flops
 
 
 def tensor(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
@@ -96,7 +97,7 @@ def test_products_convolutions_and_attention(step: Callable[[], None], flops: in
     Of a causal mask nothing is deducted, scores that are computed again do not count, shared keys
     save memory only, and images need no gradient.
     """
-    assert count_flops(step).total == flops
+    assert count_flops(step).per_call == flops
 
 
 aten = torch.ops.aten
@@ -206,8 +207,8 @@ def test_attention_of_cuda_counts_what_the_model_needs(operation: Callable[..., 
 
     Which is twice the forward pass, as in 6·N + 12·layers·width·tokens of PaLM and torchtitan.
     """
-    assert count_flops(lambda: operation(backward=False)).total == 2 * PRODUCT
-    assert count_flops(lambda: operation(backward=True)).total == 4 * PRODUCT
+    assert count_flops(lambda: operation(backward=False)).per_call == 2 * PRODUCT
+    assert count_flops(lambda: operation(backward=True)).per_call == 4 * PRODUCT
 
 
 def grouped(left: tuple[int, ...], right: tuple[int, ...], groups: int | None) -> int:
@@ -219,7 +220,7 @@ def grouped(left: tuple[int, ...], right: tuple[int, ...], groups: int | None) -
             tensor(*left, dtype=torch.bfloat16), tensor(*right, dtype=torch.bfloat16), offs=offsets
         )
 
-    return count_flops(step).total
+    return count_flops(step).per_call
 
 
 @pytest.mark.parametrize(
@@ -247,8 +248,8 @@ def test_what_has_no_formula_is_listed() -> None:
         torch.linalg.vector_norm(values.view(16).clone())
 
     counted = count_flops(step)
-    assert counted == FlopCount(
-        total=2 * 4 * 4 * 4, uncounted_ops=("aten.gelu", "aten.linalg_vector_norm")
+    assert counted == FlopsEvent(
+        per_call=2 * 4 * 4 * 4, uncounted_ops=("aten.gelu", "aten.linalg_vector_norm")
     )
 
 
@@ -266,7 +267,7 @@ def test_a_training_step_is_counted_without_touching_data() -> None:
 
     state = torch.get_rng_state()
     first, second = 2 * 8 * 16 * 32, 2 * 8 * 32 * 4
-    assert 2 * first + 3 * second == count_flops(step).total
+    assert 2 * first + 3 * second == count_flops(step).per_call
     assert torch.equal(state, torch.get_rng_state())
 
 

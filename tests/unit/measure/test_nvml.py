@@ -45,7 +45,8 @@ def watch(monkeypatch: pytest.MonkeyPatch, gpu: FakeGpu) -> Watch:
         monkeypatch.setattr(
             torch.cuda, "get_device_properties", lambda _: SimpleNamespace(uuid=UUID)
         )
-        with DeviceState(CUDA, now=gpu.now, sharing_ranks=sharing_ranks) as state:
+        monkeypatch.setattr("gpubench_plugin.measure.probes.nvml.perf_counter", gpu.now)
+        with DeviceState(CUDA, sharing_ranks=sharing_ranks) as state:
             gpu.run(1.0, watts=100, slowed=POWER_NS)  # the warm-up
             state.begin()
             timed(state)

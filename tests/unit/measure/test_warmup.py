@@ -13,6 +13,7 @@ from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.measure.clocks.base import Clock, Task
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
 from gpubench_plugin.measure.clocks.host import CpuClock
+from gpubench_plugin.measure.plan import Planner
 from gpubench_plugin.measure.warmup import WarmUp, warm_up
 from gpubench_plugin.ranks.process_group import RankAgreement
 from tests.support.fake_cuda import FakeCuda, FakeHost
@@ -33,7 +34,8 @@ def warmed(times_ns: Iterator[int] | int, *, setup_ns: int = 0, **keys: Any) -> 
 
 def ended(task: Task, clock: Clock, **keys: Any) -> WarmUp:
     section = MeasureSection(**keys)
-    return warm_up(task, clock=clock, section=section, agreement=RankAgreement())
+    planner = Planner(clock=clock, section=section, world_size=1, is_bare=task.is_bare)
+    return warm_up(task, planner, RankAgreement())
 
 
 def falling(first: int, last: int, factor: float) -> Iterator[int]:

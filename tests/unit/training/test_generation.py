@@ -226,4 +226,4 @@ def test_flops_are_those_of_the_layers_and_of_attention_over_the_cache(
     weights = 2 * width**2 + 2 * width * (width // 2) + 3 * width * inside
     per_row = tokens * layers * (2 * weights + 4 * width * attended) + 2 * width * vocabulary
     counted = count_flops(make(kind, prompt_tokens=16).flops_step)
-    assert 3 * per_row == pytest.approx(counted.total, rel=0.01)
+    assert 3 * per_row == pytest.approx(counted.per_call, rel=0.01)

@@ -116,7 +116,7 @@ def test_experts_in_a_loop_are_counted_like_grouped_ones(name, make_workload):
     eager, grouped = (
         count_flops(
             lambda workload=workload: run_fake_step(workload, samples=1, backward=True)
-        ).total
+        ).per_call
         for workload in (
             make_workload(name, "tiny", "model.experts_implementation=eager"),
             make_workload(name, "tiny"),

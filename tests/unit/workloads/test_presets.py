@@ -176,7 +176,7 @@ def test_counted_operations_are_those_of_the_formula(name: str) -> None:
     known = FAMILIES[name]
     workload = workload_of(preset_of(name, "tiny" if callable(known) else "full"))
     expected = known(workload.section) if callable(known) else known
-    counted = count_flops(lambda: run_fake_step(workload, samples=1, backward=False)).total
+    counted = count_flops(lambda: run_fake_step(workload, samples=1, backward=False)).per_call
     assert counted == pytest.approx(2 * expected, rel=1e-6 if callable(known) else 0.03)
 
 
@@ -194,7 +194,7 @@ def test_a_training_step_has_the_flops_of_palm(name: str) -> None:
     configuration = COUNTING["configured"](name)
     workload = catalog.load("workloads", name)(configuration.model)
     forward, step = (
-        count_flops(lambda b=backward: run_fake_step(workload, samples=1, backward=b)).total
+        count_flops(lambda b=backward: run_fake_step(workload, samples=1, backward=b)).per_call
         for backward in (False, True)
     )
     assert expected == pytest.approx(step, rel=0.01 if name == "vit" else 1e-4)

@@ -46,7 +46,7 @@ def test_more_than_the_peak_is_refused() -> None:
     seen = observe(work=Work(flops=284.544e12))
     with pytest.raises(MeasurementError) as caught:
         check_values({"mfu": Metric(name="mfu", value=1.52, unit="fraction")}, seen)
-    said = ("MFU is 152%", "474.2 TFLOP/s", "bf16", "A100-SXM4-80GB is 312 TFLOP/s (https://www.nv")
+    said = ("474.2 TFLOP/s", "A100-SXM4-80GB, 312.0 TFLOP/s (dense bf16 peak, https://www.nv")
     assert mentions(caught.value, *said)
 
 

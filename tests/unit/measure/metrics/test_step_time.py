@@ -21,6 +21,7 @@ def test_the_statistics_of_ten_calls() -> None:
     """Of 0.1 to 1.0 s, worked out by hand; the 95% interval of ten goes from 2nd to 9th."""
     assert computed(observe()) == pytest.approx(
         {
+            "rounds": 10,
             "step_time_s": 0.55,
             "step_time_ci_low_s": 0.2,
             "step_time_ci_high_s": 0.9,

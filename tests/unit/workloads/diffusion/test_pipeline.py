@@ -204,14 +204,14 @@ def test_flops_of_a_rank_are_those_of_its_steps(make_pipeline: Make, unet: Any) 
     """Half of the steps, half of the FLOPs of one process, and those in proportion to samples."""
     half = make_pipeline(ranks=Ranks(Place(0, 2)), samples=4)
     whole = make_pipeline(samples=2)
-    counted = [count_flops(pipeline.flops_step).total for pipeline in (half, whole)]
+    counted = [count_flops(pipeline.flops_step).per_call for pipeline in (half, whole)]
     workload = unet[1].for_fake_tensors()
 
     def one() -> None:
         built = workload.build()
         workload.forward(built, workload.synthetic_batch(1, device=torch.device("cpu")))
 
-    assert counted == [8 * count_flops(one).total] * 2
+    assert counted == [8 * count_flops(one).per_call] * 2
 
 
 def test_workload_without_steps_is_unsupported() -> None:

@@ -35,7 +35,7 @@ def test_flops_do_not_depend_on_the_precision(precision, make_workload):
 
     block = 2 * 64 * 4 + 6 * 2 * 64 * 64
     expected = 4 * 8 * (2 * 8 * 64 + 2 * block) + 4 * 2 * 64 * 10
-    assert count_flops(forward).total == expected
+    assert count_flops(forward).per_call == expected
 
 
 def test_blocks_differ(make_workload):
