@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -27,7 +27,6 @@ from gpubench_plugin.core.errors import UsageProblem, suggest
 
 _WHOLE: Final = ("data", "global_batch_size")
 _PART: Final = ("training", "batch_size")
-_SCALING: Final = ("distributed", "scaling")
 _LOSS_DROP: Final[Key] = ("training", "loss_drop")
 
 _SCHEDULE_KEYS: Final[tuple[Key, ...]] = (
@@ -39,28 +38,19 @@ _SCHEDULE_KEYS: Final[tuple[Key, ...]] = (
 """Keys that change how far the loss falls; accumulation does not, it repeats the batch."""
 
 
-def apply_scaling(
+def _with_share(
     configuration: Configuration[Any], stated_layers: Sequence[Layer], merged: Merged
 ) -> Configuration[Any]:
-    """Apply the scaling kind and each rank's share of a global batch.
-
-    Scaling is weak where a rank's batch is given, and strong where the batch of all ranks is.
+    """Apply each rank's share of the global batch, if there is one.
 
     Raises:
-        UsageProblem: the global batch cannot be shared evenly, the `stated_layers` give another
-            batch size with or after it, or another kind of scaling.
+        UsageProblem: the global batch cannot be shared evenly, or the `stated_layers` give another
+            batch size with or after it.
     """
     global_batch = configuration.data.global_batch_size
-    kind: Literal["weak", "strong"] = "weak" if global_batch is None else "strong"
-    stated_kind, stated_size = merged.get(_SCALING), merged.get(_PART)
-    if stated_kind not in (None, kind):
-        message = f"{schema_errors.as_yaml(stated_kind)} contradicts {schema_errors.as_yaml(kind)}"
-        message += ", which data.global_batch_size implies; allowed: "
-        message += f"{kind}, or data.global_batch_size={'N' if kind == 'weak' else 'null'}"
-        raise schema_errors.key_error(merged, _SCALING, message)
     if global_batch is None:
         return configuration
-    share = _share(global_batch, configuration, merged)
+    share, stated_size = _share(global_batch, configuration, merged), merged.get(_PART)
     is_later = _last(_PART, stated_layers) >= _last(_WHOLE, stated_layers)
     if stated_size not in (None, share) and is_later:
         message = f"{stated_size} conflicts with data.global_batch_size {merged.get(_WHOLE)}"
@@ -69,8 +59,7 @@ def apply_scaling(
             merged, _PART, f"{message} ({merged.source(_WHOLE)}); {allowed}"
         )
     training = configuration.training.with_samples(share)
-    distributed = configuration.distributed.model_copy(update={"scaling": kind})
-    return configuration.model_copy(update={"training": training, "distributed": distributed})
+    return configuration.model_copy(update={"training": training})
 
 
 def _share(global_batch: int, configuration: Configuration[Any], merged: Merged) -> int:
@@ -96,8 +85,9 @@ CHOSEN_BY = {
     "experiment.device": "--device",
     "precision.name": "--precision",
     "distributed.world_size": "the number of ranks started (torchrun --nproc-per-node)",
+    "distributed.scaling": "data.global_batch_size",
 }
-"""Keys chosen by a flag; another value in a file is refused."""
+"""Keys chosen by a flag or another key; another value that is stated is refused."""
 
 
 def resolve(
@@ -147,10 +137,16 @@ def resolve(
     has_preset = any(preset in file.presets for file in files)
     defaults = default_layers(untyped, sustained=sustained and has_preset)
     stated_layers = [*defaults, *layers(schema)]
-    fixed_values = {"experiment.preset": preset, **fixed_values}
     stated = merge(stated_layers)
+    # A rank's batch is given, or that of all ranks.
+    scaling = "weak" if stated.get(_WHOLE) is None else "strong"
     flags = []
-    for chosen, value in fixed_values.items():
+    chosen_values = {
+        "experiment.preset": preset,
+        **fixed_values,
+        "distributed.scaling": scaling,
+    }
+    for chosen, value in chosen_values.items():
         key = tuple(chosen.split("."))
         if stated.get(key) not in (None, value):
             both = " contradicts ".join(map(schema_errors.as_yaml, (stated.get(key), value)))
@@ -161,7 +157,7 @@ def resolve(
     _refuse_two_lengths(configuration, merged)
     _refuse_parallelism(configuration, merged)
     configuration = _without_stale_limit(configuration, file_layers, merged)
-    return apply_scaling(configuration, stated_layers, merged)
+    return _with_share(configuration, stated_layers, merged)
 
 
 def needs_memory_gib(name: str, *, overlays: Sequence[Path], rootdir: Path) -> float:

@@ -104,12 +104,6 @@ class ControlPlane:
                 self._await(key, 0, description, timeout_s)
         return bool(json.loads(self._store.compare_set(key, "", json.dumps(decision))))
 
-    def wait_for_all(self, tag: str) -> None:
-        """Barrier; rank zero, which may host the store, returns last."""
-        self.gather(tag, {})
-        self.publish(tag, {})
-        self.gather(tag, {})
-
     def announce(self, location: str) -> None:
         """Publish that this rank reached `location`, without waiting."""
         self._begin("arrival", location)

@@ -183,10 +183,7 @@ class ProcessGroup:
                         return False
                     sleep(_POLL_S)
                 work.wait()
-        except (
-            RuntimeError,
-            ValueError,
-        ):  # of torch: a connection was lost, or the group destroyed
+        except (RuntimeError, ValueError):  # a connection was lost, or the group destroyed
             return False
         return True
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import socket
 from array import array
-from dataclasses import asdict, replace
+from collections import defaultdict
+from dataclasses import replace
 from reprlib import repr as shortened
 from typing import TYPE_CHECKING, Final
 
@@ -47,12 +48,9 @@ waits for a slow one twice: as the slow one's work, and in the phase in which th
 _NONE: Final = "none"
 """Value of a machine fact that rank zero has and another rank has not."""
 
-_Columns = dict[str, "array[float]"]
-"""Values of all ranks per column, 8 bytes each."""
-
 
 class RankAggregate:
-    """Combines the reports of all ranks, in any order after rank zero's.
+    """Combines the reports of all ranks, in rank order.
 
     The ranks ran the same calls, so that the n-th duration of one belongs to the n-th of another.
     """
@@ -60,23 +58,21 @@ class RankAggregate:
     def __init__(self) -> None:
         self.error = ""
         """Why the reports cannot be merged; empty if they can."""
-        self._first: RankReport | None = None
-        self._longest: Samples | None = None
-        self._ranks: list[RankTimes] = []
-        self._work: _Columns = {}
-        self._facts: _Columns = {}
-        self._flags: dict[str, tuple[int, int]] = {}
+        self.ranks: list[RankTimes] = []
         self.machine: Json = {}
         """Facts by dot key in which a rank differs from the first, with its host."""
+        self._first: RankReport | None = None
+        self._longest: Samples | None = None
+        self._work: defaultdict[str, array[float]] = defaultdict(_column)
+        self._facts: defaultdict[str, array[float]] = defaultdict(_column)
 
     def add(self, report: RankReport) -> None:
         """Add the report of one rank."""
-        rank = report.times.rank
-        self._ranks.append(report.times)
-        _append(self._work, asdict(report.work))
-        _append(self._facts, report.facts)
-        for position, flag in enumerate(report.samples.flags):
-            self._flags[flag] = min((rank, position), self._flags.get(flag, (rank, position)))
+        self.ranks.append(report.times)
+        for name, amount in report.work.known_amounts.items():
+            self._work[name].append(amount)
+        for name, fact in report.facts.items():
+            self._facts[name].append(fact)
         if self._first is None or self._longest is None:
             self._first, self._longest = report, report.samples
             return
@@ -84,9 +80,8 @@ class RankAggregate:
             changes = differences(self._first.machine.get(part, {}), facts)
             for key, (_, fact) in changes.items():
                 self.machine[f"hosts.{report.times.host}.{key}"] = _NONE if fact is ABSENT else fact
-        if difference := _difference(self._first, report):
-            self.error = self.error or difference
-        elif not self.error:
+        self.error = self.error or _difference(self._first, report)
+        if not self.error:
             self._longest = _longest(self._longest, report.samples)
 
     @property
@@ -96,11 +91,9 @@ class RankAggregate:
         Raises:
             MeasurementError: the ranks ran or timed different calls, or there are no reports.
         """
-        if self._longest is None:
-            raise MeasurementError("no rank has reported yet")
-        if self.error:
-            raise MeasurementError(self.error)
-        return replace(self._longest, flags=tuple(sorted(self._flags, key=self._flags.__getitem__)))
+        if self._longest is None or self.error:
+            raise MeasurementError(self.error or "no rank has reported yet")
+        return self._longest
 
     @property
     def work(self) -> Work:
@@ -112,14 +105,14 @@ class RankAggregate:
         """Facts present on every rank, each combined as its name demands."""
         return {name: _combined(name, values) for name, values in self._complete(self._facts)}
 
-    @property
-    def ranks(self) -> tuple[RankTimes, ...]:
-        """One row per rank, in rank order."""
-        return tuple(sorted(self._ranks, key=lambda times: times.rank))
-
-    def _complete(self, columns: _Columns) -> list[tuple[str, array[float]]]:
+    def _complete(self, columns: Mapping[str, array[float]]) -> list[tuple[str, array[float]]]:
         """Columns in which every rank has a value."""
-        return [(name, c) for name, c in columns.items() if len(c) == len(self._ranks)]
+        return [(name, c) for name, c in columns.items() if len(c) == len(self.ranks)]
+
+
+def _column() -> array[float]:
+    """Values of all ranks, 8 bytes each."""
+    return array("d")
 
 
 def _combined(name: str, values: Sequence[float]) -> float:
@@ -130,16 +123,10 @@ def _combined(name: str, values: Sequence[float]) -> float:
     return min(values) if name.startswith(_MINIMA) else max(values)
 
 
-def _append(columns: _Columns, row: Mapping[str, float | None]) -> None:
-    for name, value in row.items():
-        if value is not None:
-            columns.setdefault(name, array("d")).append(value)
-
-
 def _longest(first: Samples, second: Samples) -> Samples:
     firsts_s = first.first_step_s, second.first_step_s
     return replace(
-        first,
+        first.flagged(*second.flags),
         durations_s=_maxima(first.durations_s, second.durations_s),
         block_s=_maxima(first.block_s, second.block_s),
         first_step_s=max((s for s in firsts_s if s is not None), default=None),
@@ -240,7 +227,7 @@ class Reduction:
             replace(
                 observation,
                 samples=aggregate.samples,
-                ranks=aggregate.ranks,
+                ranks=tuple(aggregate.ranks),
                 work=aggregate.work,
                 facts=aggregate.facts,
                 machine={**observation.machine, **aggregate.machine},
