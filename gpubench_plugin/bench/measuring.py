@@ -35,6 +35,7 @@ from gpubench_plugin.measure.tracers import Tracers
 from gpubench_plugin.ranks.reduction import Reduction
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.recorder import append
+from gpubench_plugin.training.seeding import nondeterminism_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -108,7 +109,8 @@ class Measuring:
         traffic_before = dict(self._group.control.traffic)
         was_used = self.subjects.stop_tracking() or steps.have_been_used
         tracers = Tracers()
-        with self._nondeterminism_errors():
+        is_deterministic = self._case.configuration.training.deterministic
+        with nondeterminism_errors() if is_deterministic else nullcontext():
             check = self._prepare(subject)
             own_work = Work() if subject is None else subject.work()
             first_s = check.facts.get("first_step_s")  # if the check took the first step
@@ -358,14 +360,6 @@ class Measuring:
             wait = throttling.wait_while_throttled(reasons, agreement, limit_s=limit_s)
             if wait is not None:
                 self._record.log(wait.line())
-
-    def _nondeterminism_errors(self) -> AbstractContextManager[None]:
-        """Context that names an operation which has no deterministic form."""
-        if not self._case.configuration.training.deterministic:
-            return nullcontext()
-        from gpubench_plugin.training.seeding import nondeterminism_errors
-
-        return nondeterminism_errors()
 
     def _run_traced(self, timed: TimedStep, tracers: Tracers) -> None:
         """Run the step once more under tracers (coverage) that were paused, ignoring errors.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.bench.batch_fitting import fitted_samples, with_unit_scale
 from gpubench_plugin.bench.subjects import case_of, reconfigure, require_kinds, subjects_of
-from gpubench_plugin.bench.training import drawn_section
 from gpubench_plugin.bench.training_setup import TrainingSetup, checked_inference, checked_trainer
+from gpubench_plugin.bench.workload_fixtures import drawn_section
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Misuse, UsageProblem, invalid_choice
 from gpubench_plugin.training import seeding

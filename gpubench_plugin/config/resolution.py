@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import ValidationError
 
-from gpubench_plugin.config import overrides as dot_keys
-from gpubench_plugin.config import schema_errors
+from gpubench_plugin.config import schema_errors, yaml_reader
 from gpubench_plugin.config.files import PRESETS, ConfigurationFile, find, search_path
 from gpubench_plugin.config.layers import Key, Layer, Merged, default_layers, merge, nested
 from gpubench_plugin.config.marks import Preset
@@ -36,6 +37,67 @@ _SCHEDULE_KEYS: Final[tuple[Key, ...]] = (
     *(("data", name) for name in ("source", "path", "global_batch_size")),
 )
 """Keys that change how far the loss falls; accumulation does not, it repeats the batch."""
+
+
+_KEY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_][\w-]*)+")
+"""No key has a dash: validation answers one that is typed with the key that has ``_`` for it."""
+_NULL = "null"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Override:
+    """Key and text of an override; the schema determines the type."""
+
+    key: Key
+    text: str
+
+    @property
+    def source(self) -> str:
+        """The option as the user could have written it."""
+        return f"--{'.'.join(self.key)}={self.text}"
+
+    def layer(self, schema: schema_errors.Schema) -> Layer:
+        """The override as a layer, with the value typed by `schema`.
+
+        A text key takes the text as it is, any other key YAML such as ``[1, 2]`` or ``null``. What
+        is not YAML stays text, which validation refuses.
+        """
+        return Layer(source=self.source, values=nested(self.key, self._value(schema)))
+
+    def _value(self, schema: schema_errors.Schema) -> Any:
+        annotation = schema_errors.annotation_at(schema, self.key)
+        if annotation is None:  # an unknown key; validation says so
+            return self.text
+        if schema_errors.takes_text(annotation):
+            return (
+                None if self.text == _NULL and schema_errors.takes_null(annotation) else self.text
+            )
+        try:
+            return yaml_reader.parse(self.text, self.source)
+        except UsageProblem:
+            return self.text
+
+
+def parse_override(text: str) -> Override:
+    """Parse ``key=value`` with a dot key.
+
+    Raises:
+        UsageProblem: there is no ``=``, or no dot key before it; or it is not Unicode.
+    """
+    printable = text.encode(errors="backslashreplace").decode()
+    if printable != text:  # it has bytes that are no characters
+        raise UsageProblem(f"--set={printable}: not allowed; allowed: text in UTF-8")
+    name, separator, value = text.partition("=")
+    if not separator or not _KEY.fullmatch(name.strip()):
+        example = "for example training.batch_size=64"
+        raise UsageProblem(f"--set={text}: not allowed; allowed: section.key=value, {example}")
+    return Override(key=tuple(name.strip().split(".")), text=value)
+
+
+def cli_limits(overrides: Iterable[str]) -> dict[str, str]:
+    """Limits by metric set by command line `overrides`, one by one or as a mapping."""
+    layers = (parse_override(text).layer(Configuration) for text in overrides)
+    return dict(merge(layers).get(("gate", "limits")) or {})
 
 
 def _with_share(
@@ -124,7 +186,7 @@ def resolve(
         label = files[0].label
         raise UsageProblem(f"{label}: no preset {preset!r}; available: {', '.join(offered)}")
     file_layers = [file.layers(preset) for file in files]
-    parsed = [dot_keys.parse(text) for text in overrides]
+    parsed = [parse_override(text) for text in overrides]
     of_mark = Layer(source="mark gpubench", values={"gate": {"limits": limits}} if limits else {})
 
     def layers(schema: schema_errors.Schema) -> list[Layer]:

@@ -356,21 +356,14 @@ class TrainingSection(Section):
     resume: str | None = None
     """Checkpoint to resume from: a manifest, or a folder with a latest checkpoint"""
     _loss_drop_ignored: str | None = PrivateAttr(default=None)
-    _steps_of_epochs: int | None = PrivateAttr(default=None)
 
     @property
     def schedule_length(self) -> int:
         """Optimizer steps after which the schedule ends; derived, not a key."""
-        if self.schedule_steps is not None or self._steps_of_epochs is not None:
-            return self.schedule_steps or self._steps_of_epochs or 1
+        if self.schedule_steps is not None:
+            return self.schedule_steps
         has_target = self.target_accuracy is not None or self.target_loss is not None
         return self.max_steps if has_target else _SCHEDULE_STEPS
-
-    def with_steps_of_epochs(self, steps: int) -> Self:
-        """A copy in which ``epochs`` are so many optimizer steps."""
-        copy = self.model_copy()
-        copy._steps_of_epochs = steps
-        return copy
 
     @property
     def samples(self) -> int:

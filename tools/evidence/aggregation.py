@@ -20,8 +20,13 @@ from typing import Any
 
 from gpubench_plugin.core.records import Json, Samples, Work
 from gpubench_plugin.ranks.control_plane import ControlPlane
-from gpubench_plugin.ranks.rank_report import BLOCKS, DURATIONS, WARMUPS, RankReport
-from gpubench_plugin.ranks.reduction import RankAggregate
+from gpubench_plugin.ranks.reduction import (
+    BLOCKS,
+    DURATIONS,
+    WARMUPS,
+    RankAggregate,
+    RankReport,
+)
 from gpubench_plugin.ranks.world import World
 from gpubench_plugin.system import stored
 

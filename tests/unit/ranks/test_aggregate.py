@@ -11,8 +11,7 @@ import pytest
 
 from gpubench_plugin.core.errors import MeasurementError
 from gpubench_plugin.core.records import Samples, Work
-from gpubench_plugin.ranks.rank_report import RankReport
-from gpubench_plugin.ranks.reduction import RankAggregate
+from gpubench_plugin.ranks.reduction import RankAggregate, RankReport
 from tests.support.messages import mentions
 
 if TYPE_CHECKING:
@@ -174,7 +173,6 @@ def test_the_rank_zero_that_only_aggregates_needs_no_torch() -> None:
     """Neither torch nor numpy is imported with the code that brings the ranks together."""
     code = (
         "import sys, gpubench_plugin.ranks.reduction\n"
-        "import gpubench_plugin.ranks.rank_report\n"
         "import gpubench_plugin.ranks.control_plane\n"
         "print(sorted({'torch', 'numpy'} & set(sys.modules)))"
     )
