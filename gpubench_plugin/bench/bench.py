@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.bench.measuring import Measuring
     from gpubench_plugin.bench.own_models import OwnModels
     from gpubench_plugin.core.records import Better, Measurement, Work
-    from gpubench_plugin.launchers.report_payload import LiveRecord
     from gpubench_plugin.measure.clocks.base import Step
     from gpubench_plugin.measure.protocols import Subject
 
@@ -33,15 +32,8 @@ class Bench:
     Amounts are per rank and per call of the step. Checks run before the timing.
     """
 
-    def __init__(
-        self,
-        measuring: Measuring,
-        *,
-        record: LiveRecord,
-        own_models: Callable[[], OwnModels],
-    ) -> None:
+    def __init__(self, measuring: Measuring, own_models: Callable[[], OwnModels]) -> None:
         self._measuring = measuring
-        self._record = record
         self._own_models = own_models
         self._measured_once = False
 
@@ -226,7 +218,7 @@ class Bench:
         try:
             yield
         except BaseException as error:
-            self._record.raised(error)
+            self._measuring.record.raised(error)
             raise
 
     def _claim_measurement(self, amounts: Mapping[str, object]) -> Work:

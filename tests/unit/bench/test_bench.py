@@ -133,15 +133,16 @@ def bench(
     fixture.disabled = disabled
     ranks: Any = group
     measuring = Measuring(
-        item,
+        item=item,
         state=BenchmarkState(case=case, fixture=fixture, record=record),
+        fixture=fixture,
         context=context,
         device=torch.device("cpu"),
         precision=None,
         group=ranks,
         subjects=parts,
     )
-    return Bench(measuring, record=record, own_models=pytest.fail)
+    return Bench(measuring, pytest.fail)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +307,7 @@ def test_a_throttled_measurement_fails_where_that_is_asked_for(
     failing = bench(root, measure={"throttle": "fail"}, events=events)
     with pytest.raises(Throttled, match=r"the GPU was throttled .*measure\.throttle=fail"):
         failing(step)
-    assert failing._record.measurement is None
+    assert failing._measuring.record.measurement is None
     (event,) = (e for e in events if e["event"] == "throttled")
     assert event["metrics"]["step_time_s"] > 0
     assert "throttled" in event["flags"]
@@ -372,7 +373,7 @@ def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
     monkeypatch.setattr(throttling, "wait_while_throttled", noted)
     events: list[Json] = []
     waiting = bench(Group(), device=device, measure={"throttle": throttle}, events=events)
-    waiting._measuring._context.settings = SimpleNamespace(timeout_s=timeout_s)  # type: ignore[misc,assignment] # a stand-in
+    waiting._measuring.context.settings = SimpleNamespace(timeout_s=timeout_s)  # type: ignore[misc,assignment] # a stand-in
     waiting(observed_step)
     assert readings_at_calls == {expected_readings}
     waits = [event for event in events if event["event"] == "throttle_wait"]
