@@ -11,7 +11,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -44,42 +43,8 @@ _KEY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_][\w-]*)+")
 _NULL = "null"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Override:
-    """Key and text of an override; the schema determines the type."""
-
-    key: Key
-    text: str
-
-    @property
-    def source(self) -> str:
-        """The option as the user could have written it."""
-        return f"--{'.'.join(self.key)}={self.text}"
-
-    def layer(self, schema: schema_errors.Schema) -> Layer:
-        """The override as a layer, with the value typed by `schema`.
-
-        A text key takes the text as it is, any other key YAML such as ``[1, 2]`` or ``null``. What
-        is not YAML stays text, which validation refuses.
-        """
-        return Layer(source=self.source, values=nested(self.key, self._value(schema)))
-
-    def _value(self, schema: schema_errors.Schema) -> Any:
-        annotation = schema_errors.annotation_at(schema, self.key)
-        if annotation is None:  # an unknown key; validation says so
-            return self.text
-        if schema_errors.takes_text(annotation):
-            return (
-                None if self.text == _NULL and schema_errors.takes_null(annotation) else self.text
-            )
-        try:
-            return yaml_reader.parse(self.text, self.source)
-        except UsageProblem:
-            return self.text
-
-
-def parse_override(text: str) -> Override:
-    """Parse ``key=value`` with a dot key.
+def override_layer(text: str, schema: schema_errors.Schema) -> Layer:
+    """The override ``key=value`` with a dot key as a layer, its value typed by `schema`.
 
     Raises:
         UsageProblem: there is no ``=``, or no dot key before it; or it is not Unicode.
@@ -91,12 +56,30 @@ def parse_override(text: str) -> Override:
     if not separator or not _KEY.fullmatch(name.strip()):
         example = "for example training.batch_size=64"
         raise UsageProblem(f"--set={text}: not allowed; allowed: section.key=value, {example}")
-    return Override(key=tuple(name.strip().split(".")), text=value)
+    key = tuple(name.strip().split("."))
+    source = f"--{'.'.join(key)}={value}"  # as the user could have written it
+    annotation = schema_errors.annotation_at(schema, key)
+    return Layer(source=source, values=nested(key, _typed(value, annotation, source)))
+
+
+def _typed(text: str, annotation: Any, source: str) -> Any:
+    """Value that `text` stands for: itself for a text key, YAML such as ``[1, 2]`` for any other.
+
+    What is not YAML stays text, as does the value of an unknown key; validation refuses both.
+    """
+    if annotation is None:
+        return text
+    if schema_errors.takes_text(annotation):
+        return None if text == _NULL and schema_errors.takes_null(annotation) else text
+    try:
+        return yaml_reader.parse(text, source)
+    except UsageProblem:
+        return text
 
 
 def cli_limits(overrides: Iterable[str]) -> dict[str, str]:
     """Limits by metric set by command line `overrides`, one by one or as a mapping."""
-    layers = (parse_override(text).layer(Configuration) for text in overrides)
+    layers = (override_layer(text, Configuration) for text in overrides)
     return dict(merge(layers).get(("gate", "limits")) or {})
 
 
@@ -186,11 +169,10 @@ def resolve(
         label = files[0].label
         raise UsageProblem(f"{label}: no preset {preset!r}; available: {', '.join(offered)}")
     file_layers = [file.layers(preset) for file in files]
-    parsed = [parse_override(text) for text in overrides]
     of_mark = Layer(source="mark gpubench", values={"gate": {"limits": limits}} if limits else {})
 
     def layers(schema: schema_errors.Schema) -> list[Layer]:
-        own = [override.layer(schema) for override in parsed]
+        own = [override_layer(text, schema) for text in overrides]
         return [*chain.from_iterable(file_layers), of_mark, *own]
 
     # The workload, which may itself be an override, decides which keys the model section has.

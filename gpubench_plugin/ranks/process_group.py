@@ -101,6 +101,7 @@ class ProcessGroup:
         self.shares_device = shares_device
         self.device = rank_device(device, world, shares_device=shares_device)
         self.backend = backend_for(device, backend, shares_device=shares_device)
+        self.key = self.backend, self.device, shares_device
         store = PrefixStore(f"gpubench/{next(_groups)}", store_for(world))
         with ExitStack() as exit_stack:
             exit_stack.enter_context(_bind_gloo_to_loopback(world))
@@ -144,11 +145,6 @@ class ProcessGroup:
         except dist.DistError:  # the store is gone
             return False
         return decision
-
-    @property
-    def key(self) -> tuple[str, torch.device, bool]:
-        """Cache key: backend, device, and whether the ranks share the device."""
-        return self.backend, self.device, self.shares_device
 
     def close(self) -> None:
         """Destroy the groups created here; idempotent.
@@ -233,24 +229,18 @@ def backend_for(
 
 def backend_refusal(device_type: str, configured: str, *, shares_device: bool = False) -> str:
     """Reason why the `configured` backend cannot be used; empty if it can."""
-    if configured not in _NEEDS:
+    needed = _NEEDS.get(configured)
+    if needed is None:
         return ""
     if shares_device:
-        return (
-            f"distributed.backend={configured!r}: requires one device per rank, unlike "
-            "distributed.share_device; allowed: auto, gloo"
-        )
-    if device_type != _NEEDS[configured]:
-        return (
-            f"distributed.backend={configured!r} requires {_NEEDS[configured]}, not "
-            f"{device_type}; allowed: auto, gloo"
-        )
-    if not getattr(dist, f"is_{configured}_available")():
-        return (
-            f"distributed.backend={configured!r}: this torch was built without it; "
-            "allowed: auto, gloo"
-        )
-    return ""
+        problem = "requires one device per rank, unlike distributed.share_device"
+    elif device_type != needed:
+        problem = f"requires {needed}, not {device_type}"
+    elif not getattr(dist, f"is_{configured}_available")():
+        problem = "this torch was built without it"
+    else:
+        return ""
+    return f"distributed.backend={configured!r}: {problem}; allowed: auto, gloo"
 
 
 def rank_device(device: torch.device, world: World, *, shares_device: bool = False) -> torch.device:
