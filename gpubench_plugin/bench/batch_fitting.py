@@ -9,6 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
+import torch
+from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin.bench.subjects import case_of, is_shadowed, subjects_of
 from gpubench_plugin.bench.training_setup import TrainingSetup, reference_of
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pytest
-    import torch
 
     from gpubench_plugin.config.sections import Configuration
 
@@ -107,8 +108,6 @@ def _with_samples(configuration: Configuration[Any], samples: int) -> Configurat
 
 def _smallest(setup: TrainingSetup) -> int:
     """The smallest batch worth trying: batch normalization may have nothing to normalize in one."""
-    from torch._subclasses import FakeTensorMode
-
     with FakeTensorMode():
         return 2 if has_batch_norm(setup.workload.for_fake_tensors().build()) else 1
 
@@ -145,8 +144,6 @@ def _fits_with_reference(setup: TrainingSetup) -> bool:
     Raises:
         Exception: that of an allocation, if the training does not fit.
     """
-    import torch
-
     _reserve = torch.empty(RESERVE_BYTES, dtype=torch.uint8, device=setup.device)
     module = setup.module()
     with nondeterminism_errors(), closing(setup.source()) as source:

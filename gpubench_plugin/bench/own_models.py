@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+from torch import nn
+
 from gpubench_plugin.bench.batch_fitting import fitted_samples, with_unit_scale
 from gpubench_plugin.bench.subjects import case_of, reconfigure, require_kinds, subjects_of
 from gpubench_plugin.bench.training_setup import TrainingSetup, checked_inference, checked_trainer
@@ -24,8 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import pytest
-    import torch
-    from torch import nn
 
     from gpubench_plugin.config.sections import Configuration, TrainingSection
     from gpubench_plugin.precision.base import Precision
@@ -209,8 +210,6 @@ def _with_optimizer(training: TrainingSection, optimizer: object) -> TrainingSec
     Raises:
         UsageProblem: the configuration states another one, or keys that an own one does not read.
     """
-    import torch
-
     if optimizer is None:
         return training
     names = catalog.choices("optimizers")
@@ -297,7 +296,5 @@ def _takes_size(function: Callable[..., object]) -> bool:
 
 def _weights_dtype(precision: Precision) -> torch.dtype:
     """Type of the weights that `precision` converts to."""
-    from torch import nn
-
     module = precision.convert_module(nn.Linear(1, 1, device="meta"))
     return next(module.parameters()).dtype

@@ -95,12 +95,11 @@ def work_differences(base: Result, head: Result) -> tuple[FactDifference, ...]:
     None where a side has no amounts, as foreign files, or both trained to a target: then the
     amounts are part of the result.
     """
-    if base.work is None or head.work is None:
-        return ()
     if _TO_TARGET in base.metrics and _TO_TARGET in head.metrics:
         return ()
+    base_work, head_work = base.work or {}, head.work or {}
     return tuple(
-        FactDifference(key=f"work.{name}", base=base.work.get(name), head=head.work.get(name))
+        FactDifference(key=f"work.{name}", base=base_work.get(name), head=head_work.get(name))
         for name in differing_amounts(base.work, head.work)
     )
 

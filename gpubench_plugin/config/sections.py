@@ -532,18 +532,17 @@ class MeasureSection(Section):
         """Validate stated minima against stated maxima; defaults are capped instead."""
         if self.by != "ci":
             return self
-        if {"min_rounds", "max_rounds"} <= self.model_fields_set and (
-            self.min_rounds > self.max_rounds
-        ):
-            raise ValueError(
-                f"measure.min_rounds={self.min_rounds} exceeds "
-                f"measure.max_rounds={self.max_rounds}; allowed: at most max_rounds"
-            )
-        if "min_time_s" in self.model_fields_set and self.min_time_s > self.max_time_s:
-            raise ValueError(
-                f"measure.min_time_s={self.min_time_s:g} exceeds "
-                f"measure.max_time_s={self.max_time_s:g}; allowed: at most max_time_s"
-            )
+        stated = self.model_fields_set
+        bounds = [("min_time_s", "max_time_s")]
+        if "max_rounds" in stated:
+            bounds.append(("min_rounds", "max_rounds"))
+        for lower, upper in bounds:
+            minimum, maximum = getattr(self, lower), getattr(self, upper)
+            if lower in stated and minimum > maximum:
+                raise ValueError(
+                    f"measure.{lower}={minimum:g} exceeds measure.{upper}={maximum:g}; "
+                    f"allowed: at most {upper}"
+                )
         return self
 
 
