@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -39,7 +39,7 @@ from gpubench_plugin.results.recorder import append
 from gpubench_plugin.training.seeding import nondeterminism_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import torch
 
@@ -327,17 +327,17 @@ class Measuring:
                 "allowed: the same on all ranks, in the same order"
             )
 
-    def _probed(self, clocks: Sequence[Clock]) -> AbstractContextManager[Probes]:
+    @contextmanager
+    def _probed(self, clocks: Sequence[Clock]) -> Iterator[Probes]:
         """Probes of a measurement by `clocks`, which waits while the GPU is throttled."""
         sharing_ranks = self.group.world.local_size if self._case.shares_device else 1
-        return probed(
-            self.device,
-            clocks,
-            device_state=DeviceState(self.device, sharing_ranks=sharing_ranks),
-            tensors=self.subjects.tensor_memory,
-            guard=self._guard,
-            log=self.record.log,
-        )
+        state = DeviceState(self.device, sharing_ranks=sharing_ranks)
+        tensors = self.subjects.tensor_memory
+        with probed(self.device, clocks, device_state=state, tensors=tensors) as probes:
+            self._guard(state)
+            yield probes
+        if (event := state.event) is not None:
+            self.record.log(event)
 
     def _guard(self, device_state: DeviceState) -> None:
         """With ``measure.throttle=wait`` or ``fail`` require NVML, and wait with the former."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import nn
 
-from gpubench_plugin.bench.batch_fitting import fitted_samples, with_unit_scale
+from gpubench_plugin.bench.batch_fitting import fitted_samples
 from gpubench_plugin.bench.subjects import case_of, reconfigure, require_kinds, subjects_of
 from gpubench_plugin.bench.training_setup import TrainingSetup, checked_inference, checked_trainer
 from gpubench_plugin.bench.workload_fixtures import drawn_section
@@ -82,11 +82,8 @@ class OwnModels:
 
         setup_of = partial(self._setup_of, model, stated_loss, own_optimizer)
 
-        def trial(size: int) -> TrainingSetup:
-            configuration = self._configuration.model_copy(
-                update={"training": training.with_samples(size)}
-            )
-            return setup_of(with_unit_scale(configuration), batch_of(configuration.training))
+        def trial(configuration: Configuration[Any]) -> TrainingSetup:
+            return setup_of(configuration, batch_of(configuration.training))
 
         if training.batch_size == "auto":
             if not (callable(batch) and _takes_size(batch)):
@@ -94,7 +91,8 @@ class OwnModels:
                     "training.batch_size=auto: the batch has a fixed size; leave the key out, or "
                     "pass as batch a function of the number of samples"
                 )
-            training = training.with_samples(fitted_samples(self.request, trial))
+            configuration = self._configuration.model_copy(update={"training": training})
+            training = training.with_samples(fitted_samples(self.request, configuration, trial))
         stated_batch = batch_of(training)
         self._require_equal_batches(stated_batch.samples)
         training = _with_samples(training, stated_batch.samples)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Samples
     from gpubench_plugin.measure.clocks.base import Clock
     from gpubench_plugin.measure.probes.nvml import DeviceState
-    from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.precision.base import Precision
 
 
@@ -64,13 +63,10 @@ def probed(
     *,
     device_state: DeviceState,
     tensors: TensorMemory | None,
-    guard: Callable[[DeviceState], None],
-    log: Log,
 ) -> Iterator[Probes]:
     """Context with probes of a measurement on `device` by `clocks`.
 
-    The memory of the clocks is allocated first, and counts not. The `guard` is called with the
-    `device_state` before anything is measured, and the `log` with its event, if any, afterwards.
+    The memory of the clocks is allocated first, and counts not.
     """
     growth = MemoryGrowth(device)
     with ExitStack() as stack:
@@ -79,7 +75,6 @@ def probed(
         stack.enter_context(device_state)
         for clock in clocks:
             clock.on_launched = device_state.sample
-        guard(device_state)
         suspension = stack.enter_context(Suspension())
         yield Probes(
             memory=memory,
@@ -88,8 +83,6 @@ def probed(
             growth=growth,
             tensors=tensors,
         )
-    if (event := device_state.event) is not None:
-        log(event)
 
 
 def inspect_call(

@@ -29,7 +29,6 @@ class MatchOptions(TypedDict, total=False):
     limits_from: SideName
     allow_incomparable: bool
     exempt: Sequence[str]
-    removed: bool
     is_gone: Callable[[str], bool]
 
 
