@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Mapping
 
     from gpubench_plugin.config.case import Case
-    from gpubench_plugin.launchers.report_payload import LiveRecord
     from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture, PytestBenchmarkTiming
 
 # Most rounds on record: at 20 bytes each, 200 KB of a journal line.
@@ -88,8 +87,19 @@ class AdoptionPlugin:
         """Record the measurement once the test has passed."""
         result = yield
         state = state_of(item)
-        if state is not None and state.case.adopted:
-            self._note(item, state.record)
+        if state is None or not state.case.adopted:
+            return result
+        if self._fixture is None:
+            reason = f"{FOREIGN_FIXTURE} is not pytest-benchmark's fixture here"
+            state.record.error_reason = reason
+            return result
+        measurement = self._fixture.measurement()
+        if isinstance(measurement, str):
+            state.record.error_reason = measurement
+        else:
+            state.record.measurement = measurement
+            metadata = self._fixture.benchmark.stats
+            context_of(item.config).fixture_metadata[item.nodeid] = metadata
         return result
 
     @pytest.hookimpl(wrapper=True)
@@ -110,19 +120,6 @@ class AdoptionPlugin:
             self._accelerator = Accelerator.find(self._modules)
             self._has_looked_up = True  # asking the driver takes milliseconds
         return self._accelerator
-
-    def _note(self, item: pytest.Item, record: LiveRecord) -> None:
-        """Add the measurement, or why there is none, to `record`."""
-        fixture = self._fixture
-        if fixture is None:
-            record.error_reason = f"{FOREIGN_FIXTURE} is not pytest-benchmark's fixture here"
-            return
-        result = fixture.measurement()
-        if isinstance(result, str):
-            record.error_reason = result
-        else:
-            record.measurement = result
-            context_of(item.config).fixture_metadata[item.nodeid] = fixture.benchmark.stats
 
 
 class _AdoptedFixture:

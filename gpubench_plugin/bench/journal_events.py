@@ -90,13 +90,13 @@ class MetricLog:
         self._write(LogEvent(step=int(number), metrics=values).line())
 
     @contextmanager
-    def refused(self) -> Iterator[None]:
-        """Context of the timed calls."""
-        self._is_timed = True
+    def refused(self, *, is_timed: bool = True) -> Iterator[None]:
+        """Context of the timed calls; within it, of one that is not timed."""
+        self._is_timed = is_timed
         try:
             yield
         finally:
-            self._is_timed = False
+            self._is_timed = not is_timed
 
     def around_calls(self, function: Step | None) -> Step | None:
         """Setup or teardown in which logging is allowed again, since it is not timed."""
@@ -104,11 +104,8 @@ class MetricLog:
             return None
 
         def untimed() -> object:
-            self._is_timed = False
-            try:
+            with self.refused(is_timed=False):
                 return function()
-            finally:
-                self._is_timed = True
 
         return untimed
 

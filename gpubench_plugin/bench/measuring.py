@@ -87,7 +87,9 @@ class Measuring:
     has_result: bool = False
 
     def __post_init__(self) -> None:
-        """Log to the benchmark's record."""
+        """Log to the benchmark's record, and reduce over its ranks."""
+        grace_s = self._case.configuration.distributed.failure_grace_s
+        self._reduction = Reduction(self.group, self._case.id, grace_s=grace_s)
         self.record = self.state.record
         self.metric_log = MetricLog(self.record.log)
 
@@ -156,11 +158,6 @@ class Measuring:
     def _case(self) -> Case:
         """The case, which is reconfigured where a batch size is fitted."""
         return self.state.case
-
-    @property
-    def _reduction(self) -> Reduction:
-        grace_s = self._case.configuration.distributed.failure_grace_s
-        return Reduction(self.group, self._case.id, grace_s=grace_s)
 
     def _run_once(self, steps: Variants, check: ResultCheck) -> Measurement:
         """Run each step once, since measuring is disabled."""

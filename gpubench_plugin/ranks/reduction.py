@@ -173,8 +173,8 @@ class RankAggregate:
     def __init__(self) -> None:
         self.error = ""
         """Why the reports cannot be merged; empty if they can."""
-        self.ranks: list[RankTimes] = []
-        self.machine: Json = {}
+        self._ranks: list[RankTimes] = []
+        self._machine: Json = {}
         """Facts by dot key in which a rank differs from the first, with its host."""
         self._first: RankReport | None = None
         self._longest: Samples | None = None
@@ -183,7 +183,7 @@ class RankAggregate:
 
     def add(self, report: RankReport) -> None:
         """Add the report of one rank."""
-        self.ranks.append(report.times)
+        self._ranks.append(report.times)
         for name, amount in report.work.known_amounts.items():
             self._work[name].append(amount)
         for name, fact in report.facts.items():
@@ -194,35 +194,38 @@ class RankAggregate:
         for part, facts in report.machine.items():
             changes = differences(self._first.machine.get(part, {}), facts)
             for key, (_, fact) in changes.items():
-                self.machine[f"hosts.{report.times.host}.{key}"] = _NONE if fact is ABSENT else fact
+                self._machine[f"hosts.{report.times.host}.{key}"] = (
+                    _NONE if fact is ABSENT else fact
+                )
         self.error = self.error or _difference(self._first, report)
         if not self.error:
             self._longest = _longest(self._longest, report.samples)
 
-    @property
-    def samples(self) -> Samples:
-        """Element-wise maximum of times over ranks, with the union of flags.
+    def merged(self, own: Observation) -> Observation:
+        """Rank zero's `own` observation with the numbers of all ranks.
+
+        Times are the element-wise maximum, flags are united, and work is summed. Amounts and facts
+        that are unknown on any rank are omitted; a fact is combined as its name demands.
 
         Raises:
-            MeasurementError: the ranks ran or timed different calls, or there are no reports.
+            MeasurementError: the ranks ran or timed different calls.
         """
         if self._longest is None or self.error:
-            raise MeasurementError(self.error or "no rank has reported yet")
-        return self._longest
-
-    @property
-    def work(self) -> Work:
-        """Work of one call on all ranks; amounts unknown on any rank are omitted."""
-        return Work(**{name: math.fsum(values) for name, values in self._complete(self._work)})
-
-    @property
-    def facts(self) -> dict[str, float]:
-        """Facts present on every rank, each combined as its name demands."""
-        return {name: _combined(name, values) for name, values in self._complete(self._facts)}
+            raise MeasurementError(self.error)
+        work = {name: math.fsum(values) for name, values in self._complete(self._work)}
+        return replace(
+            own,
+            samples=self._longest,
+            ranks=tuple(self._ranks),
+            work=Work(**work),
+            facts={name: _combined(name, values) for name, values in self._complete(self._facts)},
+            machine={**own.machine, **self._machine},
+            world_size=len(self._ranks),
+        )
 
     def _complete(self, columns: Mapping[str, array[float]]) -> list[tuple[str, array[float]]]:
         """Columns in which every rank has a value."""
-        return [(name, c) for name, c in columns.items() if len(c) == len(self.ranks)]
+        return [(name, c) for name, c in columns.items() if len(c) == len(self._ranks)]
 
 
 def _column() -> array[float]:
@@ -338,18 +341,7 @@ class Reduction:
         aggregates = [self._aggregate(observation) for observation in own]
         if not self._world.is_root:
             return list(own)
-        return [
-            replace(
-                observation,
-                samples=aggregate.samples,
-                ranks=tuple(aggregate.ranks),
-                work=aggregate.work,
-                facts=aggregate.facts,
-                machine={**observation.machine, **aggregate.machine},
-                world_size=self._world.size,
-            )
-            for observation, aggregate in zip(own, aggregates, strict=True)
-        ]
+        return [a.merged(observation) for a, observation in zip(aggregates, own, strict=True)]
 
     def _aggregate(self, own: Observation) -> RankAggregate:
         """The reports of all ranks; of none but on rank zero."""
