@@ -281,14 +281,9 @@ class Accelerator:
             return None
         with warnings.catch_warnings():  # for example of a driver too old: then there is none
             warnings.simplefilter("ignore")
-            if torch.cuda.is_initialized():
-                has_cuda = torch.cuda.device_count() > 0
-            else:
-                has_cuda = False
-                with suppress(UsageProblem):
-                    has_cuda = bool(cuda_devices.visible())
-            if has_cuda:
-                return cls(torch, "cuda")
+            with suppress(UsageProblem):
+                if cuda_devices.visible():
+                    return cls(torch, "cuda")
             if torch.xpu.device_count():
                 return cls(torch, "xpu")
             return cls(torch, "mps") if torch.backends.mps.is_available() else None

@@ -101,7 +101,6 @@ class ProcessGroup:
         self.shares_device = shares_device
         self.device = rank_device(device, world, shares_device=shares_device)
         self.backend = backend_for(device, backend, shares_device=shares_device)
-        self.key = self.backend, self.device, shares_device
         store = PrefixStore(f"gpubench/{next(_groups)}", store_for(world))
         with ExitStack() as exit_stack:
             exit_stack.enter_context(_bind_gloo_to_loopback(world))
