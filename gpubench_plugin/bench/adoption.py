@@ -117,7 +117,7 @@ class AdoptionPlugin:
     def find(self) -> Accelerator | None:
         """The accelerator, if there is one and torch is imported."""
         if not self._has_looked_up and "torch" in self._modules:
-            self._accelerator = Accelerator.find(self._modules)
+            self._accelerator = Accelerator.find(self._modules["torch"])
             self._has_looked_up = True  # asking the driver takes milliseconds
         return self._accelerator
 
@@ -274,11 +274,8 @@ class Accelerator:
         self._module = getattr(torch, kind)
 
     @classmethod
-    def find(cls, modules: Mapping[str, Any]) -> Accelerator | None:
-        """Find the accelerator; None without one, or if torch is not imported."""
-        torch = modules.get("torch")
-        if torch is None:
-            return None
+    def find(cls, torch: Any) -> Accelerator | None:
+        """Find the accelerator; None without one."""
         with warnings.catch_warnings():  # for example of a driver too old: then there is none
             warnings.simplefilter("ignore")
             with suppress(UsageProblem):

@@ -97,7 +97,9 @@ def fitted_samples(
             epoch = source.steps_per_epoch  # of a sample each; None: endless
     attempt = partial(_attempt, setup_with, device)
     fit = fit_batch(attempt, smallest=smallest, epoch=epoch)
-    subjects_of(request).add_fit(fit)
+    subjects = subjects_of(request)
+    subjects.add_check(fit)
+    subjects.is_fitted = True
     return fit.samples
 
 

@@ -11,9 +11,8 @@ from zlib import crc32
 
 import pytest
 
-from gpubench_plugin.bench import throttling
+from gpubench_plugin.bench import probing
 from gpubench_plugin.bench.journal_events import MetricLog, ProgressLog
-from gpubench_plugin.bench.probing import Probes, file_name, inspect_call, probed
 from gpubench_plugin.bench.step import (
     FirstCallValidator,
     TimedStep,
@@ -126,7 +125,7 @@ class Measuring:
         samples = timed.samples[-1].flagged(*flags)
         if was_used or first_s is not None:
             samples = replace(samples, first_step_s=None if was_used else first_s)
-        samples, products, memory = inspect_call(
+        samples, products, memory = probing.inspect_call(
             steps.together,
             samples,
             precision=self.precision,
@@ -263,7 +262,7 @@ class Measuring:
     def _timed_calls(
         self,
         variants: Sequence[Variant],
-        probes: Probes,
+        probes: probing.Probes,
         tracers: Tracers,
         work: Work,
         *,
@@ -325,12 +324,12 @@ class Measuring:
             )
 
     @contextmanager
-    def _probed(self, clocks: Sequence[Clock]) -> Iterator[Probes]:
+    def _probed(self, clocks: Sequence[Clock]) -> Iterator[probing.Probes]:
         """Probes of a measurement by `clocks`, which waits while the GPU is throttled."""
         sharing_ranks = self.group.world.local_size if self._case.shares_device else 1
         state = DeviceState(self.device, sharing_ranks=sharing_ranks)
         tensors = self.subjects.tensor_memory
-        with probed(self.device, clocks, device_state=state, tensors=tensors) as probes:
+        with probing.probed(self.device, clocks, device_state=state, tensors=tensors) as probes:
             self._guard(state)
             yield probes
         if (event := state.event) is not None:
@@ -341,12 +340,12 @@ class Measuring:
         throttle = self._case.configuration.measure.throttle
         if throttle == "flag" or self._case.device.type != "cuda":
             return
-        self._passed_by_all(partial(throttling.require_nvml, self._case, device_state))
+        self._passed_by_all(partial(probing.require_nvml, self._case, device_state))
         if throttle == "wait":
             timeout_s = self._case.timeout_s(self.context.settings.timeout_s)
-            limit_s = min(throttling.LONGEST_WAIT_S, throttling.TIMEOUT_SHARE * timeout_s)
+            limit_s = min(probing.LONGEST_WAIT_S, probing.TIMEOUT_SHARE * timeout_s)
             reasons, agreement = device_state.slowing_reasons, self.group.agreement
-            wait = throttling.wait_while_throttled(reasons, agreement, limit_s=limit_s)
+            wait = probing.wait_while_throttled(reasons, agreement, limit_s=limit_s)
             if wait is not None:
                 self.record.log(wait.line())
 
@@ -381,7 +380,7 @@ class Measuring:
         from gpubench_plugin.measure.probes.profiler import profile
 
         self.record.enter("profile")
-        path = None if run is None else run.traces / f"{file_name(self._case)}.json"
+        path = None if run is None else run.traces / f"{probing.file_name(self._case)}.json"
         operators = profile(timed.run, section=section, device=self.device, path=path)
         return {} if operators is None else {"operators": operators}
 
@@ -429,7 +428,7 @@ class Measuring:
             )
             is_refused = self._case.configuration.measure.throttle == "fail"
             if is_refused and self.group.world.is_root:  # with the flags of all ranks
-                throttling.refuse_throttled(measurement, self.record)
+                probing.refuse_throttled(measurement, self.record)
         except Exception as error:
             failure = error
         self._reduction.raise_conclusion(failure)

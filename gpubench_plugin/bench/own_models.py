@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +10,7 @@ import torch
 from torch import nn
 
 from gpubench_plugin.bench.batch_fitting import fitted_samples
+from gpubench_plugin.bench.step import required_argument
 from gpubench_plugin.bench.subjects import case_of, reconfigure, require_kinds, subjects_of
 from gpubench_plugin.bench.training_setup import TrainingSetup, checked_inference, checked_trainer
 from gpubench_plugin.bench.workload_fixtures import drawn_section
@@ -86,7 +86,7 @@ class OwnModels:
             return setup_of(configuration, batch_of(configuration.training))
 
         if training.batch_size == "auto":
-            if not (callable(batch) and _takes_size(batch)):
+            if not (callable(batch) and required_argument(batch, follow_wrapped=True)):
                 raise UsageProblem(
                     "training.batch_size=auto: the batch has a fixed size; leave the key out, or "
                     "pass as batch a function of the number of samples"
@@ -149,7 +149,7 @@ class OwnModels:
         if not callable(batch):
             return batch
         world, seed = self.group.world, self._configuration.experiment.seed
-        arguments = (training.samples,) if _takes_size(batch) else ()
+        arguments = (training.samples,) if required_argument(batch, follow_wrapped=True) else ()
         with seeding.seeded(seeding.synthetic_seed(seed, world.size, world.rank), self.device):
             drawn: object = batch(*arguments)
         return drawn
@@ -280,16 +280,6 @@ def _size_contradiction(key: str, stated: object, samples: int) -> UsageProblem:
         f"{key}={stated}, but the batch has {samples} samples; leave the key out, or pass as batch "
         "a function of the number of samples"
     )
-
-
-def _takes_size(function: Callable[..., object]) -> bool:
-    """Whether `function` has a parameter without a default."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    positional = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    return any(p.default is p.empty and p.kind in positional for p in parameters)
 
 
 def _weights_dtype(precision: Precision) -> torch.dtype:

@@ -80,7 +80,7 @@ def argument_reason(function: Any, name: str) -> str:
     Empty if it needs none, or if that cannot be known.
     """
     is_module = hasattr(function, "forward")  # of torch, whose call takes anything
-    required = _required_argument(function.forward if is_module else function)
+    required = required_argument(function.forward if is_module else function)
     if not required:
         return ""
     call = "lambda: model(batch)" if is_module else "lambda: function(…)"
@@ -212,16 +212,21 @@ def _unwrap_partial(value: object) -> Any:
     return value
 
 
-def _required_argument(function: Any) -> str:
+def required_argument(function: Any, *, follow_wrapped: bool = False) -> str:
+    """The first parameter of `function` without a default; empty if none, or none is known.
+
+    A decorator may provide the arguments of the function that it wraps.
+    """
     if function is None or hasattr(function, "__signature__"):
         return ""
     try:
-        # A decorator may provide the arguments of the function that it wraps.
-        parameters = inspect.signature(function, follow_wrapped=False).parameters.values()
+        parameters = inspect.signature(function, follow_wrapped=follow_wrapped).parameters
     except (TypeError, ValueError):  # written in C
         return ""
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    required = (p.name for p in parameters if p.default is p.empty and p.kind not in optional)
+    required = (
+        p.name for p in parameters.values() if p.default is p.empty and p.kind not in optional
+    )
     return next(required, "")
 
 

@@ -82,7 +82,8 @@ class Subjects:
         self._checks: list[Checkable] = []
         self._facts: list[tuple[Subject, Facts]] = []
         self._tracked: list[FirstForward] = []
-        self._is_fitted = False
+        self.is_fitted = False
+        """Whether a batch size was fitted, whose trials may have compiled the step."""
         self.tensor_memory: TensorMemory | None = None
         """On a CPU: created before the fixtures of the benchmark build anything."""
 
@@ -105,15 +106,10 @@ class Subjects:
         """Track the first forward call of a model, which may compile."""
         self._tracked.append(forward)
 
-    def add_fit(self, fit: Checkable) -> None:
-        """Register the `fit` of a batch size, whose trials may have compiled the step."""
-        self.add_check(fit)
-        self._is_fitted = True
-
     def stop_tracking(self) -> bool:
         """Whether a tracked model, or one like it, was called already; stops tracking."""
         was_called = [forward.was_called() for forward in self._tracked]  # removes every hook
-        return self._is_fitted or any(was_called)
+        return self.is_fitted or any(was_called)
 
     def add_facts(self, subject: Subject, facts: Facts) -> None:
         """Request extra `facts` of `subject` after its timed calls, if it is the timed one."""

@@ -81,7 +81,9 @@ def settings_differences(
     not differ.
     """
     differences: tuple[FactDifference, ...] = ()
-    if not _same_clock(base.timer, head.timer, is_partial):
+    is_same_clock = base.timer == head.timer or "" in {base.timer, head.timer}
+    # The names of foreign timers differ.
+    if not is_same_clock and not (is_partial and same_kind_of_time(base.timer, head.timer)):
         differences = (FactDifference(key="timer", base=base.timer, head=head.timer),)
     if (base.settings, base.configuration) != (head.settings, head.configuration):
         settings = _comparable_settings(base, head), _comparable_settings(head, base)
@@ -191,13 +193,6 @@ def _differences(
         for key, (base_value, head_value) in differences(base, head).items()
         if not (ABSENT in (base_value, head_value) and (is_partial or tolerates_unknown(key)))
     )
-
-
-def _same_clock(base: str, head: str, is_partial: bool) -> bool:
-    """Whether the clocks match; foreign timer names are compared by kind of time."""
-    if not base or not head or base == head:
-        return True
-    return is_partial and same_kind_of_time(base, head)
 
 
 def _short(value: object) -> str:

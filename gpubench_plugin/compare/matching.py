@@ -84,28 +84,19 @@ def match(
             f"{counted(len(bases), 'base launch')} but {counted(len(heads), 'head launch')}: "
             "pairs need the same number of each, in the same order"
         )
-    effective_limits = LimitResolver(limits, limits_from)
+    resolver = LimitResolver(limits, limits_from)
     comparability = Comparability(exempt=exempt, allow=allow_incomparable)
-    matching = _Matching(bases, heads, paired, effective_limits, comparability, is_gone)
+    matching = _Matching(bases, heads, paired, resolver, comparability, is_gone)
     items = [item for name in _names(heads) for item in matching.benchmark(name)]
     renames = {old: f"likely renamed to {new}" for new, old in matching.likely_renames.items()}
     items.extend(_removed(bases, heads, renames))
     pairs = zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
-    differences: list[FactDifference] = []
-    for base, head in pairs:
-        for difference in reported_differences(base, head):
-            if difference not in differences:
-                differences.append(difference)
+    differences = {repr(d): d for base, head in pairs for d in reported_differences(base, head)}
     return MatchResult(
         series=tuple(item for item in items if isinstance(item, LaunchValues)),
         verdicts=tuple(item for item in items if isinstance(item, Verdict)),
-        environment_differences=tuple(differences),
-        notes=(
-            *comparability.notes,
-            *effective_limits.notes,
-            *matching.excluded_notes,
-            *matching.notes,
-        ),
+        environment_differences=tuple(differences.values()),
+        notes=(*comparability.notes, *resolver.notes, *matching.excluded_notes, *matching.notes),
         renames=renames,
     )
 
