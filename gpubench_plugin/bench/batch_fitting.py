@@ -62,7 +62,7 @@ def fitted_configuration(request: pytest.FixtureRequest) -> Configuration[Any]:
         precision=request.getfixturevalue("precision"),
         group=request.getfixturevalue("process_group"),
     )
-    return _with_samples(configuration, fitted_samples(request, configuration, setup_of))
+    return configuration.with_samples(fitted_samples(request, configuration, setup_of))
 
 
 def fitted_samples(
@@ -88,7 +88,7 @@ def fitted_samples(
     trial = configuration.model_copy(update={"precision": precision})
 
     def setup_with(samples: int) -> TrainingSetup:
-        return setup_of(_with_samples(trial, samples))
+        return setup_of(trial.with_samples(samples))
 
     device = request.getfixturevalue("torch_device")
     with state_restored(device):
@@ -101,11 +101,6 @@ def fitted_samples(
     subjects.add_check(fit)
     subjects.is_fitted = True
     return fit.samples
-
-
-def _with_samples(configuration: Configuration[Any], samples: int) -> Configuration[Any]:
-    training = configuration.training.with_samples(samples)
-    return configuration.model_copy(update={"training": training})
 
 
 def _smallest(setup: TrainingSetup) -> int:

@@ -143,20 +143,16 @@ def wait_while_throttled(
     that only work reaches does not show.
     """
     reasons = tuple(slowing_reasons())
-    is_throttled = _on_any_rank(reasons, agreement)
+    is_throttled = not agreement.everywhere(not reasons)
     if not is_throttled:
         return None
     start_s = monotonic()
     while is_throttled and agreement.decide(int(monotonic() - start_s < limit_s)):
         sleep(min(_POLL_S, limit_s))
-        is_throttled = _on_any_rank(slowing_reasons(), agreement)
+        is_throttled = not agreement.everywhere(not slowing_reasons())
     return ThrottleWaitEvent(
         waited_s=monotonic() - start_s, reasons=reasons, still_throttled=is_throttled
     )
-
-
-def _on_any_rank(reasons: Sequence[str], agreement: RankAgreement) -> bool:
-    return agreement.mean([float(bool(reasons))])[0] > 0
 
 
 def inspect_call(

@@ -98,8 +98,7 @@ def data(request: pytest.FixtureRequest, _gpubench_setup: TrainingSetup) -> Iter
     configuration = _gpubench_setup.configuration
     if "inference" in request.fixturenames and not is_shadowed(request, "inference"):
         batch_size = configuration.inference.samples(configuration.training)
-        training = configuration.training.with_samples(batch_size)
-        configuration = configuration.model_copy(update={"training": training})
+        configuration = configuration.with_samples(batch_size)
     with closing(replace(_gpubench_setup, configuration=configuration).source()) as source:
         if description := source.description():
             subjects_of(request).add_check(RecordFacts(data=dict(description)))

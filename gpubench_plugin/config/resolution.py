@@ -103,8 +103,7 @@ def _with_share(
         raise schema_errors.key_error(
             merged, _PART, f"{message} ({merged.source(_WHOLE)}); {allowed}"
         )
-    training = configuration.training.with_samples(share)
-    return configuration.model_copy(update={"training": training})
+    return configuration.with_samples(share)
 
 
 def _share(global_batch: int, configuration: Configuration[Any], merged: Merged) -> int:

@@ -20,7 +20,7 @@ from pydantic import (
 )
 
 from gpubench_plugin.config.limits import Limit
-from gpubench_plugin.config.marks import Preset, Timing
+from gpubench_plugin.config.marks import Preset
 from gpubench_plugin.core.errors import Unsupported, UsageProblem, suggest
 
 PositiveInt = Annotated[int, Field(gt=0)]
@@ -516,12 +516,6 @@ class MeasureSection(Section):
     check_gradient_band: PositiveFloat | None = None
     """check: largest relative error of a gradient norm; null: by precision"""
 
-    def timing_on(self, device_type: str, *, mark: Timing) -> Timing:
-        """Timing on a type of device; `mark` is what the benchmark's mark states."""
-        if self.timing == "auto":
-            return mark if device_type == "cuda" else "step"
-        return self.timing
-
     @property
     def required_rounds(self) -> int:
         """Minimum number of rounds, capped by a stated maximum if it is the default."""
@@ -565,6 +559,11 @@ class Configuration(Section, Generic[M_co]):
     diffusion: DiffusionSection = DiffusionSection()
     micro: MicroSection = MicroSection()
     inference: InferenceSection = InferenceSection()
+
+    def with_samples(self, samples: int) -> Self:
+        """A copy with `samples` per batch and rank."""
+        training = self.training.with_samples(samples)
+        return self.model_copy(update={"training": training})
 
     @property
     def init_device_type(self) -> str:

@@ -54,10 +54,9 @@ class RankSession:
 
         key = backend, device, shares_device
         # Several ranks must replace it together, see `is_healthy`.
-        was_destroyed = (
-            self.world.size == 1 and self._group is not None and not self._group.is_joined
-        )
-        if self._group is None or self._key != key or was_destroyed:
+        if self.world.size == 1 and self._group is not None and not self._group.is_joined:
+            self.close()
+        if self._group is None or self._key != key:
             self.close()
             self._group = ProcessGroup(
                 self.world, device=device, backend=backend, shares_device=shares_device
