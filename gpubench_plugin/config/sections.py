@@ -22,6 +22,7 @@ from pydantic import (
 from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.config.marks import Preset
 from gpubench_plugin.core.errors import Unsupported, UsageProblem, suggest
+from gpubench_plugin.environment.redaction import redact
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
@@ -246,7 +247,7 @@ CompileScope = Literal["model", "blocks", "step"]
 class ExperimentSection(Section):
     """Notes and seed of a run; preset and device are set by options."""
 
-    notes: str = ""
+    notes: Annotated[str, AfterValidator(redact)] = ""
     """Free text stored with the results"""
     seed: int = Field(default=0, ge=0)
     """Seed of model, data and check"""

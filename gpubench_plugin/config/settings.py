@@ -97,13 +97,9 @@ def _option(usage: str, help: str = "", *, default: Any = "", **keys: Any) -> An
     return field(default=default, metadata={"option": option})
 
 
+_switch = partial(_option, action="store_true", default=False)
 _recording = partial(_option, group=RECORDING)
 _comparing = partial(_option, group=COMPARING)
-
-
-def _switch(name: str, help: str, *, group: str = MEASURING) -> Any:
-    """Declare a flag without a value."""
-    return _option(name, help, action="store_true", group=group, default=False)
 
 
 def _non_empty(allowed: str) -> Callable[[OptionValue], str]:
