@@ -67,7 +67,7 @@ class OfTwoRanks(RankAgreement):
         self._peer: Iterator[bool] = iter(peer)
 
     def mean(self, values: list[float]) -> list[float]:  # type: ignore[override] # a list is enough
-        return [(value + next(self._peer)) / 2 for value in values]
+        return [(value + (not next(self._peer))) / 2 for value in values]
 
 
 def test_a_rank_waits_for_the_device_of_another() -> None:

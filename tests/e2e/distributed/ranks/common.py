@@ -19,15 +19,9 @@ from gpubench_plugin.ranks.process_group import ProcessGroup, RankAgreement
 from gpubench_plugin.ranks.world import World
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.trainer import Trainer
+from tests.e2e.distributed.ranks.waiting import wait_for_all
 
 CPU = torch.device("cpu")
-
-
-def wait_for_all(control, tag):
-    """Return once all ranks have called it, on rank zero last."""
-    control.gather(tag, {})
-    control.publish(tag, {})
-    control.gather(tag, {})
 
 
 def write(find):

@@ -15,7 +15,8 @@ from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline
 from gpubench_plugin.workloads.diffusion.schedulers import SPLIT_SAFE
 from gpubench_plugin.workloads.diffusion.transport import LENGTH, Header, Transport
 from tests.e2e.distributed.ranks import common
-from tests.e2e.distributed.ranks.common import CPU, wait_for_all
+from tests.e2e.distributed.ranks.common import CPU
+from tests.e2e.distributed.ranks.waiting import wait_for_all
 
 SAMPLES = (1, 2, 4, 8)
 DUMMY = {f"dummy {name} 2": (name, "fp32", 2) for name in SPLIT_SAFE}

@@ -14,8 +14,8 @@ from torch import distributed as dist
 
 from gpubench_plugin.ranks.process_group import ProcessGroup
 from gpubench_plugin.ranks.world import World
-from tests.e2e.distributed.ranks.common import wait_for_all
 from tests.e2e.distributed.ranks.listeners import listeners, on_loopback
+from tests.e2e.distributed.ranks.waiting import wait_for_all
 
 world = World.from_environment(os.environ)
 heard = {}
