@@ -24,22 +24,20 @@ from gpubench_plugin.bench.fixtures import (  # noqa: F401 # fixtures, as all of
     torch_device,
     world_size,
 )
-from gpubench_plugin.bench.training import (  # noqa: F401
+from gpubench_plugin.bench.workload_fixtures import (  # noqa: F401
+    _gpubench_generation,
     _gpubench_setup,
     convergence,
     data,
+    decode,
+    diffusion,
     exposed_communication,
     inference,
     model,
-    trainer,
-    workload,
-)
-from gpubench_plugin.bench.workload_fixtures import (  # noqa: F401
-    _gpubench_generation,
-    decode,
-    diffusion,
     moe_layer,
     prefill,
+    trainer,
+    workload,
 )
 from gpubench_plugin.config.options import (
     BENCHMARK_PATHS,

@@ -88,8 +88,19 @@ class AdoptionPlugin:
         """Record the measurement once the test has passed."""
         result = yield
         state = state_of(item)
-        if state is not None and state.case.adopted:
-            self._note(item, state.record)
+        if state is None or not state.case.adopted:
+            return result
+        if self._fixture is None:
+            reason = f"{FOREIGN_FIXTURE} is not pytest-benchmark's fixture here"
+            state.record.error_reason = reason
+            return result
+        measurement = self._fixture.measurement()
+        if isinstance(measurement, str):
+            state.record.error_reason = measurement
+        else:
+            state.record.measurement = measurement
+            metadata = self._fixture.benchmark.stats
+            context_of(item.config).fixture_metadata[item.nodeid] = metadata
         return result
 
     @pytest.hookimpl(wrapper=True)
@@ -107,22 +118,9 @@ class AdoptionPlugin:
     def find(self) -> Accelerator | None:
         """The accelerator, if there is one and torch is imported."""
         if not self._has_looked_up and "torch" in self._modules:
-            self._accelerator = Accelerator.find(self._modules)
+            self._accelerator = Accelerator.find(self._modules["torch"])
             self._has_looked_up = True  # asking the driver takes milliseconds
         return self._accelerator
-
-    def _note(self, item: pytest.Item, record: LiveRecord) -> None:
-        """Add the measurement, or why there is none, to `record`."""
-        fixture = self._fixture
-        if fixture is None:
-            record.error_reason = f"{FOREIGN_FIXTURE} is not pytest-benchmark's fixture here"
-            return
-        result = fixture.measurement()
-        if isinstance(result, str):
-            record.error_reason = result
-        else:
-            record.measurement = result
-            context_of(item.config).fixture_metadata[item.nodeid] = fixture.benchmark.stats
 
 
 class _AdoptedFixture:
@@ -277,21 +275,13 @@ class Accelerator:
         self._module = getattr(torch, kind)
 
     @classmethod
-    def find(cls, modules: Mapping[str, Any]) -> Accelerator | None:
-        """Find the accelerator; None without one, or if torch is not imported."""
-        torch = modules.get("torch")
-        if torch is None:
-            return None
+    def find(cls, torch: Any) -> Accelerator | None:
+        """Find the accelerator; None without one."""
         with warnings.catch_warnings():  # for example of a driver too old: then there is none
             warnings.simplefilter("ignore")
-            if torch.cuda.is_initialized():
-                has_cuda = torch.cuda.device_count() > 0
-            else:
-                has_cuda = False
-                with suppress(UsageProblem):
-                    has_cuda = bool(cuda_devices.visible())
-            if has_cuda:
-                return cls(torch, "cuda")
+            with suppress(UsageProblem):
+                if cuda_devices.visible():
+                    return cls(torch, "cuda")
             if torch.xpu.device_count():
                 return cls(torch, "xpu")
             return cls(torch, "mps") if torch.backends.mps.is_available() else None

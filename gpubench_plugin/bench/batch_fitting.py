@@ -9,6 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import psutil
+import torch
+from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin.bench.subjects import case_of, is_shadowed, subjects_of
 from gpubench_plugin.bench.training_setup import TrainingSetup, reference_of
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     import pytest
-    import torch
 
     from gpubench_plugin.config.sections import Configuration
 
@@ -53,12 +54,23 @@ def fitted_configuration(request: pytest.FixtureRequest) -> Configuration[Any]:
                 "training.batch_size=auto: fitted to what the configuration builds, but the "
                 f"fixture {name!r} is this project's own; state a number, training.batch_size=N"
             )
-    samples = fitted_samples(request, partial(_setup, request))
-    return _with_samples(case_of(request).configuration, samples)
+    configuration = case_of(request).configuration
+    setup_of = partial(
+        TrainingSetup.of,
+        workload=request.getfixturevalue("workload"),
+        device=request.getfixturevalue("torch_device"),
+        precision=request.getfixturevalue("precision"),
+        group=request.getfixturevalue("process_group"),
+    )
+    return configuration.with_samples(fitted_samples(request, configuration, setup_of))
 
 
-def fitted_samples(request: pytest.FixtureRequest, setup_with: SetupOf) -> int:
-    """The largest batch of which the training that `setup_with` describes fits into memory.
+def fitted_samples(
+    request: pytest.FixtureRequest,
+    configuration: Configuration[Any],
+    setup_of: Callable[[Configuration[Any]], TrainingSetup],
+) -> int:
+    """The largest batch of which the training in `configuration`, as `setup_of` sets it up, fits.
 
     The fit goes on record. The trials may have compiled, so that no later call is a first one.
 
@@ -71,6 +83,13 @@ def fitted_samples(request: pytest.FixtureRequest, setup_with: SetupOf) -> int:
             "training.batch_size=auto: a rank out of memory would leave the others waiting; "
             f"allowed on {ranks} ranks: a number, or data.global_batch_size"
         )
+    # A first step that is skipped makes no optimizer states.
+    precision = configuration.precision.model_copy(update={"init_scale": 1.0})
+    trial = configuration.model_copy(update={"precision": precision})
+
+    def setup_with(samples: int) -> TrainingSetup:
+        return setup_of(trial.with_samples(samples))
+
     device = request.getfixturevalue("torch_device")
     with state_restored(device):
         smallest = _smallest(setup_with(1))
@@ -78,37 +97,14 @@ def fitted_samples(request: pytest.FixtureRequest, setup_with: SetupOf) -> int:
             epoch = source.steps_per_epoch  # of a sample each; None: endless
     attempt = partial(_attempt, setup_with, device)
     fit = fit_batch(attempt, smallest=smallest, epoch=epoch)
-    subjects_of(request).add_fit(fit)
+    subjects = subjects_of(request)
+    subjects.add_check(fit)
+    subjects.is_fitted = True
     return fit.samples
-
-
-def _setup(request: pytest.FixtureRequest, samples: int) -> TrainingSetup:
-    """Set-up of a benchmark with `samples` per batch."""
-    configuration = _with_samples(case_of(request).configuration, samples)
-    return TrainingSetup.of(
-        with_unit_scale(configuration),
-        workload=request.getfixturevalue("workload"),
-        device=request.getfixturevalue("torch_device"),
-        precision=request.getfixturevalue("precision"),
-        group=request.getfixturevalue("process_group"),
-    )
-
-
-def with_unit_scale(configuration: Configuration[Any]) -> Configuration[Any]:
-    """A copy with a loss scale of one: a first step that is skipped makes no optimizer states."""
-    section = configuration.precision.model_copy(update={"init_scale": 1.0})
-    return configuration.model_copy(update={"precision": section})
-
-
-def _with_samples(configuration: Configuration[Any], samples: int) -> Configuration[Any]:
-    training = configuration.training.with_samples(samples)
-    return configuration.model_copy(update={"training": training})
 
 
 def _smallest(setup: TrainingSetup) -> int:
     """The smallest batch worth trying: batch normalization may have nothing to normalize in one."""
-    from torch._subclasses import FakeTensorMode
-
     with FakeTensorMode():
         return 2 if has_batch_norm(setup.workload.for_fake_tensors().build()) else 1
 
@@ -145,8 +141,6 @@ def _fits_with_reference(setup: TrainingSetup) -> bool:
     Raises:
         Exception: that of an allocation, if the training does not fit.
     """
-    import torch
-
     _reserve = torch.empty(RESERVE_BYTES, dtype=torch.uint8, device=setup.device)
     module = setup.module()
     with nondeterminism_errors(), closing(setup.source()) as source:

@@ -33,15 +33,8 @@ class Bench:
     Amounts are per rank and per call of the step. Checks run before the timing.
     """
 
-    def __init__(
-        self,
-        measuring: Measuring,
-        *,
-        record: LiveRecord,
-        own_models: Callable[[], OwnModels],
-    ) -> None:
+    def __init__(self, measuring: Measuring, own_models: Callable[[], OwnModels]) -> None:
         self._measuring = measuring
-        self._record = record
         self._own_models = own_models
         self._measured_once = False
 
@@ -226,7 +219,7 @@ class Bench:
         try:
             yield
         except BaseException as error:
-            self._record.raised(error)
+            self._measuring.record.raised(error)
             raise
 
     def _claim_measurement(self, amounts: Mapping[str, object]) -> Work:

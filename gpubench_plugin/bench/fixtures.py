@@ -197,8 +197,9 @@ def gpubench(
         require_kinds(request, precision=precision)
         require_value(request, PRECISION, precision.name, state.case.precision)
     measuring = Measuring(
-        request.node,
+        item=request.node,
         state=state,
+        fixture=_gpubench_carrier,
         context=context_of(request.config),
         device=torch_device,
         precision=precision,
@@ -211,7 +212,7 @@ def gpubench(
 
         return OwnModels(request, torch_device, process_group)
 
-    bench = Bench(measuring, record=state.record, own_models=own_models)
+    bench = Bench(measuring, own_models)
     yield bench
     bench.release()
     if pytest_benchmark.claim_unused(_gpubench_carrier):

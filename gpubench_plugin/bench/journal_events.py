@@ -77,26 +77,26 @@ class MetricLog:
             Misuse: within a timed call, or the step, a name or a value is none.
         """
         if self._is_timed:
-            raise self._problem(
-                "called within the step that is measured, which would be timed with it; log "
-                "before or after gpubench(…), or in its setup= or teardown="
+            raise Misuse(
+                "gpubench.log: called within the step that is measured, which would be timed with "
+                "it; log before or after gpubench(…), or in its setup= or teardown="
             )
         number = _number(step)
         if number is None or number < 0 or not number.is_integer():
-            raise self._problem(f"step={short_repr(step)}; allowed: an integer from 0")
+            raise Misuse(f"gpubench.log: step={short_repr(step)}; allowed: an integer from 0")
         if not metrics:
-            raise self._problem("no metric given; write gpubench.log(step=…, loss=…)")
+            raise Misuse("gpubench.log: no metric given; write gpubench.log(step=…, loss=…)")
         values = {name: self._value(name, value) for name, value in metrics.items()}
         self._write(LogEvent(step=int(number), metrics=values).line())
 
     @contextmanager
-    def refused(self) -> Iterator[None]:
-        """Context of the timed calls."""
-        self._is_timed = True
+    def refused(self, *, is_timed: bool = True) -> Iterator[None]:
+        """Context of the timed calls; within it, of one that is not timed."""
+        self._is_timed = is_timed
         try:
             yield
         finally:
-            self._is_timed = False
+            self._is_timed = not is_timed
 
     def around_calls(self, function: Step | None) -> Step | None:
         """Setup or teardown in which logging is allowed again, since it is not timed."""
@@ -104,27 +104,21 @@ class MetricLog:
             return None
 
         def untimed() -> object:
-            self._is_timed = False
-            try:
+            with self.refused(is_timed=False):
                 return function()
-            finally:
-                self._is_timed = True
 
         return untimed
 
     def _value(self, name: str, value: object) -> float:
         if problem := name_problem(name):
-            raise self._problem(problem)
+            raise Misuse(f"gpubench.log: {problem}")
         number = _number(value)
         if number is None:
-            raise self._problem(
-                f"{name}={short_repr(value)}; allowed: a number, or a tensor with one number and "
-                "no dimension"
+            raise Misuse(
+                f"gpubench.log: {name}={short_repr(value)}; allowed: a number, or a tensor with "
+                "one number and no dimension"
             )
         return number
-
-    def _problem(self, text: str) -> Misuse:
-        return Misuse(f"gpubench.log: {text}")
 
 
 def _number(value: Any) -> float | None:

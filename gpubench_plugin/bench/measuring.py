@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict, dataclass, replace
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 from zlib import crc32
 
 import pytest
 
+from gpubench_plugin.bench import probing
 from gpubench_plugin.bench.journal_events import MetricLog, ProgressLog
-from gpubench_plugin.bench.probing import Probes, file_name, inspect_call, probed
 from gpubench_plugin.bench.step import (
     FirstCallValidator,
     TimedStep,
@@ -35,9 +35,10 @@ from gpubench_plugin.measure.tracers import Tracers
 from gpubench_plugin.ranks.reduction import Reduction
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.recorder import append
+from gpubench_plugin.training.seeding import nondeterminism_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import torch
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.stopping import Progress
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
+    from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture
 
 T = TypeVar("T")
 
@@ -63,6 +65,7 @@ class _Timed:
     agreement: str | None = None
 
 
+@dataclass(kw_only=True)
 class Measuring:
     """Measures the steps of one benchmark: a single one, or variants that take turns.
 
@@ -70,31 +73,24 @@ class Measuring:
     call returned, if `has_result`.
     """
 
-    def __init__(
-        self,
-        item: pytest.Item,
-        *,
-        state: BenchmarkState,
-        context: RunContext,
-        device: torch.device,
-        precision: Precision | None,
-        group: ProcessGroup,
-        subjects: Subjects,
-    ):
-        assert state.fixture is not None
-        self._item = item
-        self._state = state
-        self._fixture = state.fixture
-        self._record = state.record
-        self._context = context
-        self._device = device
-        self._group = group
-        self.precision = precision
-        self.subjects = subjects
-        self.custom_metrics: dict[str, CustomMetric] = {}
-        self.metric_log = MetricLog(state.record.log)
-        self.result: object = None
-        self.has_result = False
+    item: pytest.Item
+    state: BenchmarkState
+    fixture: BenchmarkFixture
+    context: RunContext
+    device: torch.device
+    precision: Precision | None
+    group: ProcessGroup
+    subjects: Subjects
+    custom_metrics: dict[str, CustomMetric] = field(default_factory=dict)
+    result: object = None
+    has_result: bool = False
+
+    def __post_init__(self) -> None:
+        """Log to the benchmark's record, and reduce over its ranks."""
+        grace_s = self._case.configuration.distributed.failure_grace_s
+        self._reduction = Reduction(self.group, self._case.id, grace_s=grace_s)
+        self.record = self.state.record
+        self.metric_log = MetricLog(self.record.log)
 
     def measure(
         self, steps: Variants, stated: Work, result_check: ResultCheck = None
@@ -103,12 +99,13 @@ class Measuring:
         subject = steps.candidate.subject
         if subject is not None:
             self.subjects.include(subject)
-        if pytest_benchmark.measuring_disabled(self._fixture):
+        if pytest_benchmark.measuring_disabled(self.fixture):
             return self._run_once(steps, result_check)
-        traffic_before = dict(self._group.control.traffic)
+        traffic_before = dict(self.group.control.traffic)
         was_used = self.subjects.stop_tracking() or steps.have_been_used
         tracers = Tracers()
-        with self._nondeterminism_errors():
+        is_deterministic = self._case.configuration.training.deterministic
+        with nondeterminism_errors() if is_deterministic else nullcontext():
             check = self._prepare(subject)
             own_work = Work() if subject is None else subject.work()
             first_s = check.facts.get("first_step_s")  # if the check took the first step
@@ -122,13 +119,13 @@ class Measuring:
             else:
                 timed = self._time_variants(steps, tracers, stated, result_check)
             self._run_traced(steps.together, tracers)
-        self._record.enter("inspect")
+        self.record.enter("inspect")
         is_unchecked = timed.agreement == "unchecked"
         flags = (*timed.flags, *tracers.flags, *check.flags, *((UNCHECKED,) * is_unchecked))
         samples = timed.samples[-1].flagged(*flags)
         if was_used or first_s is not None:
             samples = replace(samples, first_step_s=None if was_used else first_s)
-        samples, products, memory = inspect_call(
+        samples, products, memory = probing.inspect_call(
             steps.together,
             samples,
             precision=self.precision,
@@ -139,12 +136,12 @@ class Measuring:
             correctness["variants_agree"] = timed.agreement
         work = self._work(stated, own_work, subject)
         facts = {**check.facts, **self._facts(subject), **timed.facts, **memory}
-        machine = rank_machine(self._context.ranks.variables)
+        machine = rank_machine(self.context.ranks.variables)
         observations = {
             name: Observation(
                 samples=of_variant,
                 work=work,
-                device=self._device.type,
+                device=self.device.type,
                 device_name=self._case.device.model,
                 precision="" if self.precision is None else self.precision.compute_dtype,
                 world_size=1,
@@ -159,12 +156,7 @@ class Measuring:
     @property
     def _case(self) -> Case:
         """The case, which is reconfigured where a batch size is fitted."""
-        return self._state.case
-
-    @property
-    def _reduction(self) -> Reduction:
-        grace_s = self._case.configuration.distributed.failure_grace_s
-        return Reduction(self._group, self._case.id, grace_s=grace_s)
+        return self.state.case
 
     def _run_once(self, steps: Variants, check: ResultCheck) -> Measurement:
         """Run each step once, since measuring is disabled."""
@@ -172,7 +164,7 @@ class Measuring:
         def run(timed: TimedStep) -> object:
             if timed is not steps.candidate:
                 return timed.run()
-            return pytest_benchmark.run_once(self._fixture, timed.step, timed.setup, timed.teardown)
+            return pytest_benchmark.run_once(self.fixture, timed.step, timed.setup, timed.teardown)
 
         if steps.is_single:
             result = run(steps.candidate)
@@ -180,13 +172,13 @@ class Measuring:
         else:
             result, _ = self._compare_results(steps, lambda _, timed: run(timed), check)
         self.result, self.has_result = result, True
-        self._record.error_reason = "measuring is disabled (--benchmark-disable)"
-        return self._case.unmeasured("not_measured", self._record.error_reason)
+        self.record.error_reason = "measuring is disabled (--benchmark-disable)"
+        return self._case.unmeasured("not_measured", self.record.error_reason)
 
     def _prepare(self, subject: Subject | None) -> Check:
         """Run the untimed checks, the timed `subject`'s last; a failure on one rank fails all."""
-        self._record.enter("compile" if self._is_compiled(subject) else "check")
-        return self._passed_by_all(partial(self.subjects.check, subject, self._record.log))
+        self.record.enter("compile" if self._is_compiled(subject) else "check")
+        return self._passed_by_all(partial(self.subjects.check, subject, self.record.log))
 
     def _passed_by_all(self, check: Callable[[], T]) -> T:
         """Value of the `check` on this rank, once all ranks have passed it."""
@@ -206,7 +198,7 @@ class Measuring:
 
         def on_first_call() -> None:
             self._passed_by_all(lambda: first_call.validate(variant.clock.take_result()))
-            self._record.enter("warm-up")
+            self.record.enter("warm-up")
             probes.begin(timed.run_briefly)
 
         with self._probed([variant.clock]) as probes:
@@ -243,14 +235,14 @@ class Measuring:
             return variant.clock.take_result()
 
         _, agreement = self._compare_results(steps, run, check)
-        self._record.enter("warm-up")
+        self.record.enter("warm-up")
         with self._probed([variant.clock for variant in variants]) as probes:
             probes.begin(steps.together.run)
             samples = self._timed_calls(variants, probes, tracers, stated)
         self.result, self.has_result = variants[-1].clock.result, True
         refuse_unfinished(self.result, steps.candidate.step)
         step_s = {name: tuple(turns_s(s)) for name, s in zip(steps.steps, samples, strict=True)}
-        self._record.log(TurnsEvent(step_s=step_s).line())  # of each turn of this rank
+        self.record.log(TurnsEvent(step_s=step_s).line())  # of each turn of this rank
         pass_calls = [sum(calls) for calls in zip(*(s.block_calls for s in samples), strict=True)]
         flags = probes.flags(pass_calls, samples[-1].calls_per_duration)
         return _Timed(samples=samples, flags=flags, facts=probes.facts, agreement=agreement)
@@ -259,7 +251,7 @@ class Measuring:
         cache = self._case.configuration.measure.cache
         return Variant(
             name=name,
-            clock=clock_for(self._device, timing=self._case.timing, cache=cache),
+            clock=clock_for(self.device, timing=self._case.timing, cache=cache),
             task=replace(
                 timed,
                 setup=self.metric_log.around_calls(timed.setup),
@@ -270,7 +262,7 @@ class Measuring:
     def _timed_calls(
         self,
         variants: Sequence[Variant],
-        probes: Probes,
+        probes: probing.Probes,
         tracers: Tracers,
         work: Work,
         *,
@@ -278,7 +270,7 @@ class Measuring:
         on_timed: Step | None = None,
     ) -> list[Samples]:
         """Samples of `variants`, without tracers; `work` is that of a call, for the journal."""
-        progress_log = ProgressLog(self._record.log, work, self._group.world.size)
+        progress_log = ProgressLog(self.record.log, work, self.group.world.size)
 
         def begin() -> None:
             progress_log.begin()
@@ -294,7 +286,7 @@ class Measuring:
             measure,
             variants,
             section=self._case.configuration.measure,
-            agreement=self._group.agreement,
+            agreement=self.group.agreement,
             on_first=on_first,
             fixed_rounds=self._case.fixed_rounds,
             make_contention=Contention,
@@ -312,7 +304,7 @@ class Measuring:
         compare = partial(
             steps.compare_results,
             run,
-            device=self._device,
+            device=self.device,
             subjects=self.subjects.all,
             check=check,
         )
@@ -325,47 +317,37 @@ class Measuring:
         """
         names = ", ".join(steps.steps)
         code = float(crc32(names.encode()))
-        if self._group.agreement.mean([code]) != [code]:
+        if self.group.agreement.mean([code]) != [code]:
             raise Misuse(
                 f"gpubench.compare: this rank has the variants {names}, another rank others; "
                 "allowed: the same on all ranks, in the same order"
             )
 
-    def _probed(self, clocks: Sequence[Clock]) -> AbstractContextManager[Probes]:
+    @contextmanager
+    def _probed(self, clocks: Sequence[Clock]) -> Iterator[probing.Probes]:
         """Probes of a measurement by `clocks`, which waits while the GPU is throttled."""
-        sharing_ranks = self._group.world.local_size if self._case.shares_device else 1
-        return probed(
-            self._device,
-            clocks,
-            device_state=DeviceState(self._device, sharing_ranks=sharing_ranks),
-            tensors=self.subjects.tensor_memory,
-            guard=self._guard,
-            log=self._record.log,
-        )
+        sharing_ranks = self.group.world.local_size if self._case.shares_device else 1
+        state = DeviceState(self.device, sharing_ranks=sharing_ranks)
+        tensors = self.subjects.tensor_memory
+        with probing.probed(self.device, clocks, device_state=state, tensors=tensors) as probes:
+            self._guard(state)
+            yield probes
+        if (event := state.event) is not None:
+            self.record.log(event)
 
     def _guard(self, device_state: DeviceState) -> None:
         """With ``measure.throttle=wait`` or ``fail`` require NVML, and wait with the former."""
         throttle = self._case.configuration.measure.throttle
         if throttle == "flag" or self._case.device.type != "cuda":
             return
-        from gpubench_plugin.bench import throttling
-
-        self._passed_by_all(partial(throttling.require_nvml, self._case, device_state))
+        self._passed_by_all(partial(probing.require_nvml, self._case, device_state))
         if throttle == "wait":
-            timeout_s = self._case.timeout_s(self._context.settings.timeout_s)
-            limit_s = min(throttling.LONGEST_WAIT_S, throttling.TIMEOUT_SHARE * timeout_s)
-            reasons, agreement = device_state.slowing_reasons, self._group.agreement
-            wait = throttling.wait_while_throttled(reasons, agreement, limit_s=limit_s)
+            timeout_s = self._case.timeout_s(self.context.settings.timeout_s)
+            limit_s = min(probing.LONGEST_WAIT_S, probing.TIMEOUT_SHARE * timeout_s)
+            reasons, agreement = device_state.slowing_reasons, self.group.agreement
+            wait = probing.wait_while_throttled(reasons, agreement, limit_s=limit_s)
             if wait is not None:
-                self._record.log(wait.line())
-
-    def _nondeterminism_errors(self) -> AbstractContextManager[None]:
-        """Context that names an operation which has no deterministic form."""
-        if not self._case.configuration.training.deterministic:
-            return nullcontext()
-        from gpubench_plugin.training.seeding import nondeterminism_errors
-
-        return nondeterminism_errors()
+                self.record.log(wait.line())
 
     def _run_traced(self, timed: TimedStep, tracers: Tracers) -> None:
         """Run the step once more under tracers (coverage) that were paused, ignoring errors.
@@ -374,7 +356,7 @@ class Measuring:
         """
         has_census = self.precision is not None or self.subjects.tensor_memory is not None
         is_untraced = tracers.were_paused and timed.subject is None and not has_census
-        if self._group.agreement.decide(int(is_untraced)):
+        if self.group.agreement.decide(int(is_untraced)):
             with suppress(Exception):
                 timed.run()
 
@@ -387,19 +369,19 @@ class Measuring:
         }
 
     def _is_compiled(self, subject: Subject | None) -> bool:
-        has_model = subject is not None or "model" in fixture_names(self._item)
+        has_model = subject is not None or "model" in fixture_names(self.item)
         return has_model and self._case.configuration.model.compile != "none"
 
     def _profile(self, timed: TimedStep) -> dict[str, Any]:
         """Profile a few steps on every rank, if configured; what rank zero records of them."""
-        section, run = self._case.configuration.profiling, self._context.run
+        section, run = self._case.configuration.profiling, self.context.run
         if not section.enabled:
             return {}
         from gpubench_plugin.measure.probes.profiler import profile
 
-        self._record.enter("profile")
-        path = None if run is None else run.traces / f"{file_name(self._case)}.json"
-        operators = profile(timed.run, section=section, device=self._device, path=path)
+        self.record.enter("profile")
+        path = None if run is None else run.traces / f"{probing.file_name(self._case)}.json"
+        operators = profile(timed.run, section=section, device=self.device, path=path)
         return {} if operators is None else {"operators": operators}
 
     def _work(self, stated: Work, subject_work: Work, subject: Subject | None) -> Work:
@@ -425,7 +407,7 @@ class Measuring:
             flops = count_flops(subject.flops_step)
         except Exception as error:  # a model that needs values, while everything is measured
             flops = FlopsEvent(per_call=None, reason=error_text(error))
-        self._record.log(flops.line())
+        self.record.log(flops.line())
         return flops.per_call or None
 
     def _conclude(self, observations: Mapping[str, Observation], check: Check) -> Measurement:
@@ -440,13 +422,11 @@ class Measuring:
             merged = self._reduction.merge_all([*observations.values()])
             reduced, check = with_variants(dict(zip(observations, merged, strict=True)), check)
             measurement = build_measurement(
-                self._item, self._case, reduced, check, custom_metrics=self.custom_metrics.values()
+                self.item, self._case, reduced, check, custom_metrics=self.custom_metrics.values()
             )
             is_refused = self._case.configuration.measure.throttle == "fail"
-            if is_refused and self._group.world.is_root:  # with the flags of all ranks
-                from gpubench_plugin.bench.throttling import refuse_throttled
-
-                refuse_throttled(measurement, self._record)
+            if is_refused and self.group.world.is_root:  # with the flags of all ranks
+                probing.refuse_throttled(measurement, self.record)
         except Exception as error:
             failure = error
         self._reduction.raise_conclusion(failure)
@@ -456,17 +436,17 @@ class Measuring:
         self, measurement: Measurement, samples: Samples, traffic_before: Mapping[str, int]
     ) -> Measurement:
         """Hand the `measurement` on, with this rank's own `samples`, and return it."""
-        if self._group.world.size > 1:
-            traffic = self._group.control.traffic
+        if self.group.world.size > 1:
+            traffic = self.group.control.traffic
             added = {name: count - traffic_before[name] for name, count in traffic.items()}
-            self._record.log(TrafficEvent(**added).line())
-            if self._context.ranks_folder is not None:
-                rank = self._group.world.rank
-                append(self._context.ranks_folder, rank, self._case.id, samples=asdict(samples))
+            self.record.log(TrafficEvent(**added).line())
+            if self.context.ranks_folder is not None:
+                rank = self.group.world.rank
+                append(self.context.ranks_folder, rank, self._case.id, samples=asdict(samples))
         # Paused here, since pytest-benchmark's own pause makes coverage lose the rest of the test:
         # 4 of 8 lines, pytest-benchmark 5.3.1 with coverage 7.
-        Tracers().paused(partial(pytest_benchmark.store_result, self._fixture, measurement))
-        self._context.fixture_metadata[self._case.id] = self._fixture.stats
-        if self._group.world.is_root:  # only rank zero's is reported
-            self._record.measurement = measurement
+        Tracers().paused(partial(pytest_benchmark.store_result, self.fixture, measurement))
+        self.context.fixture_metadata[self._case.id] = self.fixture.stats
+        if self.group.world.is_root:  # only rank zero's is reported
+            self.record.measurement = measurement
         return measurement

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.bench.batch_fitting import fitted_samples, with_unit_scale
+import torch
+from torch import nn
+
+from gpubench_plugin.bench.batch_fitting import fitted_samples
+from gpubench_plugin.bench.step import required_argument
 from gpubench_plugin.bench.subjects import case_of, reconfigure, require_kinds, subjects_of
-from gpubench_plugin.bench.training import drawn_section
 from gpubench_plugin.bench.training_setup import TrainingSetup, checked_inference, checked_trainer
+from gpubench_plugin.bench.workload_fixtures import drawn_section
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Misuse, UsageProblem, invalid_choice
 from gpubench_plugin.training import seeding
@@ -23,8 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     import pytest
-    import torch
-    from torch import nn
 
     from gpubench_plugin.config.sections import Configuration, TrainingSection
     from gpubench_plugin.precision.base import Precision
@@ -80,19 +81,17 @@ class OwnModels:
 
         setup_of = partial(self._setup_of, model, stated_loss, own_optimizer)
 
-        def trial(size: int) -> TrainingSetup:
-            configuration = self._configuration.model_copy(
-                update={"training": training.with_samples(size)}
-            )
-            return setup_of(with_unit_scale(configuration), batch_of(configuration.training))
+        def trial(configuration: Configuration[Any]) -> TrainingSetup:
+            return setup_of(configuration, batch_of(configuration.training))
 
         if training.batch_size == "auto":
-            if not (callable(batch) and _takes_size(batch)):
+            if not (callable(batch) and required_argument(batch, follow_wrapped=True)):
                 raise UsageProblem(
                     "training.batch_size=auto: the batch has a fixed size; leave the key out, or "
                     "pass as batch a function of the number of samples"
                 )
-            training = training.with_samples(fitted_samples(self.request, trial))
+            configuration = self._configuration.model_copy(update={"training": training})
+            training = training.with_samples(fitted_samples(self.request, configuration, trial))
         stated_batch = batch_of(training)
         self._require_equal_batches(stated_batch.samples)
         training = _with_samples(training, stated_batch.samples)
@@ -149,7 +148,7 @@ class OwnModels:
         if not callable(batch):
             return batch
         world, seed = self.group.world, self._configuration.experiment.seed
-        arguments = (training.samples,) if _takes_size(batch) else ()
+        arguments = (training.samples,) if required_argument(batch, follow_wrapped=True) else ()
         with seeding.seeded(seeding.synthetic_seed(seed, world.size, world.rank), self.device):
             drawn: object = batch(*arguments)
         return drawn
@@ -208,8 +207,6 @@ def _with_optimizer(training: TrainingSection, optimizer: object) -> TrainingSec
     Raises:
         UsageProblem: the configuration states another one, or keys that an own one does not read.
     """
-    import torch
-
     if optimizer is None:
         return training
     names = catalog.choices("optimizers")
@@ -284,19 +281,7 @@ def _size_contradiction(key: str, stated: object, samples: int) -> UsageProblem:
     )
 
 
-def _takes_size(function: Callable[..., object]) -> bool:
-    """Whether `function` has a parameter without a default."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    positional = {inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD}
-    return any(p.default is p.empty and p.kind in positional for p in parameters)
-
-
 def _weights_dtype(precision: Precision) -> torch.dtype:
     """Type of the weights that `precision` converts to."""
-    from torch import nn
-
     module = precision.convert_module(nn.Linear(1, 1, device="meta"))
     return next(module.parameters()).dtype

@@ -1,13 +1,19 @@
-"""Probes around the timed calls, and the inspection of a call after them."""
+"""Before, around and after the timed calls: the wait for throttled GPUs, probes, an inspection.
+
+``measure.throttle`` asks for the wait, or for the refusal of a throttled GPU's numbers.
+"""
 
 from __future__ import annotations
 
 import re
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.core.quality_flags import PRECISION_UNUSED
+from gpubench_plugin.core.errors import Throttled, Unsupported
+from gpubench_plugin.core.events import ThrottledEvent, ThrottleWaitEvent
+from gpubench_plugin.core.quality_flags import PRECISION_UNUSED, THROTTLED
 from gpubench_plugin.measure.probes.interference import Suspension
 from gpubench_plugin.measure.probes.memory import MemoryGrowth, PeakMemory, TensorMemory
 
@@ -18,11 +24,12 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.bench.step import TimedStep
     from gpubench_plugin.config.case import Case
-    from gpubench_plugin.core.records import Samples
+    from gpubench_plugin.core.records import Measurement, Samples
+    from gpubench_plugin.launchers.report_payload import LiveRecord
     from gpubench_plugin.measure.clocks.base import Clock
     from gpubench_plugin.measure.probes.nvml import DeviceState
-    from gpubench_plugin.measure.protocols import Log
     from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.ranks.process_group import RankAgreement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +71,10 @@ def probed(
     *,
     device_state: DeviceState,
     tensors: TensorMemory | None,
-    guard: Callable[[DeviceState], None],
-    log: Log,
 ) -> Iterator[Probes]:
     """Context with probes of a measurement on `device` by `clocks`.
 
-    The memory of the clocks is allocated first, and counts not. The `guard` is called with the
-    `device_state` before anything is measured, and the `log` with its event, if any, afterwards.
+    The memory of the clocks is allocated first, and counts not.
     """
     growth = MemoryGrowth(device)
     with ExitStack() as stack:
@@ -79,7 +83,6 @@ def probed(
         stack.enter_context(device_state)
         for clock in clocks:
             clock.on_launched = device_state.sample
-        guard(device_state)
         suspension = stack.enter_context(Suspension())
         yield Probes(
             memory=memory,
@@ -88,8 +91,68 @@ def probed(
             growth=growth,
             tensors=tensors,
         )
-    if (event := device_state.event) is not None:
-        log(event)
+
+
+# Longest wait: a GPU without work has cooled by then, or has other reasons.
+LONGEST_WAIT_S: Final = 60.0
+
+# Share of a benchmark's timeout: waiting must not be what it fails by.
+TIMEOUT_SHARE: Final = 0.25
+
+# Seconds between two readings.
+_POLL_S: Final = 0.5
+
+
+def require_nvml(case: Case, device_state: DeviceState) -> None:
+    """Before the first call on a GPU, with ``wait`` or ``fail``.
+
+    Raises:
+        Unsupported: NVML is missing, or does not know the device.
+    """
+    if not device_state.is_watching:
+        raise Unsupported(
+            f"measure.throttle={case.configuration.measure.throttle} requires NVML, which does not "
+            f"answer for {case.device.torch_name}: pip install 'pytest-gpubench[gpu]'"
+        )
+
+
+def refuse_throttled(measurement: Measurement, record: LiveRecord) -> None:
+    """After the timed calls, with ``fail``; the journal keeps the numbers.
+
+    Raises:
+        Throttled: a rank's GPU was throttled.
+    """
+    if THROTTLED in measurement.flags:
+        values = {name: metric.value for name, metric in measurement.finite().metrics.items()}
+        record.log(ThrottledEvent(flags=measurement.flags, metrics=values).line())
+        raise Throttled(
+            "the GPU was throttled (measure.throttle=fail); the journal has the numbers"
+        )
+
+
+def wait_while_throttled(
+    slowing_reasons: Callable[[], Sequence[str]],
+    agreement: RankAgreement,
+    *,
+    limit_s: float,
+) -> ThrottleWaitEvent | None:
+    """Wait until no rank's device is throttled, for at most `limit_s`; None if none was.
+
+    `slowing_reasons` tells those of this rank's device now; the event has them as of the start.
+    Every rank must call this, and all wait equally long. Heat leaves an idle device; a power limit
+    that only work reaches does not show.
+    """
+    reasons = tuple(slowing_reasons())
+    is_throttled = not agreement.everywhere(not reasons)
+    if not is_throttled:
+        return None
+    start_s = monotonic()
+    while is_throttled and agreement.decide(int(monotonic() - start_s < limit_s)):
+        sleep(min(_POLL_S, limit_s))
+        is_throttled = not agreement.everywhere(not slowing_reasons())
+    return ThrottleWaitEvent(
+        waited_s=monotonic() - start_s, reasons=reasons, still_throttled=is_throttled
+    )
 
 
 def inspect_call(

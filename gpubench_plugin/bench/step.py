@@ -6,7 +6,9 @@ a model may be a result: they are refused where the step cannot have computed th
 
 from __future__ import annotations
 
+import inspect
 import math
+import types
 from collections.abc import (
     AsyncIterator,
     Awaitable,
@@ -20,24 +22,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from dis import get_instructions
 from functools import cached_property, partial
-from inspect import (
-    Parameter,
-    getattr_static,
-    getclosurevars,
-    isasyncgenfunction,
-    iscoroutinefunction,
-    isgeneratorfunction,
-    signature,
-)
 from itertools import islice
 from numbers import Number, Real
-from types import (
-    BuiltinFunctionType,
-    FunctionType,
-    GetSetDescriptorType,
-    MethodType,
-    MethodWrapperType,
-)
 from typing import Any, Final
 
 from gpubench_plugin.core.errors import CorrectnessError, Misuse
@@ -56,9 +42,9 @@ _MAX_INSPECTED: Final = 100
 _DONE: Final = ("done", "ready", "is_completed")
 _WAIT: Final = ("get", "wait", "result")
 
-_PROPERTIES: Final = (property, cached_property, GetSetDescriptorType)
-_METHODS: Final = (MethodType, BuiltinFunctionType, MethodWrapperType)
-_FUNCTIONS: Final = (FunctionType, partial, *_METHODS)
+_PROPERTIES: Final = (property, cached_property, types.GetSetDescriptorType)
+_METHODS: Final = (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
+_FUNCTIONS: Final = (types.FunctionType, partial, *_METHODS)
 # Beginnings of CPython's instructions that call, compute or make something.
 _WORK: Final = (
     *("CALL", "BINARY", "UNARY", "COMPARE", "CONTAINS", "FOR", "IMPORT", "MAKE", "YIELD"),
@@ -94,7 +80,7 @@ def argument_reason(function: Any, name: str) -> str:
     Empty if it needs none, or if that cannot be known.
     """
     is_module = hasattr(function, "forward")  # of torch, whose call takes anything
-    required = _required_argument(function.forward if is_module else function)
+    required = required_argument(function.forward if is_module else function)
     if not required:
         return ""
     call = "lambda: model(batch)" if is_module else "lambda: function(…)"
@@ -139,7 +125,9 @@ def calls_nothing(step: Callable[..., object]) -> bool:
     if code is None:
         return False
     owners = (getattr(method, "__self__", None), *_referenced_values(function))
-    attributes = (getattr_static(type(o), name, None) for o in owners for name in code.co_names)
+    attributes = (
+        inspect.getattr_static(type(o), name, None) for o in owners for name in code.co_names
+    )
     return not any(isinstance(attribute, _PROPERTIES) for attribute in attributes) and not any(
         instruction.opname.startswith(_WORK) for instruction in get_instructions(code)
     )
@@ -147,10 +135,10 @@ def calls_nothing(step: Callable[..., object]) -> bool:
 
 def _referenced_values(function: object) -> tuple[object, ...]:
     """What a Python function references through closures or globals."""
-    if not isinstance(function, FunctionType):
+    if not isinstance(function, types.FunctionType):
         return ()
     with suppress(ValueError):  # a name was deleted
-        closure = getclosurevars(function)
+        closure = inspect.getclosurevars(function)
         return (*closure.globals.values(), *closure.nonlocals.values())
     return ()
 
@@ -201,7 +189,7 @@ def _contained_values(result: object) -> Iterator[object]:
 def _is_own_step(value: object) -> bool:
     """Whether it is a subject, its step or a partial of that, hence never a result."""
     method = _unwrap_partial(value)
-    owner = getattr(method, "__self__", None) if isinstance(method, MethodType) else value
+    owner = getattr(method, "__self__", None) if isinstance(method, types.MethodType) else value
     is_step = owner is value or getattr(method, "__name__", "") == "step"
     return is_step and as_subject(owner) is not None
 
@@ -224,20 +212,29 @@ def _unwrap_partial(value: object) -> Any:
     return value
 
 
-def _required_argument(function: Any) -> str:
+def required_argument(function: Any, *, follow_wrapped: bool = False) -> str:
+    """The first parameter of `function` without a default; empty if none, or none is known.
+
+    A decorator may provide the arguments of the function that it wraps.
+    """
     if function is None or hasattr(function, "__signature__"):
         return ""
     try:
-        # A decorator may provide the arguments of the function that it wraps.
-        parameters = signature(function, follow_wrapped=False).parameters.values()
+        parameters = inspect.signature(function, follow_wrapped=follow_wrapped).parameters
     except (TypeError, ValueError):  # written in C
         return ""
-    optional = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
-    required = (p.name for p in parameters if p.default is p.empty and p.kind not in optional)
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    required = (
+        p.name for p in parameters.values() if p.default is p.empty and p.kind not in optional
+    )
     return next(required, "")
 
 
-_LAZY_FUNCTIONS: Final = (iscoroutinefunction, isgeneratorfunction, isasyncgenfunction)
+_LAZY_FUNCTIONS: Final = (
+    inspect.iscoroutinefunction,
+    inspect.isgeneratorfunction,
+    inspect.isasyncgenfunction,
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,7 +48,6 @@ class _SubjectEntry:
 
     subject: Subject
     parts: tuple[Checkable, ...]
-    facts: list[Facts] = field(default_factory=list)
 
 
 class FirstForward:
@@ -81,8 +80,10 @@ class Subjects:
     def __init__(self) -> None:
         self._entries: list[_SubjectEntry] = []
         self._checks: list[Checkable] = []
+        self._facts: list[tuple[Subject, Facts]] = []
         self._tracked: list[FirstForward] = []
-        self._is_fitted = False
+        self.is_fitted = False
+        """Whether a batch size was fitted, whose trials may have compiled the step."""
         self.tensor_memory: TensorMemory | None = None
         """On a CPU: created before the fixtures of the benchmark build anything."""
 
@@ -105,19 +106,14 @@ class Subjects:
         """Track the first forward call of a model, which may compile."""
         self._tracked.append(forward)
 
-    def add_fit(self, fit: Checkable) -> None:
-        """Register the `fit` of a batch size, whose trials may have compiled the step."""
-        self.add_check(fit)
-        self._is_fitted = True
-
     def stop_tracking(self) -> bool:
         """Whether a tracked model, or one like it, was called already; stops tracking."""
         was_called = [forward.was_called() for forward in self._tracked]  # removes every hook
-        return self._is_fitted or any(was_called)
+        return self.is_fitted or any(was_called)
 
     def add_facts(self, subject: Subject, facts: Facts) -> None:
         """Request extra `facts` of `subject` after its timed calls, if it is the timed one."""
-        self._entry(subject).facts.append(facts)
+        self._facts.append((subject, facts))
 
     @property
     def all(self) -> tuple[Subject, ...]:
@@ -152,7 +148,7 @@ class Subjects:
 
     def facts(self, timed: Subject) -> dict[str, float]:
         """Extra facts requested of the `timed` subject."""
-        return _merge(facts() for facts in self._entry(timed).facts)
+        return _merge(facts() for subject, facts in self._facts if subject is timed)
 
     def _entry(self, subject: Subject) -> _SubjectEntry:
         return next(entry for entry in self._entries if entry.subject is subject)

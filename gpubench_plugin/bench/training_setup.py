@@ -283,8 +283,8 @@ def scheduled(setup: TrainingSetup, source: DataSource) -> TrainingSetup:
     training = setup.configuration.training
     if training.epochs is None or training.schedule_steps is not None:
         return setup
-    training = training.with_steps_of_epochs(steps_of_check(training, source))
-    update = {"training": training}
+    steps = max(1, steps_of_check(training, source))
+    update = {"training": training.model_copy(update={"schedule_steps": steps})}
     return replace(setup, configuration=setup.configuration.model_copy(update=update))
 
 

@@ -8,6 +8,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
+import numpy as np
+import torch
+from torch.testing import assert_close
+
 from gpubench_plugin.bench.step import TimedStep, has_been_used, refuse_unfinished, short_repr
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, error_text
 from gpubench_plugin.core.quality_flags import doubtful_flags
@@ -16,8 +20,6 @@ from gpubench_plugin.measure.loop import naming
 from gpubench_plugin.measure.paired_turns import speed_ups, variant_facts
 
 if TYPE_CHECKING:
-    import torch
-
     from gpubench_plugin.measure.clocks.base import Step
     from gpubench_plugin.measure.protocols import Subject
 
@@ -189,8 +191,6 @@ def _stateful(name: str, subject: Subject) -> Misuse:
 @contextmanager
 def _random_state_kept(device: torch.device) -> Iterator[None]:
     """Put torch's random states back afterwards, so that the next variant starts from the same."""
-    import torch
-
     devices = [device] if device.type in _SEEDED else []
     with torch.random.fork_rng(devices=devices, device_type=device.type if devices else "cuda"):
         yield
@@ -223,7 +223,7 @@ def agreement(results: Mapping[str, object], check: ResultCheck) -> Comparison:
     for name, actual in others:
         _compare(name, actual, reference, expected)
     values = [value for of_variant in leaves.values() for value in of_variant.values()]
-    values = [v for v in values if v is not None and (not _is_tensor(v) or v.numel())]
+    values = [v for v in values if v is not None and (not isinstance(v, torch.Tensor) or v.numel())]
     if not values:
         return "unchecked"
     if not any(_tells(value) for value in values):
@@ -236,9 +236,6 @@ def agreement(results: Mapping[str, object], check: ResultCheck) -> Comparison:
 
 def copied(result: object) -> object:
     """Copy of a nested `result`: numbers and arrays become tensors, containers dicts and lists."""
-    import numpy as np
-    import torch
-
     if is_dataclass(result) and not isinstance(result, type):
         result = {field.name: getattr(result, field.name) for field in fields(result)}
     match result:
@@ -265,24 +262,15 @@ def _call(check: Callable[[dict[str, Any]], object], results: dict[str, Any]) ->
         raise CorrectnessError(
             f"the results of {_listed(results)} disagree: {reason or 'check raised'}"
         ) from error
-    if verdict is not None and not _truth(verdict):
+    value = copied(verdict)  # of a bool of Python, numpy or torch a tensor
+    if value is None:
+        return
+    if not isinstance(value, torch.Tensor) or value.dtype != torch.bool or value.ndim:
+        raise Misuse(  # its truth says nothing, as that of a difference
+            f"gpubench.compare: check returned {short_repr(verdict)}; allowed: True, False, or None"
+        )
+    if not value:
         raise CorrectnessError(f"the results of {_listed(results)} disagree: check returned False")
-
-
-def _truth(verdict: object) -> bool:
-    """Value of a bool of Python, numpy or torch.
-
-    Raises:
-        Misuse: it is another value, whose truth says nothing, as that of a difference.
-    """
-    import torch
-
-    value = copied(verdict)
-    if isinstance(value, torch.Tensor) and value.dtype == torch.bool and not value.ndim:
-        return bool(value)
-    raise Misuse(
-        f"gpubench.compare: check returned {short_repr(verdict)}; allowed: True, False, or None"
-    )
 
 
 def _listed(names: Mapping[str, object]) -> str:
@@ -321,10 +309,8 @@ def _difference(actual: Any, expected: Any, where: str) -> str:
     Raises:
         Misuse: there is no telling.
     """
-    from torch.testing import assert_close
-
     kinds = type(actual).__name__, type(expected).__name__
-    if _is_tensor(actual) and _is_tensor(expected):
+    if isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor):
         if actual.is_meta or expected.is_meta:
             raise _cannot_compare(where, "meta tensors, which have no data")
         try:
@@ -359,17 +345,9 @@ def _cannot_compare(where: str, what: str) -> Misuse:
     )
 
 
-def _is_tensor(value: object) -> bool:
-    import torch
-
-    return isinstance(value, torch.Tensor)
-
-
 def _tells(value: Any) -> bool:
     """Whether a value is, or has, anything but numbers that are NaN or infinite."""
-    import torch
-
-    if not _is_tensor(value):
+    if not isinstance(value, torch.Tensor):
         return True
     dense = value.to_dense()
     # torch.isfinite has no types of 8 bits.

@@ -81,7 +81,9 @@ def settings_differences(
     not differ.
     """
     differences: tuple[FactDifference, ...] = ()
-    if not _same_clock(base.timer, head.timer, is_partial):
+    is_same_clock = base.timer == head.timer or "" in {base.timer, head.timer}
+    # The names of foreign timers differ.
+    if not is_same_clock and not (is_partial and same_kind_of_time(base.timer, head.timer)):
         differences = (FactDifference(key="timer", base=base.timer, head=head.timer),)
     if (base.settings, base.configuration) != (head.settings, head.configuration):
         settings = _comparable_settings(base, head), _comparable_settings(head, base)
@@ -95,12 +97,11 @@ def work_differences(base: Result, head: Result) -> tuple[FactDifference, ...]:
     None where a side has no amounts, as foreign files, or both trained to a target: then the
     amounts are part of the result.
     """
-    if base.work is None or head.work is None:
-        return ()
     if _TO_TARGET in base.metrics and _TO_TARGET in head.metrics:
         return ()
+    base_work, head_work = base.work or {}, head.work or {}
     return tuple(
-        FactDifference(key=f"work.{name}", base=base.work.get(name), head=head.work.get(name))
+        FactDifference(key=f"work.{name}", base=base_work.get(name), head=head_work.get(name))
         for name in differing_amounts(base.work, head.work)
     )
 
@@ -192,13 +193,6 @@ def _differences(
         for key, (base_value, head_value) in differences(base, head).items()
         if not (ABSENT in (base_value, head_value) and (is_partial or tolerates_unknown(key)))
     )
-
-
-def _same_clock(base: str, head: str, is_partial: bool) -> bool:
-    """Whether the clocks match; foreign timer names are compared by kind of time."""
-    if not base or not head or base == head:
-        return True
-    return is_partial and same_kind_of_time(base, head)
 
 
 def _short(value: object) -> str:

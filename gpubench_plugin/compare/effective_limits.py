@@ -85,17 +85,12 @@ def _changes(
     for name in filter(common.__contains__, (*base, *added)):
         old, new = parsed_limit(base.get(name, "")), parsed_limit(head.get(name, ""))
         is_invalid = name in head and new is None  # which is reported as an error
-        if not is_invalid and _bound(old) != _bound(new):
+        if not is_invalid and old != new:
             change = base.get(name, "none"), new.text if new else "none"
             counting: SideName = side if name in base else "head"
             names_by_change.setdefault((*change, counting), []).append(name)
     for (before, now, counting), names in names_by_change.items():
         yield f"changes the limit of {join_names(names)} from {before} to {now}", counting
-
-
-def _bound(limit: Limit | None) -> tuple[str, float] | None:
-    """Kind and bound, equal whatever the notation."""
-    return (limit.kind, limit.bound) if limit else None
 
 
 def _stated(results: Iterable[Result]) -> set[str]:

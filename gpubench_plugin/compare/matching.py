@@ -61,7 +61,6 @@ def match(
     limits_from: SideName = "base",
     allow_incomparable: bool = False,
     exempt: Sequence[str] = (),
-    removed: bool = True,
     is_gone: Callable[[str], bool] = lambda _: True,
 ) -> MatchResult:
     """Match all benchmarks of the heads and return their series.
@@ -75,7 +74,6 @@ def match(
         limits_from: the side whose limits count where they differ.
         allow_incomparable: compare incomparable results, with a note.
         exempt: prefixes of dot keys of facts or settings under comparison.
-        removed: report benchmarks and metrics that only the base has.
         is_gone: whether a benchmark that only the base has no longer exists, so may be renamed.
 
     Raises:
@@ -86,29 +84,19 @@ def match(
             f"{counted(len(bases), 'base launch')} but {counted(len(heads), 'head launch')}: "
             "pairs need the same number of each, in the same order"
         )
-    effective_limits = LimitResolver(limits, limits_from)
+    resolver = LimitResolver(limits, limits_from)
     comparability = Comparability(exempt=exempt, allow=allow_incomparable)
-    matching = _Matching(bases, heads, paired, effective_limits, comparability, removed, is_gone)
+    matching = _Matching(bases, heads, paired, resolver, comparability, is_gone)
     items = [item for name in _names(heads) for item in matching.benchmark(name)]
     renames = {old: f"likely renamed to {new}" for new, old in matching.likely_renames.items()}
-    if removed:
-        items.extend(_removed(bases, heads, renames))
+    items.extend(_removed(bases, heads, renames))
     pairs = zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
-    differences: list[FactDifference] = []
-    for base, head in pairs:
-        for difference in reported_differences(base, head):
-            if difference not in differences:
-                differences.append(difference)
+    differences = {repr(d): d for base, head in pairs for d in reported_differences(base, head)}
     return MatchResult(
         series=tuple(item for item in items if isinstance(item, LaunchValues)),
         verdicts=tuple(item for item in items if isinstance(item, Verdict)),
-        environment_differences=tuple(differences),
-        notes=(
-            *comparability.notes,
-            *effective_limits.notes,
-            *matching.excluded_notes,
-            *matching.notes,
-        ),
+        environment_differences=tuple(differences.values()),
+        notes=(*comparability.notes, *resolver.notes, *matching.excluded_notes, *matching.notes),
         renames=renames,
     )
 
@@ -120,7 +108,6 @@ class _Matching:
     paired: bool
     limits: LimitResolver
     comparability: Comparability
-    report_removed: bool
     is_gone: Callable[[str], bool]
     notes: list[str] = field(default_factory=list)
     excluded: dict[tuple[int, str], list[str]] = field(default_factory=dict)
@@ -154,9 +141,8 @@ class _Matching:
             if isinstance(item, LaunchValues) and len(item.head) < len(pairs):
                 statement = f"{item.metric} is judged in {len(item.head)} of {len(pairs)} pairs"
                 self.notes.append(f"{name}: {statement}; the other pairs do not have it")
-        if self.report_removed:
-            own_bases = [base for run, base, head, _ in pairs if not (run.foreign or head.foreign)]
-            items.extend(removed_metrics(replace(sides, bases=own_bases), self.limits.overrides))
+        own_bases = [base for run, base, head, _ in pairs if not (run.foreign or head.foreign)]
+        items.extend(removed_metrics(replace(sides, bases=own_bases), self.limits.overrides))
         if not items:  # a measured benchmark must not vanish from the report
             reason = "it has no metrics to judge"
             yield Verdict(id=name, metric=STEP_TIME, kind="not_measured", reason=reason)

@@ -72,12 +72,7 @@ def with_scaling(family: Sequence[Measurement]) -> list[Measurement]:
     if rate is None:
         return unscaled
     smallest = members[0][0]
-    return [
-        replace(m, metrics={**m.metrics, **_relative_to(smallest, m, rate)})
-        if m.outcome == "measured"
-        else m
-        for m in unscaled
-    ]
+    return [replace(m, metrics={**m.metrics, **_relative_to(smallest, m, rate)}) for m in unscaled]
 
 
 def kind_of(family: Sequence[Measurement]) -> Kind:
@@ -118,7 +113,8 @@ def _relative_to(smallest: Measurement, other: Measurement, rate: str) -> dict[s
 
     The errors of two independent rates add up in squares, as logarithms.
     """
-    if doubtful_flags(smallest.flags) or doubtful_flags(other.flags):
+    is_in_doubt = doubtful_flags(smallest.flags) or doubtful_flags(other.flags)
+    if is_in_doubt or other.outcome != "measured":
         return {}
     speed_up = other.metrics[rate].value / smallest.metrics[rate].value
     half_widths = _half_width(smallest, rate), _half_width(other, rate)

@@ -100,12 +100,7 @@ def simple_verdict(series: LaunchValues) -> Verdict | None:
 
 
 def inconclusive_verdict(
-    series: LaunchValues,
-    method: Method,
-    cause: str,
-    *,
-    launches: int,
-    runs_needed: int | None = None,
+    series: LaunchValues, method: Method, cause: str, **numbers: int
 ) -> Verdict:
     """Inconclusive verdict with the medians, for lack of launches."""
     usable = [*filter(has_logarithm, series.base)]
@@ -123,8 +118,7 @@ def inconclusive_verdict(
         base=base,
         head=head,
         effect=effect,
-        launches=launches,
-        runs_needed=runs_needed,
+        **numbers,
     )
 
 

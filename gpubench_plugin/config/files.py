@@ -57,11 +57,11 @@ class ConfigurationFile:
 
     def layers(self, preset: Preset) -> list[Layer]:
         """The base layer, and that of the `preset` if defined."""
-        preset_values = self.presets.get(preset)
-        base = Layer(source=self.label, values=self.base)
-        if preset_values is None:
-            return [base]
-        return [base, Layer(source=f"{self.label} preset {preset}", values=preset_values)]
+        layers = [Layer(source=self.label, values=self.base)]
+        if preset in self.presets:
+            source = f"{self.label} preset {preset}"
+            layers.append(Layer(source=source, values=self.presets[preset]))
+        return layers
 
 
 def _refused(label: str, key: str, value: object, allowed: str) -> UsageProblem:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from gpubench_plugin.core.errors import UsageProblem
@@ -28,7 +28,7 @@ class Limit:
     ``at_least``, the head's value beyond `bound` is one, whatever the base.
     """
 
-    text: str
+    text: str = field(compare=False)
     kind: Literal["relative", "at_most", "at_least"]
     bound: float
 

@@ -140,19 +140,14 @@ def assignments(node: pytest.Item) -> tuple[str, ...]:
     own_marks, of_parameters = _marks(node, "gpubench_set")
     marks = (*own_marks[::-1], *of_parameters)
     for mark in marks:
-        if mark.kwargs:
-            keywords = ", ".join(f"{name}={value!r}" for name, value in mark.kwargs.items())
+        wrong = [f"{name}={value!r}" for name, value in mark.kwargs.items()]
+        wrong += [repr(a) for a in mark.args if not isinstance(a, str) or "=" not in a]
+        if wrong:
             raise UsageProblem(
                 f"{node.nodeid}: mark gpubench_set takes texts of the form 'key=value' only, got "
-                f"{keywords}"
+                f"{', '.join(wrong)}"
             )
-    texts = tuple(argument for mark in marks for argument in mark.args)
-    for text in texts:
-        if not isinstance(text, str) or "=" not in text:
-            raise UsageProblem(
-                f"{node.nodeid}: mark gpubench_set: {text!r} is not of the form 'key=value'"
-            )
-    return texts
+    return tuple(argument for mark in marks for argument in mark.args)
 
 
 def full_profile_only(node: pytest.Item, precision: str) -> bool:

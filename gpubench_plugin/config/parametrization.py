@@ -82,7 +82,8 @@ def parametrize(metafunc: pytest.Metafunc, settings: Settings, world_size: int |
         if name in metafunc.fixturenames and name not in own_names:
             metafunc.parametrize(name, list(values), ids=ids, indirect=True)
 
-    add(PRECISION, _precisions(definition, settings))
+    supported = _supported_precisions(definition)
+    add(PRECISION, settings.precisions or supported or settings.default_precisions)
     if definition.get_closest_marker(FIXTURE) and "world_size" not in metafunc.fixturenames:
         metafunc.fixturenames.append("world_size")  # a marked test always runs on ranks
     sizes = (
@@ -97,10 +98,6 @@ def supports(item: pytest.Item, precision: str) -> bool:
     """Whether the benchmark's ``precision`` mark, if any, allows `precision`."""
     supported = _supported_precisions(item)
     return not supported or precision in supported
-
-
-def _precisions(definition: pytest.Item, settings: Settings) -> tuple[str, ...]:
-    return settings.precisions or _supported_precisions(definition) or settings.default_precisions
 
 
 def _default_world_sizes(item: pytest.Item) -> tuple[int, ...]:

@@ -9,15 +9,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from pydantic import ValidationError
 
-from gpubench_plugin.config import overrides as dot_keys
-from gpubench_plugin.config import schema_errors
+from gpubench_plugin.config import schema_errors, yaml_reader
 from gpubench_plugin.config.files import PRESETS, ConfigurationFile, find, search_path
 from gpubench_plugin.config.layers import Key, Layer, Merged, default_layers, merge, nested
 from gpubench_plugin.config.marks import Preset
@@ -27,7 +27,6 @@ from gpubench_plugin.core.errors import UsageProblem, suggest
 
 _WHOLE: Final = ("data", "global_batch_size")
 _PART: Final = ("training", "batch_size")
-_SCALING: Final = ("distributed", "scaling")
 _LOSS_DROP: Final[Key] = ("training", "loss_drop")
 
 _SCHEDULE_KEYS: Final[tuple[Key, ...]] = (
@@ -39,28 +38,64 @@ _SCHEDULE_KEYS: Final[tuple[Key, ...]] = (
 """Keys that change how far the loss falls; accumulation does not, it repeats the batch."""
 
 
-def apply_scaling(
-    configuration: Configuration[Any], stated_layers: Sequence[Layer], merged: Merged
-) -> Configuration[Any]:
-    """Apply the scaling kind and each rank's share of a global batch.
+_KEY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_][\w-]*)+")
+"""No key has a dash: validation answers one that is typed with the key that has ``_`` for it."""
+_NULL = "null"
 
-    Scaling is weak where a rank's batch is given, and strong where the batch of all ranks is.
+
+def override_layer(text: str, schema: schema_errors.Schema) -> Layer:
+    """The override ``key=value`` with a dot key as a layer, its value typed by `schema`.
 
     Raises:
-        UsageProblem: the global batch cannot be shared evenly, the `stated_layers` give another
-            batch size with or after it, or another kind of scaling.
+        UsageProblem: there is no ``=``, or no dot key before it; or it is not Unicode.
+    """
+    printable = text.encode(errors="backslashreplace").decode()
+    if printable != text:  # it has bytes that are no characters
+        raise UsageProblem(f"--set={printable}: not allowed; allowed: text in UTF-8")
+    name, separator, value = text.partition("=")
+    if not separator or not _KEY.fullmatch(name.strip()):
+        example = "for example training.batch_size=64"
+        raise UsageProblem(f"--set={text}: not allowed; allowed: section.key=value, {example}")
+    key = tuple(name.strip().split("."))
+    source = f"--{'.'.join(key)}={value}"  # as the user could have written it
+    annotation = schema_errors.annotation_at(schema, key)
+    return Layer(source=source, values=nested(key, _typed(value, annotation, source)))
+
+
+def _typed(text: str, annotation: Any, source: str) -> Any:
+    """Value that `text` stands for: itself for a text key, YAML such as ``[1, 2]`` for any other.
+
+    What is not YAML stays text, as does the value of an unknown key; validation refuses both.
+    """
+    if annotation is None:
+        return text
+    if schema_errors.takes_text(annotation):
+        return None if text == _NULL and schema_errors.takes_null(annotation) else text
+    try:
+        return yaml_reader.parse(text, source)
+    except UsageProblem:
+        return text
+
+
+def cli_limits(overrides: Iterable[str]) -> dict[str, str]:
+    """Limits by metric set by command line `overrides`, one by one or as a mapping."""
+    layers = (override_layer(text, Configuration) for text in overrides)
+    return dict(merge(layers).get(("gate", "limits")) or {})
+
+
+def _with_share(
+    configuration: Configuration[Any], stated_layers: Sequence[Layer], merged: Merged
+) -> Configuration[Any]:
+    """Apply each rank's share of the global batch, if there is one.
+
+    Raises:
+        UsageProblem: the global batch cannot be shared evenly, or the `stated_layers` give another
+            batch size with or after it.
     """
     global_batch = configuration.data.global_batch_size
-    kind: Literal["weak", "strong"] = "weak" if global_batch is None else "strong"
-    stated_kind, stated_size = merged.get(_SCALING), merged.get(_PART)
-    if stated_kind not in (None, kind):
-        message = f"{schema_errors.as_yaml(stated_kind)} contradicts {schema_errors.as_yaml(kind)}"
-        message += ", which data.global_batch_size implies; allowed: "
-        message += f"{kind}, or data.global_batch_size={'N' if kind == 'weak' else 'null'}"
-        raise schema_errors.key_error(merged, _SCALING, message)
     if global_batch is None:
         return configuration
-    share = _share(global_batch, configuration, merged)
+    share, stated_size = _share(global_batch, configuration, merged), merged.get(_PART)
     is_later = _last(_PART, stated_layers) >= _last(_WHOLE, stated_layers)
     if stated_size not in (None, share) and is_later:
         message = f"{stated_size} conflicts with data.global_batch_size {merged.get(_WHOLE)}"
@@ -68,9 +103,7 @@ def apply_scaling(
         raise schema_errors.key_error(
             merged, _PART, f"{message} ({merged.source(_WHOLE)}); {allowed}"
         )
-    training = configuration.training.with_samples(share)
-    distributed = configuration.distributed.model_copy(update={"scaling": kind})
-    return configuration.model_copy(update={"training": training, "distributed": distributed})
+    return configuration.with_samples(share)
 
 
 def _share(global_batch: int, configuration: Configuration[Any], merged: Merged) -> int:
@@ -96,8 +129,9 @@ CHOSEN_BY = {
     "experiment.device": "--device",
     "precision.name": "--precision",
     "distributed.world_size": "the number of ranks started (torchrun --nproc-per-node)",
+    "distributed.scaling": "data.global_batch_size",
 }
-"""Keys chosen by a flag; another value in a file is refused."""
+"""Keys chosen by a flag or another key; another value that is stated is refused."""
 
 
 def resolve(
@@ -134,11 +168,10 @@ def resolve(
         label = files[0].label
         raise UsageProblem(f"{label}: no preset {preset!r}; available: {', '.join(offered)}")
     file_layers = [file.layers(preset) for file in files]
-    parsed = [dot_keys.parse(text) for text in overrides]
     of_mark = Layer(source="mark gpubench", values={"gate": {"limits": limits}} if limits else {})
 
     def layers(schema: schema_errors.Schema) -> list[Layer]:
-        own = [override.layer(schema) for override in parsed]
+        own = [override_layer(text, schema) for text in overrides]
         return [*chain.from_iterable(file_layers), of_mark, *own]
 
     # The workload, which may itself be an override, decides which keys the model section has.
@@ -147,10 +180,16 @@ def resolve(
     has_preset = any(preset in file.presets for file in files)
     defaults = default_layers(untyped, sustained=sustained and has_preset)
     stated_layers = [*defaults, *layers(schema)]
-    fixed_values = {"experiment.preset": preset, **fixed_values}
     stated = merge(stated_layers)
+    # A rank's batch is given, or that of all ranks.
+    scaling = "weak" if stated.get(_WHOLE) is None else "strong"
     flags = []
-    for chosen, value in fixed_values.items():
+    chosen_values = {
+        "experiment.preset": preset,
+        **fixed_values,
+        "distributed.scaling": scaling,
+    }
+    for chosen, value in chosen_values.items():
         key = tuple(chosen.split("."))
         if stated.get(key) not in (None, value):
             both = " contradicts ".join(map(schema_errors.as_yaml, (stated.get(key), value)))
@@ -161,7 +200,7 @@ def resolve(
     _refuse_two_lengths(configuration, merged)
     _refuse_parallelism(configuration, merged)
     configuration = _without_stale_limit(configuration, file_layers, merged)
-    return apply_scaling(configuration, stated_layers, merged)
+    return _with_share(configuration, stated_layers, merged)
 
 
 def needs_memory_gib(name: str, *, overlays: Sequence[Path], rootdir: Path) -> float:

@@ -183,7 +183,6 @@ class CaseFactory:
     ) -> Configuration[Any]:
         """Configuration of `item`; with `precision` None that key is left as stated."""
         from gpubench_plugin.config.resolution import resolve
-        from gpubench_plugin.environment.redaction import redact
 
         settings, name = self._settings, mark.config
         preset = self._preset(name, device)
@@ -210,10 +209,7 @@ class CaseFactory:
             )
         except UsageProblem as error:
             raise UsageProblem(f"{item.nodeid}: {error}") from error
-        experiment = resolved.experiment
-        notes = {"notes": redact(experiment.notes)}  # recorded in every file
-        experiment = experiment.model_copy(update=notes)
-        return self._deduplicated(resolved.model_copy(update={"experiment": experiment}))
+        return self._deduplicated(resolved)
 
     def _deduplicated(self, configuration: Configuration[Any]) -> Configuration[Any]:
         """The first equal configuration, since benchmarks share few."""

@@ -20,8 +20,9 @@ from pydantic import (
 )
 
 from gpubench_plugin.config.limits import Limit
-from gpubench_plugin.config.marks import Preset, Timing
+from gpubench_plugin.config.marks import Preset
 from gpubench_plugin.core.errors import Unsupported, UsageProblem, suggest
+from gpubench_plugin.environment.redaction import redact
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
@@ -246,7 +247,7 @@ CompileScope = Literal["model", "blocks", "step"]
 class ExperimentSection(Section):
     """Notes and seed of a run; preset and device are set by options."""
 
-    notes: str = ""
+    notes: Annotated[str, AfterValidator(redact)] = ""
     """Free text stored with the results"""
     seed: int = Field(default=0, ge=0)
     """Seed of model, data and check"""
@@ -356,21 +357,14 @@ class TrainingSection(Section):
     resume: str | None = None
     """Checkpoint to resume from: a manifest, or a folder with a latest checkpoint"""
     _loss_drop_ignored: str | None = PrivateAttr(default=None)
-    _steps_of_epochs: int | None = PrivateAttr(default=None)
 
     @property
     def schedule_length(self) -> int:
         """Optimizer steps after which the schedule ends; derived, not a key."""
-        if self.schedule_steps is not None or self._steps_of_epochs is not None:
-            return self.schedule_steps or self._steps_of_epochs or 1
+        if self.schedule_steps is not None:
+            return self.schedule_steps
         has_target = self.target_accuracy is not None or self.target_loss is not None
         return self.max_steps if has_target else _SCHEDULE_STEPS
-
-    def with_steps_of_epochs(self, steps: int) -> Self:
-        """A copy in which ``epochs`` are so many optimizer steps."""
-        copy = self.model_copy()
-        copy._steps_of_epochs = steps
-        return copy
 
     @property
     def samples(self) -> int:
@@ -523,12 +517,6 @@ class MeasureSection(Section):
     check_gradient_band: PositiveFloat | None = None
     """check: largest relative error of a gradient norm; null: by precision"""
 
-    def timing_on(self, device_type: str, *, mark: Timing) -> Timing:
-        """Timing on a type of device; `mark` is what the benchmark's mark states."""
-        if self.timing == "auto":
-            return mark if device_type == "cuda" else "step"
-        return self.timing
-
     @property
     def required_rounds(self) -> int:
         """Minimum number of rounds, capped by a stated maximum if it is the default."""
@@ -539,18 +527,17 @@ class MeasureSection(Section):
         """Validate stated minima against stated maxima; defaults are capped instead."""
         if self.by != "ci":
             return self
-        if {"min_rounds", "max_rounds"} <= self.model_fields_set and (
-            self.min_rounds > self.max_rounds
-        ):
-            raise ValueError(
-                f"measure.min_rounds={self.min_rounds} exceeds "
-                f"measure.max_rounds={self.max_rounds}; allowed: at most max_rounds"
-            )
-        if "min_time_s" in self.model_fields_set and self.min_time_s > self.max_time_s:
-            raise ValueError(
-                f"measure.min_time_s={self.min_time_s:g} exceeds "
-                f"measure.max_time_s={self.max_time_s:g}; allowed: at most max_time_s"
-            )
+        stated = self.model_fields_set
+        bounds = [("min_time_s", "max_time_s")]
+        if "max_rounds" in stated:
+            bounds.append(("min_rounds", "max_rounds"))
+        for lower, upper in bounds:
+            minimum, maximum = getattr(self, lower), getattr(self, upper)
+            if lower in stated and minimum > maximum:
+                raise ValueError(
+                    f"measure.{lower}={minimum:g} exceeds measure.{upper}={maximum:g}; "
+                    f"allowed: at most {upper}"
+                )
         return self
 
 
@@ -573,6 +560,11 @@ class Configuration(Section, Generic[M_co]):
     diffusion: DiffusionSection = DiffusionSection()
     micro: MicroSection = MicroSection()
     inference: InferenceSection = InferenceSection()
+
+    def with_samples(self, samples: int) -> Self:
+        """A copy with `samples` per batch and rank."""
+        training = self.training.with_samples(samples)
+        return self.model_copy(update={"training": training})
 
     @property
     def init_device_type(self) -> str:

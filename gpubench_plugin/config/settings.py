@@ -10,6 +10,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
@@ -86,14 +87,19 @@ class Option:
         return OptionValue(dest, config.getini(dest), config.rootpath)
 
 
-def _option(name: str, help: str = "", *, default: Any = "", **keys: Any) -> Any:
-    """Declare a field with its `default` where nothing is given; see :class:`Option`."""
-    return field(default=default, metadata={"option": Option(name=name, help=help, **keys)})
+def _option(usage: str, help: str = "", *, default: Any = "", **keys: Any) -> Any:
+    """Declare a field with its `default` where nothing is given; see :class:`Option`.
+
+    `usage` is the name, of a flag with a value as ``precision=NAMES``.
+    """
+    name, _, metavar = usage.partition("=")
+    option = Option(name=name, metavar=metavar, help=help, **keys)
+    return field(default=default, metadata={"option": option})
 
 
-def _switch(name: str, help: str, *, group: str = MEASURING) -> Any:
-    """Declare a flag without a value."""
-    return _option(name, help, action="store_true", group=group, default=False)
+_switch = partial(_option, action="store_true", default=False)
+_recording = partial(_option, group=RECORDING)
+_comparing = partial(_option, group=COMPARING)
 
 
 def _non_empty(allowed: str) -> Callable[[OptionValue], str]:
@@ -193,9 +199,8 @@ class Settings:
     """
 
     precisions: tuple[str, ...] = _option(
-        "precision",
+        "precision=NAMES",
         "Precisions to measure, comma-separated: fp32, tf32, amp, bf16, fp16-true, …",
-        metavar="NAMES",
         parse=_precisions,
         default=(),
     )
@@ -203,36 +208,31 @@ class Settings:
         "precision", ini="fp32", ini_help="Default of --precision", parse=_precisions
     )
     devices: tuple[str, ...] = _option(
-        "device",
+        "device=NAMES",
         "Devices to measure, comma-separated: auto, cpu, cuda, cuda:1, mps, xpu",
-        metavar="NAMES",
         parse=_names,
         ini="auto",
     )
     world_sizes: tuple[int, ...] = _option(
-        "world-size",
+        "world-size=SIZES",
         "World sizes to measure, comma-separated: 1,2,4. Several ranks run as processes started by "
         "pytest (default: the benchmark's `ranks`)",
-        metavar="SIZES",
         parse=lambda option: tuple(
             _positive_int(option._replace(value=name)) for name in _names(option)
         ),
         default=(),
     )
     launches: int = _option(
-        "launches",
+        "launches=K",
         "Measure each benchmark in K fresh processes per rank (default: 1)",
-        metavar="K",
         parse=_positive_int,
         default=1,
     )
     isolate: bool = _switch("isolate", "Run each benchmark in a fresh process per rank")
-    resume: str = _option(
-        "resume",
+    resume: str = _recording(
+        "resume=RUN",
         "Resume an interrupted run, given its folder, id or id prefix",
-        metavar="RUN",
         parse=_non_empty("a run's folder, id or id prefix"),
-        group=RECORDING,
     )
     timeout_s: float = _option(
         "timeout-s",
@@ -241,93 +241,74 @@ class Settings:
         parse=_positive_seconds,
     )
     preset: str = _option(
-        "preset",
+        "preset=NAME",
         "Workload preset: auto, tiny, full",
-        metavar="NAME",
         parse=_choice(PRESETS),
         ini="auto",
     )
     configs: tuple[Path, ...] = _option(
-        "config",
+        "config=FILE",
         "YAML file that overrides configurations, or a folder searched first; repeatable",
-        metavar="FILE",
         action="append",
         parse=lambda option: tuple(option.folder / path for path in option.value),
         default=(),
     )
     overrides: tuple[str, ...] = _option(
-        "set",
+        "set=KEY=VALUE",
         "Set one configuration key, e.g. training.batch_size=64; repeatable. Short form: "
         "--training.batch_size=64",
-        metavar="KEY=VALUE",
         action="append",
         parse=lambda option: tuple(option.value),
         default=(),
     )
-    results_dir: Path = _option(  # noqa: RUF009 # a field
-        "results-dir",
+    results_dir: Path = _recording(  # noqa: RUF009 # a field
+        "results-dir=DIR",
         "Results directory (default: gpubench_results_dir, or results in the root of the project)",
-        metavar="DIR",
         parse=_results_dir,
-        group=RECORDING,
         ini="results",
         ini_help="Default of --results-dir, relative to the rootdir",
     )
-    experiment: str = _option(
-        "experiment",
+    experiment: str = _recording(
+        "experiment=NAME",
         "Experiment, a folder that groups runs (default: default)",
-        metavar="NAME",
-        group=RECORDING,
         ini="default",
     )
-    tag: str = _option(
-        "tag", "Label used in the run's name (default: run)", metavar="NAME", group=RECORDING
-    )
-    registry: str = _option(
-        "registry",
+    tag: str = _recording("tag=NAME", "Label used in the run's name (default: run)")
+    registry: str = _recording(
+        "registry=URL",
         "Registry database URL, or none (default: GPUBENCH_REGISTRY, else registry.sqlite in the "
         "results directory)",
-        metavar="URL",
         parse=lambda option: option.value or os.environ.get("GPUBENCH_REGISTRY", ""),
-        group=RECORDING,
         ini="",
     )
     adopt: bool = _switch(
         "adopt", "Also record, compare and gate tests written for pytest-benchmark", group=RECORDING
     )
-    baseline: str = _option(
-        "baseline",
+    baseline: str = _comparing(
+        "baseline=RUN",
         "Compare with a baseline, a run (name or folder), or a pytest-benchmark file; last: the "
         "last comparable run on this machine",
-        metavar="RUN",
         parse=_non_empty("a baseline's name, last, a run (name or folder), or a file"),
-        group=COMPARING,
         ini="",
         ini_help="Default of --baseline, for example: last",
     )
-    gate: str = _option(
-        "gate",
+    gate: str = _comparing(
+        "gate=KIND",
         "Fail if a benchmark regressed beyond its limit. --gate: by history if the baseline has "
         "one; --gate=history or --gate=threshold",
-        metavar="KIND",
         parse=_choice(GATES),
         alone="auto",
-        group=COMPARING,
     )
-    gate_missing: str = _option(
-        "gate-missing",
+    gate_missing: str = _comparing(
+        "gate-missing=VERDICT",
         "Gate result for a benchmark without a baseline: pass or fail (default: pass)",
-        metavar="VERDICT",
         parse=_choice(POLICIES),
-        group=COMPARING,
         default="pass",
     )
-    gate_inconclusive: str = _option(
-        "gate-inconclusive",
+    gate_inconclusive: str = _comparing(
+        "gate-inconclusive=VERDICT",
         "Gate result if the numbers are inconclusive: pass or fail (default: pass)",
-        metavar="VERDICT",
         parse=_choice(POLICIES),
-        group=COMPARING,
         default="pass",
     )
     allow_incomparable: bool = _switch(
@@ -336,25 +317,22 @@ class Settings:
         group=COMPARING,
     )
     table_columns: tuple[str, ...] = _option(
-        "table",
+        "table=COLUMNS",
         "Result table: auto, none, or its columns, comma-separated: outcome, step, relative, "
         "throughput, flops, mfu, memory, doubts, notes, or any metric (default: auto)",
-        metavar="COLUMNS",
         parse=_columns,
         ini="auto",
     )
     table_sort: str = _option(
-        "table-sort",
+        "table-sort=KEY",
         "Sort the result table by name, by a column or by a metric; -KEY: largest first (default: "
         "in the order of the tests)",
-        metavar="KEY",
         ini="",
     )
     table_group_by: str = _option(
-        "table-group-by",
+        "table-group-by=KEY",
         "Group the result table by file, function, none, or a parameter, such as precision; except "
         "by file, relative to the fastest of each group (default: file)",
-        metavar="KEY",
         parse=_non_empty("file, function, none, or a parameter"),
         ini=BY_FILE,
     )

@@ -82,13 +82,11 @@ class ControlPlane:
     ) -> Json:
         """Broadcast rank zero's record, without waiting on rank zero; other ranks pass none."""
         key, description = self._begin("publish", tag)
-        if not self._world.is_root:
-            self._await(key, 0, description, timeout_s)
-        elif record is None:
-            raise ValueError(f"rank zero has no record to publish as {tag!r}")
-        else:
+        if self._world.is_root:
             self._set(key, record)
             self._published.append(key)
+        else:
+            self._await(key, 0, description, timeout_s)
         return self._get(key)
 
     def decide(self, tag: str, decision: bool, *, timeout_s: float) -> bool:
@@ -104,12 +102,6 @@ class ControlPlane:
             with suppress(MeasurementError):
                 self._await(key, 0, description, timeout_s)
         return bool(json.loads(self._store.compare_set(key, "", json.dumps(decision))))
-
-    def wait_for_all(self, tag: str) -> None:
-        """Barrier; rank zero, which may host the store, returns last."""
-        self.gather(tag, {})
-        self.publish(tag, {})
-        self.gather(tag, {})
 
     def announce(self, location: str) -> None:
         """Publish that this rank reached `location`, without waiting."""
@@ -127,7 +119,7 @@ class ControlPlane:
         self._set(f"at/{self._world.rank}", location)
         return f"{self._operations} {description}", description
 
-    def _set(self, key: str, record: Json) -> None:
+    def _set(self, key: str, record: Json | None) -> None:
         text = json.dumps(record)
         self._store.set(key, text)
         self.traffic["bytes_written"] += len(text)  # JSON is ASCII

@@ -145,11 +145,6 @@ class ProcessGroup:
             return False
         return decision
 
-    @property
-    def key(self) -> tuple[str, torch.device, bool]:
-        """Cache key: backend, device, and whether the ranks share the device."""
-        return self.backend, self.device, self.shares_device
-
     def close(self) -> None:
         """Destroy the groups created here; idempotent.
 
@@ -183,10 +178,7 @@ class ProcessGroup:
                         return False
                     sleep(_POLL_S)
                 work.wait()
-        except (
-            RuntimeError,
-            ValueError,
-        ):  # of torch: a connection was lost, or the group destroyed
+        except (RuntimeError, ValueError):  # a connection was lost, or the group destroyed
             return False
         return True
 
@@ -236,24 +228,18 @@ def backend_for(
 
 def backend_refusal(device_type: str, configured: str, *, shares_device: bool = False) -> str:
     """Reason why the `configured` backend cannot be used; empty if it can."""
-    if configured not in _NEEDS:
+    needed = _NEEDS.get(configured)
+    if needed is None:
         return ""
     if shares_device:
-        return (
-            f"distributed.backend={configured!r}: requires one device per rank, unlike "
-            "distributed.share_device; allowed: auto, gloo"
-        )
-    if device_type != _NEEDS[configured]:
-        return (
-            f"distributed.backend={configured!r} requires {_NEEDS[configured]}, not "
-            f"{device_type}; allowed: auto, gloo"
-        )
-    if not getattr(dist, f"is_{configured}_available")():
-        return (
-            f"distributed.backend={configured!r}: this torch was built without it; "
-            "allowed: auto, gloo"
-        )
-    return ""
+        problem = "requires one device per rank, unlike distributed.share_device"
+    elif device_type != needed:
+        problem = f"requires {needed}, not {device_type}"
+    elif not getattr(dist, f"is_{configured}_available")():
+        problem = "this torch was built without it"
+    else:
+        return ""
+    return f"distributed.backend={configured!r}: {problem}; allowed: auto, gloo"
 
 
 def rank_device(device: torch.device, world: World, *, shares_device: bool = False) -> torch.device:

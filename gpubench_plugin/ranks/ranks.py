@@ -27,6 +27,7 @@ class RankSession:
         self.world = World.from_environment(environment)
         self._environment = environment
         self._group: ProcessGroup | None = None
+        self._key: tuple[str, torch.device, bool] | None = None
         self._operation = 1
 
     @cached_property
@@ -45,23 +46,22 @@ class RankSession:
     def process_group(
         self, backend: str, device: torch.device, *, shares_device: bool = False
     ) -> ProcessGroup:
-        """The group with that backend and device; replaces another one.
+        """The group for that configured backend and device; replaces another one.
 
         With `shares_device`, all ranks of this host use one device.
         """
-        from gpubench_plugin.ranks.process_group import ProcessGroup, backend_for
+        from gpubench_plugin.ranks.process_group import ProcessGroup
 
-        backend_name = backend_for(device, backend, shares_device=shares_device)
-        key = backend_name, device, shares_device
+        key = backend, device, shares_device
         # Several ranks must replace it together, see `is_healthy`.
-        was_destroyed = (
-            self.world.size == 1 and self._group is not None and not self._group.is_joined
-        )
-        if self._group is None or self._group.key != key or was_destroyed:
+        if self.world.size == 1 and self._group is not None and not self._group.is_joined:
+            self.close()
+        if self._group is None or self._key != key:
             self.close()
             self._group = ProcessGroup(
-                self.world, device=device, backend=backend_name, shares_device=shares_device
+                self.world, device=device, backend=backend, shares_device=shares_device
             )
+            self._key = key
             self._group.control.resynchronize(self._operation)
         return self._group
 
@@ -71,11 +71,11 @@ class RankSession:
 
     def renew(self) -> bool:
         """Replace the current group by a new one, if possible; every rank must call it."""
-        if self._group is None:
+        if self._group is None or self._key is None:
             return True
         if not self._group.is_replaceable:
             return False
-        backend, device, shares_device = self._group.key
+        backend, device, shares_device = self._key
         self.close()
         self.process_group(backend, device, shares_device=shares_device)
         return True

@@ -1,7 +1,9 @@
-"""Reduction over ranks: merge their results, and propagate a failure to all.
+"""Reduction over ranks: merge their reports, and propagate a failure to all.
 
-A step ends when the slowest rank does. Reports are merged one at a time, so that memory holds one
-rank's samples and a row of numbers per rank. Imports no torch.
+A step ends when the slowest rank does. A report is about 100 KB of JSON at most: samples are
+condensed by position, never by value, so that ranks that ran the same calls keep the same ones.
+Reports are merged one at a time, so that memory holds one rank's samples and a row of numbers per
+rank. Imports no torch.
 """
 
 from __future__ import annotations
@@ -9,9 +11,12 @@ from __future__ import annotations
 import math
 import socket
 from array import array
-from dataclasses import asdict, replace
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from reprlib import repr as shortened
-from typing import TYPE_CHECKING, Final
+from statistics import median
+from typing import TYPE_CHECKING, Final, Self, TypeVar
 
 from gpubench_plugin.core.errors import (
     CorrectnessError,
@@ -22,16 +27,127 @@ from gpubench_plugin.core.errors import (
     error_text,
 )
 from gpubench_plugin.core.format import listed
-from gpubench_plugin.core.records import Json, Observation, RankTimes, Samples, Work
+from gpubench_plugin.core.quality_flags import CONDENSED
+from gpubench_plugin.core.records import (
+    Json,
+    Observation,
+    RankTimes,
+    Samples,
+    Work,
+    has_quantile,
+)
 from gpubench_plugin.environment.fingerprints import ABSENT, differences
 from gpubench_plugin.environment.system_facts import host_machine
-from gpubench_plugin.ranks.rank_report import RankReport
 from gpubench_plugin.system import stored
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from gpubench_plugin.ranks.process_group import ProcessGroup
+
+T = TypeVar("T", int, float)
+
+# Kept of each series.
+DURATIONS: Final = 4096
+BLOCKS: Final = 512
+WARMUPS: Final = 256
+
+_FRACTIONS: Final = (0.05, 0.95, 0.99)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankReport:
+    """A rank's time statistics, condensed samples, work and facts.
+
+    `machine` has facts by dot key: those of the ``rank``, and from the first one of each host, if
+    there are several, those of the ``host``.
+    """
+
+    times: RankTimes
+    samples: Samples
+    work: Work
+    facts: Mapping[str, float]
+    machine: Mapping[str, Json] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls, samples: Samples, work: Work, facts: Mapping[str, float], *, rank: int, host: str
+    ) -> Self:
+        """Build the report of `rank` on `host`."""
+        times = _times(samples, rank, host)
+        return cls(times=times, samples=condense(samples), work=work, facts=facts)
+
+
+def condense(samples: Samples) -> Samples:
+    """Shrink `samples` to the size limits, flagged ``condensed`` if data was dropped.
+
+    Too many durations become the medians of their rounds, which then stand for all calls of a
+    round; if still too many, an even subsample. Neighbouring blocks, and groups of the warm-up, are
+    merged and keep their totals; no metric uses the groups of the warm-up, so they set no flag. A
+    sample of durations is dropped, since it has no maximum over ranks: the medians of rounds stand
+    for the durations.
+    """
+    reduced = replace(
+        _subsampled(samples),
+        block_s=tuple(map(math.fsum, _groups(samples.block_s, BLOCKS))),
+        block_calls=tuple(map(sum, _groups(samples.block_calls, BLOCKS))),
+        warmup_s=tuple(map(math.fsum, _groups(samples.warmup_s, WARMUPS))),
+        sample_s=(),
+    )
+    time_series = (reduced.durations_s, reduced.block_s)
+    if not samples.sample_s and time_series == (samples.durations_s, samples.block_s):
+        return reduced
+    return reduced.flagged(CONDENSED)
+
+
+def _subsampled(samples: Samples) -> Samples:
+    if len(samples.durations_s) <= DURATIONS:
+        return samples
+    if samples.durations_per_round > 1 and samples.rounds_s:
+        samples = replace(
+            samples,
+            durations_s=samples.rounds_s,
+            calls_per_duration=samples.calls_per_duration * samples.durations_per_round,
+            durations_per_round=1,
+            reduced_from=samples.timing,
+        )
+    count = len(samples.durations_s)
+    kept = min(count, DURATIONS)
+    durations_s = tuple(samples.durations_s[at * count // kept] for at in range(kept))
+    return replace(samples, durations_s=durations_s, reduced_from=samples.timing)
+
+
+def _groups(values: Sequence[T], limit: int) -> Iterator[Sequence[T]]:
+    """Split `values` into at most `limit` groups of nearly equal size."""
+    count, groups = len(values), min(len(values), limit)
+    for at in range(groups):
+        yield values[at * count // groups : (at + 1) * count // groups]
+
+
+def _times(samples: Samples, rank: int, host: str) -> RankTimes:
+    import numpy as np
+
+    durations_s = sorted(samples.spread_s)
+    if not durations_s or not math.isfinite(sum(durations_s)):
+        durations_s = [math.nan]  # NaN has no order, so no quantiles
+    rounds = samples.rounds_s if math.isfinite(durations_s[0]) else ()
+    count = samples.timing.durations
+    p5_s, p95_s, p99_s = (
+        value if has_quantile(count, fraction) else None
+        for value, fraction in zip(
+            np.quantile(durations_s, _FRACTIONS).tolist(), _FRACTIONS, strict=True
+        )
+    )
+    return RankTimes(
+        rank=rank,
+        host=host,
+        count=count,
+        min_s=durations_s[0],
+        p5_s=p5_s,
+        median_s=median(rounds or durations_s),
+        p95_s=p95_s,
+        p99_s=p99_s,
+        max_s=durations_s[-1],
+        total_s=math.fsum(samples.block_s),
+    )
 
 
 _MEANS: Final = ("loss_", "phase_")
@@ -47,12 +163,9 @@ waits for a slow one twice: as the slow one's work, and in the phase in which th
 _NONE: Final = "none"
 """Value of a machine fact that rank zero has and another rank has not."""
 
-_Columns = dict[str, "array[float]"]
-"""Values of all ranks per column, 8 bytes each."""
-
 
 class RankAggregate:
-    """Combines the reports of all ranks, in any order after rank zero's.
+    """Combines the reports of all ranks, in rank order.
 
     The ranks ran the same calls, so that the n-th duration of one belongs to the n-th of another.
     """
@@ -60,66 +173,64 @@ class RankAggregate:
     def __init__(self) -> None:
         self.error = ""
         """Why the reports cannot be merged; empty if they can."""
+        self._ranks: list[RankTimes] = []
+        self._machine: Json = {}
+        """Facts by dot key in which a rank differs from the first, with its host."""
         self._first: RankReport | None = None
         self._longest: Samples | None = None
-        self._ranks: list[RankTimes] = []
-        self._work: _Columns = {}
-        self._facts: _Columns = {}
-        self._flags: dict[str, tuple[int, int]] = {}
-        self.machine: Json = {}
-        """Facts by dot key in which a rank differs from the first, with its host."""
+        self._work: defaultdict[str, array[float]] = defaultdict(_column)
+        self._facts: defaultdict[str, array[float]] = defaultdict(_column)
 
     def add(self, report: RankReport) -> None:
         """Add the report of one rank."""
-        rank = report.times.rank
         self._ranks.append(report.times)
-        _append(self._work, asdict(report.work))
-        _append(self._facts, report.facts)
-        for position, flag in enumerate(report.samples.flags):
-            self._flags[flag] = min((rank, position), self._flags.get(flag, (rank, position)))
+        for name, amount in report.work.known_amounts.items():
+            self._work[name].append(amount)
+        for name, fact in report.facts.items():
+            self._facts[name].append(fact)
         if self._first is None or self._longest is None:
             self._first, self._longest = report, report.samples
             return
         for part, facts in report.machine.items():
             changes = differences(self._first.machine.get(part, {}), facts)
             for key, (_, fact) in changes.items():
-                self.machine[f"hosts.{report.times.host}.{key}"] = _NONE if fact is ABSENT else fact
-        if difference := _difference(self._first, report):
-            self.error = self.error or difference
-        elif not self.error:
+                self._machine[f"hosts.{report.times.host}.{key}"] = (
+                    _NONE if fact is ABSENT else fact
+                )
+        self.error = self.error or _difference(self._first, report)
+        if not self.error:
             self._longest = _longest(self._longest, report.samples)
 
-    @property
-    def samples(self) -> Samples:
-        """Element-wise maximum of times over ranks, with the union of flags.
+    def merged(self, own: Observation) -> Observation:
+        """Rank zero's `own` observation with the numbers of all ranks.
+
+        Times are the element-wise maximum, flags are united, and work is summed. Amounts and facts
+        that are unknown on any rank are omitted; a fact is combined as its name demands.
 
         Raises:
-            MeasurementError: the ranks ran or timed different calls, or there are no reports.
+            MeasurementError: the ranks ran or timed different calls.
         """
-        if self._longest is None:
-            raise MeasurementError("no rank has reported yet")
-        if self.error:
+        if self._longest is None or self.error:
             raise MeasurementError(self.error)
-        return replace(self._longest, flags=tuple(sorted(self._flags, key=self._flags.__getitem__)))
+        work = {name: math.fsum(values) for name, values in self._complete(self._work)}
+        return replace(
+            own,
+            samples=self._longest,
+            ranks=tuple(self._ranks),
+            work=Work(**work),
+            facts={name: _combined(name, values) for name, values in self._complete(self._facts)},
+            machine={**own.machine, **self._machine},
+            world_size=len(self._ranks),
+        )
 
-    @property
-    def work(self) -> Work:
-        """Work of one call on all ranks; amounts unknown on any rank are omitted."""
-        return Work(**{name: math.fsum(values) for name, values in self._complete(self._work)})
-
-    @property
-    def facts(self) -> dict[str, float]:
-        """Facts present on every rank, each combined as its name demands."""
-        return {name: _combined(name, values) for name, values in self._complete(self._facts)}
-
-    @property
-    def ranks(self) -> tuple[RankTimes, ...]:
-        """One row per rank, in rank order."""
-        return tuple(sorted(self._ranks, key=lambda times: times.rank))
-
-    def _complete(self, columns: _Columns) -> list[tuple[str, array[float]]]:
+    def _complete(self, columns: Mapping[str, array[float]]) -> list[tuple[str, array[float]]]:
         """Columns in which every rank has a value."""
         return [(name, c) for name, c in columns.items() if len(c) == len(self._ranks)]
+
+
+def _column() -> array[float]:
+    """Values of all ranks, 8 bytes each."""
+    return array("d")
 
 
 def _combined(name: str, values: Sequence[float]) -> float:
@@ -130,16 +241,10 @@ def _combined(name: str, values: Sequence[float]) -> float:
     return min(values) if name.startswith(_MINIMA) else max(values)
 
 
-def _append(columns: _Columns, row: Mapping[str, float | None]) -> None:
-    for name, value in row.items():
-        if value is not None:
-            columns.setdefault(name, array("d")).append(value)
-
-
 def _longest(first: Samples, second: Samples) -> Samples:
     firsts_s = first.first_step_s, second.first_step_s
     return replace(
-        first,
+        first.flagged(*second.flags),
         durations_s=_maxima(first.durations_s, second.durations_s),
         block_s=_maxima(first.block_s, second.block_s),
         first_step_s=max((s for s in firsts_s if s is not None), default=None),
@@ -236,18 +341,7 @@ class Reduction:
         aggregates = [self._aggregate(observation) for observation in own]
         if not self._world.is_root:
             return list(own)
-        return [
-            replace(
-                observation,
-                samples=aggregate.samples,
-                ranks=aggregate.ranks,
-                work=aggregate.work,
-                facts=aggregate.facts,
-                machine={**observation.machine, **aggregate.machine},
-                world_size=self._world.size,
-            )
-            for observation, aggregate in zip(own, aggregates, strict=True)
-        ]
+        return [a.merged(observation) for a, observation in zip(aggregates, own, strict=True)]
 
     def _aggregate(self, own: Observation) -> RankAggregate:
         """The reports of all ranks; of none but on rank zero."""

@@ -7,7 +7,7 @@ from time import perf_counter, sleep
 import pytest
 import torch
 
-from gpubench_plugin.bench.throttling import wait_while_throttled
+from gpubench_plugin.bench.probing import wait_while_throttled
 from gpubench_plugin.environment.hardware import gpu_facts
 from gpubench_plugin.measure.probes.nvml import DeviceState
 from gpubench_plugin.ranks.process_group import RankAgreement

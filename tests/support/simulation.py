@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from gpubench_plugin.compare.empirical_bayes import estimate_prior, membership, posterior_spread
 from gpubench_plugin.compare.launch_values import FEWEST
 from gpubench_plugin.compare.looks import LOOK, PAIRS, UNCHANGED_FROM, false_discovery_rate
 from gpubench_plugin.compare.matched_metrics import HOST_RATE_LIMIT
@@ -35,6 +34,7 @@ from gpubench_plugin.compare.statistics import (
     paired_estimates,
     spread_about_mean,
 )
+from gpubench_plugin.compare.t_tests import estimate_prior, membership, posterior_spread
 from gpubench_plugin.compare.threshold import better_bar, worse_bar
 from gpubench_plugin.config.limits import DEFAULT, Limit
 

@@ -18,10 +18,15 @@ from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
 
-from gpubench_plugin.core.records import Json, Samples, Work
+from gpubench_plugin.core.records import Json, Observation, Samples, Work
 from gpubench_plugin.ranks.control_plane import ControlPlane
-from gpubench_plugin.ranks.rank_report import BLOCKS, DURATIONS, WARMUPS, RankReport
-from gpubench_plugin.ranks.reduction import RankAggregate
+from gpubench_plugin.ranks.reduction import (
+    BLOCKS,
+    DURATIONS,
+    WARMUPS,
+    RankAggregate,
+    RankReport,
+)
 from gpubench_plugin.ranks.world import World
 from gpubench_plugin.system import stored
 
@@ -30,6 +35,23 @@ SIZES = (1000, 4096)
 LOADS = {"200 rounds": (200, 20, 10, 1, 8), "full": (DURATIONS, BLOCKS, WARMUPS, 19, 90)}
 """Durations, blocks, groups of the warm-up, flags and facts of every rank."""
 
+OWN = Observation(
+    samples=Samples(
+        timer="cpu",
+        durations_s=(),
+        block_s=(),
+        block_calls=(),
+        first_step_s=None,
+        warmup_s=(),
+        warmup_calls=0,
+    ),
+    work=Work(),
+    device="cpu",
+    device_name="",
+    precision="fp32",
+    world_size=1,
+)
+"""What rank zero has observed, all of which the reports replace."""
 
 COLUMNS = ("seconds", "MiB", "rank wrote", "rank read", "root read", "root wrote")
 
@@ -85,10 +107,10 @@ def simulate(size: int, load: tuple[int, ...]) -> tuple[float, ...]:
         seconds += time.perf_counter() - began
     began = time.perf_counter()
     assert next(reports, None) is None  # it tidies up at the end
-    results = (aggregate.samples, aggregate.work, aggregate.facts, aggregate.ranks)
+    merged = aggregate.merged(OWN)
     root.publish("result", {"problem": aggregate.error})
     seconds += time.perf_counter() - began
-    assert (len(results[0].durations_s), len(results[-1])) == (load[0], size)
+    assert (len(merged.samples.durations_s), len(merged.ranks)) == (load[0], size)
     other = plane(1)
     other.resynchronize(2)
     other.publish("result")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from gpubench_plugin.compare.caveats import unchanged_in_doubt, with_caveats
+from gpubench_plugin.compare.comparison import unchanged_in_doubt, with_caveats
 from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.looks import LOOK, UNCHANGED_FROM
 from gpubench_plugin.compare.matching import match, restricted_to

@@ -153,7 +153,7 @@ class GateJudgement:
 
     def _judge(self, *, can_relaunch: bool) -> Comparison | Exception:
         """Judge the run; alarms are relaunched unless the session has ended."""
-        from gpubench_plugin.config.overrides import cli_limits  # which imports pydantic
+        from gpubench_plugin.config.resolution import cli_limits  # which imports pydantic
 
         settings = self._lookup.settings
         try:

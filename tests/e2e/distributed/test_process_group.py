@@ -72,7 +72,6 @@ def test_world_of_one_has_collectives_and_talks_to_itself() -> None:
         assert group.control.publish("tag", {"b": 1}) == {"b": 1}
         assert (group.agreement.world_size, group.agreement.decide(5)) == (1, 5)
         group.agreement.barrier()
-        group.control.wait_for_all("leave")
 
 
 def test_world_of_one_whose_group_a_benchmark_destroyed_gets_another() -> None:

@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 import torch
 
-from gpubench_plugin.bench import measuring, probing, throttling
+from gpubench_plugin.bench import measuring, probing
 from gpubench_plugin.bench.bench import Bench
 from gpubench_plugin.bench.measuring import Measuring
+from gpubench_plugin.bench.probing import wait_while_throttled
 from gpubench_plugin.bench.subjects import FirstForward, Subjects
-from gpubench_plugin.bench.throttling import wait_while_throttled
 from gpubench_plugin.config.case import Case
 from gpubench_plugin.config.marks import BenchmarkMark
 from gpubench_plugin.config.sections import Configuration, MeasureSection, ModelSection
@@ -133,15 +133,16 @@ def bench(
     fixture.disabled = disabled
     ranks: Any = group
     measuring = Measuring(
-        item,
+        item=item,
         state=BenchmarkState(case=case, fixture=fixture, record=record),
+        fixture=fixture,
         context=context,
         device=torch.device("cpu"),
         precision=None,
         group=ranks,
         subjects=parts,
     )
-    return Bench(measuring, record=record, own_models=pytest.fail)
+    return Bench(measuring, pytest.fail)
 
 
 @pytest.mark.parametrize(
@@ -306,7 +307,7 @@ def test_a_throttled_measurement_fails_where_that_is_asked_for(
     failing = bench(root, measure={"throttle": "fail"}, events=events)
     with pytest.raises(Throttled, match=r"the GPU was throttled .*measure\.throttle=fail"):
         failing(step)
-    assert failing._record.measurement is None
+    assert failing._measuring.record.measurement is None
     (event,) = (e for e in events if e["event"] == "throttled")
     assert event["metrics"]["step_time_s"] > 0
     assert "throttled" in event["flags"]
@@ -362,17 +363,17 @@ def test_the_first_call_waits_for_a_throttled_gpu_where_that_is_asked_for(
         readings_at_calls.add(len(readings))
 
     monkeypatch.setattr(measuring, "DeviceState", Hot)
-    monkeypatch.setattr("gpubench_plugin.bench.throttling._POLL_S", 1e-3)
+    monkeypatch.setattr("gpubench_plugin.bench.probing._POLL_S", 1e-3)
     limits: list[float] = []
 
     def noted(*arguments: Any, limit_s: float) -> Any:
         limits.append(limit_s)
         return wait_while_throttled(*arguments, limit_s=limit_s)
 
-    monkeypatch.setattr(throttling, "wait_while_throttled", noted)
+    monkeypatch.setattr(probing, "wait_while_throttled", noted)
     events: list[Json] = []
     waiting = bench(Group(), device=device, measure={"throttle": throttle}, events=events)
-    waiting._measuring._context.settings = SimpleNamespace(timeout_s=timeout_s)  # type: ignore[misc,assignment] # a stand-in
+    waiting._measuring.context.settings = SimpleNamespace(timeout_s=timeout_s)  # type: ignore[misc,assignment] # a stand-in
     waiting(observed_step)
     assert readings_at_calls == {expected_readings}
     waits = [event for event in events if event["event"] == "throttle_wait"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpubench_plugin.bench import throttling
+from gpubench_plugin.bench import probing
 from gpubench_plugin.core.events import ThrottleWaitEvent
 from gpubench_plugin.ranks.process_group import RankAgreement
 
@@ -33,9 +33,9 @@ class Room:
         self, limit_s: float, agreement: RankAgreement | None = None
     ) -> ThrottleWaitEvent | None:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(throttling, "monotonic", lambda: self.time_s)
-            patch.setattr(throttling, "sleep", self.pause)
-            return throttling.wait_while_throttled(
+            patch.setattr(probing, "monotonic", lambda: self.time_s)
+            patch.setattr(probing, "sleep", self.pause)
+            return probing.wait_while_throttled(
                 self.reasons, agreement or RankAgreement(), limit_s=limit_s
             )
 
@@ -67,7 +67,7 @@ class OfTwoRanks(RankAgreement):
         self._peer: Iterator[bool] = iter(peer)
 
     def mean(self, values: list[float]) -> list[float]:  # type: ignore[override] # a list is enough
-        return [(value + next(self._peer)) / 2 for value in values]
+        return [(value + (not next(self._peer))) / 2 for value in values]
 
 
 def test_a_rank_waits_for_the_device_of_another() -> None:

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gpubench_plugin.compare.empirical_bayes import estimate_prior, posterior_spread
 from gpubench_plugin.compare.statistics import Spread
+from gpubench_plugin.compare.t_tests import estimate_prior, posterior_spread
 from tests.support import simulation as sim
 
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 import pytest
 
-from gpubench_plugin.config import overrides
+from gpubench_plugin.config.resolution import override_layer
 from gpubench_plugin.config.sections import Configuration, ModelSection
 from gpubench_plugin.core.errors import UsageProblem
 
@@ -41,7 +41,7 @@ class Widths(ModelSection):
 )
 def test_the_schema_types_the_text(text: str, expected: dict[str, object]) -> None:
     """A key of text takes the text as it is, any other key takes it as YAML."""
-    layer = overrides.parse(text).layer(Configuration[Widths])
+    layer = override_layer(text, Configuration[Widths])
     assert layer.values == expected
 
 
@@ -51,13 +51,13 @@ def test_the_schema_types_the_text(text: str, expected: dict[str, object]) -> No
 def test_what_is_no_override_is_refused(text: str) -> None:
     """Without a dotted key and ``=`` the message shows the form and an example."""
     with pytest.raises(UsageProblem, match=rf"^--set={text}: .*section.key=value, for example"):
-        overrides.parse(text)
+        override_layer(text, Configuration)
 
 
 def test_bytes_that_are_no_characters_are_refused() -> None:
     """The message can be printed, and says what is allowed."""
     with pytest.raises(UsageProblem) as caught:
-        overrides.parse("experiment.notes=\udcff")
+        override_layer("experiment.notes=\udcff", Configuration)
     assert str(caught.value).startswith(
         r"--set=experiment.notes=\udcff: not allowed; allowed: text"
     )

@@ -20,7 +20,7 @@ from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.ranks.process_group import RankAgreement
-from gpubench_plugin.ranks.rank_report import condense
+from gpubench_plugin.ranks.reduction import condense
 from tests.support.fake_cuda import FakeHost
 from tests.support.messages import mentions
 from tests.unit.measure.test_agreement import Board, Threads

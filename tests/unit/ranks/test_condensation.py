@@ -7,7 +7,7 @@ from math import fsum
 from statistics import median
 
 from gpubench_plugin.core.records import RoundLayout, Samples
-from gpubench_plugin.ranks.rank_report import BLOCKS, DURATIONS, WARMUPS, condense
+from gpubench_plugin.ranks.reduction import BLOCKS, DURATIONS, WARMUPS, condense
 
 FEW = Samples(
     timer="cpu",

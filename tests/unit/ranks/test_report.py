@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from gpubench_plugin.core.records import RankTimes, Samples, Work
-from gpubench_plugin.ranks.rank_report import RankReport
+from gpubench_plugin.ranks.reduction import RankReport
 from gpubench_plugin.system import stored
 
 SAMPLES = Samples(

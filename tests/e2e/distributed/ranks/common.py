@@ -19,6 +19,7 @@ from gpubench_plugin.ranks.process_group import ProcessGroup, RankAgreement
 from gpubench_plugin.ranks.world import World
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.trainer import Trainer
+from tests.e2e.distributed.ranks.waiting import wait_for_all
 
 CPU = torch.device("cpu")
 
@@ -28,7 +29,7 @@ def write(find):
     world = World.from_environment(os.environ)
     with closing(ProcessGroup(world, device=CPU)) as group:
         found = find(group)
-        group.control.wait_for_all("leave")
+        wait_for_all(group.control, "leave")
     Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(found))
 
 

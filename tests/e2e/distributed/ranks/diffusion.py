@@ -17,6 +17,7 @@ from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline
 from gpubench_plugin.workloads.diffusion.transport import LENGTH, Header, Transport
 from tests.e2e.distributed.ranks import common
 from tests.e2e.distributed.ranks.common import CPU
+from tests.e2e.distributed.ranks.waiting import wait_for_all
 
 SAMPLES = (1, 2, 4, 8)
 DUMMY = {f"dummy {name} 2": (name, "fp32", 2) for name in SPLIT_SAFE}
@@ -127,12 +128,12 @@ def find(group):
     found = {case: outputs_of(case, group, world) for case in CASES}
     patient = transport(60.0)
     found["mismatches"] = mismatches(patient, world)
-    group.control.wait_for_all("mismatches")
+    wait_for_all(group.control, "mismatches")
     # The last thing: gloo ends a connection on which something was waited for in vain.
     if not world.is_root:
         hasty = transport(0.2)
         found["silence"] = refusal(lambda: hasty.receive(EXPECTED))
-    group.control.wait_for_all("silence")
+    wait_for_all(group.control, "silence")
     if world.is_root:
         found["lost"] = refusal(lambda: lose(patient))
     return found

@@ -15,6 +15,7 @@ from torch import distributed as dist
 from gpubench_plugin.ranks.process_group import ProcessGroup
 from gpubench_plugin.ranks.world import World
 from tests.e2e.distributed.ranks.listeners import listeners, on_loopback
+from tests.e2e.distributed.ranks.waiting import wait_for_all
 
 world = World.from_environment(os.environ)
 heard = {}
@@ -32,7 +33,7 @@ with closing(ProcessGroup(world, device=torch.device("cpu"))) as group:
     heard["total"] = total.item()
     heard["backend"] = dist.get_backend()
     heard["off_loopback"] = [port for port in listeners() if not on_loopback(port)]
-    group.control.wait_for_all("leave")
+    wait_for_all(group.control, "leave")
 heard["left"] = not dist.is_initialized()
 with closing(ProcessGroup(world, device=torch.device("cpu"))) as second:
     heard["second"] = second.control.gather("name", {"second": world.rank})
@@ -44,5 +45,5 @@ with closing(ProcessGroup(world, device=torch.device("cpu"))) as third:
     if not world.is_root:
         dist.destroy_process_group()
     heard["sound"].append(third.is_healthy(0.2))
-    third.control.wait_for_all("leave")
+    wait_for_all(third.control, "leave")
 Path(sys.argv[1], f"{world.rank}.json").write_text(json.dumps(heard))

@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
+from gpubench_plugin.environment import cuda_devices
 from tests.support.fake_cuda import FakeCuda, FakeHost
 
 
 class Torch:
     """The part of torch that adoption looks at, with `count` devices of one kind."""
 
+    visible = 0
+
     def __init__(self, kind: str = "cuda", count: int = 1, *, started: bool = True) -> None:
         self.host = FakeHost()
+        Torch.visible = count if kind == "cuda" else 0
         self.devices = [FakeCuda(self.host) for _ in range(count)]
         self.started = started
         self.current = 0
@@ -52,6 +56,12 @@ class Torch:
     def perf_counter(self) -> float:
         """The host's clock in seconds; reading it takes no time."""
         return self.host.time_ns * 1e-9
+
+
+@pytest.fixture(autouse=True)
+def _cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The devices of CUDA are those of the torch that was made last."""
+    monkeypatch.setattr(cuda_devices, "visible", lambda: (None,) * Torch.visible)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ MS = 1_000_000
 
 
 def timer(torch: Torch) -> SynchronisedTimer:
-    accelerator = Accelerator.find({"torch": torch})
+    accelerator = Accelerator.find(torch)
     assert accelerator is not None
     made = SynchronisedTimer(torch.perf_counter, accelerator)
     made.refresh()
@@ -84,15 +84,14 @@ def test_each_kind_of_accelerator_is_found_and_waited_for(kind: str) -> None:
 
 
 def test_there_may_be_none() -> None:
-    """Torch is not imported, or finds no device."""
-    assert Accelerator.find({}) is None
-    assert Accelerator.find({"torch": Torch("cuda", count=0)}) is None
+    """Torch finds no device."""
+    assert Accelerator.find(Torch("cuda", count=0)) is None
 
 
 def test_mps_counts_no_peak_and_rests_without_memory() -> None:
     """Nothing is handed out: there is no work to wait for."""
     torch = Torch("mps")
-    accelerator = Accelerator.find({"torch": torch})
+    accelerator = Accelerator.find(torch)
     assert accelerator is not None
     accelerator.reset_peak()
     assert (accelerator.is_started, accelerator.peak_bytes(), accelerator.name) == (
