@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture, PytestBenchmarkTiming
-    from gpubench_plugin.results.report_payload import LiveRecord
 
 # Most rounds on record: at 20 bytes each, 200 KB of a journal line.
 _MOST_ROUNDS: Final = 10_000

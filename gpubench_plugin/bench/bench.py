@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Better, Measurement, Work
     from gpubench_plugin.measure.clocks.base import Step
     from gpubench_plugin.measure.protocols import Subject
-    from gpubench_plugin.results.report_payload import LiveRecord
 
     OptimizerOf = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 

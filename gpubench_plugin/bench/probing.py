@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from gpubench_plugin.bench.step import TimedStep
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.core.records import Measurement, Samples
-    from gpubench_plugin.launchers.report_payload import LiveRecord
     from gpubench_plugin.measure.clocks.base import Clock
     from gpubench_plugin.measure.probes.nvml import DeviceState
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import RankAgreement
+    from gpubench_plugin.results.report_payload import LiveRecord
 
 
 @dataclass(frozen=True, kw_only=True)
