@@ -13,8 +13,16 @@ from pathlib import Path
 
 import pytest
 
+from gpubench_plugin.compare.comparability import Comparability
+from gpubench_plugin.results.reader import RunReader
+from gpubench_plugin.results.run_directory import RunDirectory
+
 ROOT = Path(__file__).parents[2]
 PORT = 29533
+TESTS = (
+    *("benchmarks", "-k", "mlp_train and not accumulated", "-p", "no:cacheprovider"),
+    *("--measure.by=steps", "--measure.steps=5", "--measure.warmup_s=0.001"),
+)
 
 
 @pytest.fixture
@@ -55,20 +63,10 @@ def start(
         *(f"--rdzv-endpoint={root}:{PORT}", f"--local-addr={address}"),
         *("--rdzv-conf", f"is_host={str(address == root).lower()}"),
     ]
-    quick = ("--measure.by=steps", "--measure.steps=5", "--measure.warmup_s=0.001")
-    tests = (
-        "benchmarks",
-        "-k",
-        "mlp_train and not accumulated",
-        *quick,
-        f"--results-dir={results}",
-        "-p",
-        "no:cacheprovider",
-    )
     return subprocess.Popen(
         [
             *("ip", "netns", "exec", namespace, sys.executable, "-m", "torch.distributed.run"),
-            *(*torchrun, "-m", "pytest", *tests),
+            *(*torchrun, "-m", "pytest", *TESTS, f"--results-dir={results}"),
         ],
         cwd=ROOT,
         env={**os.environ, "GLOO_SOCKET_IFNAME": interface, "OMP_NUM_THREADS": "1"},
@@ -84,10 +82,13 @@ def start(
 def test_four_ranks_on_two_hosts_write_one_run(
     hosts: dict[str, tuple[str, str]], tmp_path: Path
 ) -> None:
-    """Rank zero writes for both hosts; every rank leaves its samples in the same folder."""
+    """Rank zero writes for both hosts; every rank leaves its samples in the same folder.
+
+    What they measured is comparable with what a gang does whose ranks have as many threads.
+    """
     root = next(address for _, address in hosts.values())
     agents = [
-        start(name, interface, address, root=root, results=tmp_path)
+        start(name, interface, address, root=root, results=tmp_path / "hosts")
         for name, (interface, address) in hosts.items()
     ]
     try:
@@ -100,7 +101,7 @@ def test_four_ranks_on_two_hosts_write_one_run(
 
     assert [agent.returncode for agent in agents] == [0, 0], "\n".join(said)
     assert sum(text.count("test session starts") for text in said) == 1
-    (directory,) = tmp_path.glob("*/*")
+    (directory,) = tmp_path.glob("hosts/*/*")
     summary = json.loads((directory / "summary.json").read_text())
     assert summary["status"] == "complete"
     measured = [b for b in summary["benchmarks"] if b["outcome"] == "measured"]
@@ -111,3 +112,13 @@ def test_four_ranks_on_two_hosts_write_one_run(
     assert samples == {f"rank-{rank}.jsonl" for rank in range(4)}
     logs = {path.name: path.read_text() for path in (directory / "ranks").glob("*.log")}
     assert set(logs) == {"ws4-rank-0.log"}, "the others write where torchrun lets them"
+
+    gang = [sys.executable, "-m", "pytest", *TESTS, "--world-size=4", f"--results-dir={tmp_path}"]
+    environ = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(gang, cwd=ROOT, env=environ, capture_output=True, check=True)
+    (other,) = tmp_path.glob("default/*")
+    base, head = (RunReader(RunDirectory(path=path)).run() for path in (directory, other))
+    judge = Comparability(exempt=(), allow=False).differences
+    found = {i: judge(base, base.results[i], head, head.results[i]) for i in base.results}
+    assert set(found.values()) == {""}, found
+    assert len(found) == len(measured)
