@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.baselines.model import Reference
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
     from typing import TypeAlias
 
-    from gpubench_plugin.baselines.known_runs import KnownRuns
     from gpubench_plugin.baselines.model import Baseline
+    from gpubench_plugin.baselines.resolve import Resolver
     from gpubench_plugin.core.records import Result, Run
     from gpubench_plugin.results.registry.registry import Registry
 
@@ -38,7 +38,7 @@ class SampleCollector:
     def __init__(
         self,
         baseline: Baseline,
-        known: KnownRuns,
+        known: Resolver,
         benchmarks: Collection[str],
         head: Run | None,
     ):
@@ -50,7 +50,7 @@ class SampleCollector:
         accepted = baseline.accepted_runs
         self._accepted_runs = {name: accepted[name] for name in benchmarks if name in accepted}
         self._last_pin = max(baseline.runs, default="")
-        self._window = _Window(anchors=self._accepted_runs, since=self._last_pin, head=head)
+        self._later: Counter[_SeriesKey] = Counter()
         self._runs: dict[str, Run] = {}
         self._notes: list[str] = []
         self._registry_error = ""
@@ -89,17 +89,36 @@ class SampleCollector:
                 excluded={self._own_id, *self._baseline.runs},
             )
             for run in later:
-                if self._window.is_full(names):
-                    break
                 self._add(run, names)
         self._notes += self._known.index_notes
 
     def _add(self, run: Run, names: Collection[str], *, pinned: bool = False) -> None:
-        """Add samples of the benchmarks `names` that the run has not given yet."""
+        """Add samples of the benchmarks `names` that the run has not given yet.
+
+        Those of a benchmark are its first results from its anchor on: of pinned and accepted runs
+        they are the level, of later ones the noise. The window does not slide, so that its level
+        stays the confirmed one. A `pinned` run keeps benchmarks that it did not measure, to show
+        what existed.
+        """
         known = self._runs[run.run_id].results if run.run_id in self._runs else {}
-        added = self._window.select(run, {*names} - known.keys(), pinned=pinned)
-        if known or added.results:
-            self._runs[run.run_id] = replace(added, results={**known, **added.results})
+        added = {}
+        for name, result in run.results.items():
+            if name not in names or name in known:
+                continue
+            key = _series_key(run, result)
+            anchor = self._accepted_runs.get(name)
+            # The run sets the benchmark's level if it was accepted, else if it is pinned.
+            level = pinned if anchor is None else run.run_id == anchor
+            is_before = run.run_id < (anchor or self._last_pin) and not (pinned and anchor is None)
+            if is_before or (self._later[key] >= WINDOW and not level):
+                continue
+            if result.outcome == "measured":
+                self._later[key] += not level
+                added[name] = replace(result, pinned=level)
+            elif pinned:
+                added[name] = result
+        if known or added:
+            self._runs[run.run_id] = replace(run, results={**known, **added})
 
     def _existing_runs(self, run_ids: Iterable[str], role: str) -> Iterator[Run]:
         """The runs that exist, with a note for each missing one."""
@@ -130,56 +149,6 @@ class SampleCollector:
                 yield run
             else:
                 self._notes.append(f"the {role} run {run_id} {problem}; it is not used as a sample")
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Window:
-    """Selects sample results, taking anchors first and then runs oldest first.
-
-    The samples of a benchmark are its first results from its anchor on: those of pinned and
-    accepted runs are the level, later ones the noise. The window does not slide, so that its level
-    stays the confirmed one.
-
-    Args:
-        anchors: run ids from which on benchmarks are sampled, by node id; others are `since`.
-        since: a run id.
-        head: the run to judge, whose fingerprints tell when the window is full; or None.
-    """
-
-    anchors: Mapping[str, str]
-    since: str
-    head: Run | None = None
-    _later: Counter[_SeriesKey] = field(default_factory=Counter)
-
-    def select(self, run: Run, names: Collection[str], *, pinned: bool = False) -> Run:
-        """`run` restricted to results that are samples of the benchmarks `names`.
-
-        A `pinned` run keeps benchmarks that it did not measure, to show what existed.
-        """
-        results = {}
-        for name, result in run.results.items():
-            if name not in names:
-                continue
-            key = _series_key(run, result)
-            anchor = self.anchors.get(name)
-            # The run sets the benchmark's level if it was accepted, else if it is pinned.
-            level = pinned if anchor is None else run.run_id == anchor
-            is_before = run.run_id < (anchor or self.since) and not (pinned and anchor is None)
-            if is_before or (self._later[key] >= WINDOW and not level):
-                continue
-            if result.outcome == "measured":
-                self._later[key] += not level
-                results[name] = replace(result, pinned=level)
-            elif pinned:
-                results[name] = result
-        return replace(run, results=results)
-
-    def is_full(self, benchmarks: Collection[str]) -> bool:
-        """Whether further runs cannot add samples for the head's `benchmarks`."""
-        if self.head is None:
-            return False
-        results = (self.head.results[name] for name in benchmarks if name in self.head.results)
-        return all(self._later[_series_key(self.head, result)] >= WINDOW for result in results)
 
 
 def _series_key(run: Run, result: Result) -> _SeriesKey:

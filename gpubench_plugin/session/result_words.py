@@ -60,9 +60,14 @@ class ResultWords:
             return None
         try:
             if self._last_results is None:
-                from gpubench_plugin.baselines.last import LastResults
+                from gpubench_plugin.baselines.last import (
+                    READ_BESIDE_MEASURING,
+                    LastResults,
+                    ended_here,
+                )
 
-                self._last_results = LastResults(self._settings.results_dir)
+                runs = ended_here(self._settings.results_dir, READ_BESIDE_MEASURING, [])
+                self._last_results = LastResults(runs)
             head = self._recording.run_of([measurement.without_samples()])
             return self._last_results.of(head, measurement.id)
         except Exception:  # whatever lies in the results directory, the session goes on
