@@ -13,34 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.bench.fixtures import (  # noqa: F401 # fixtures, as all of this room
-    _gpubench_carrier,
-    _gpubench_subjects,
-    collective,
-    gpubench,
-    gpubench_config,
-    precision,
-    process_group,
-    torch_device,
-    world_size,
-)
-from gpubench_plugin.bench.training import (  # noqa: F401
-    _gpubench_setup,
-    convergence,
-    data,
-    exposed_communication,
-    inference,
-    model,
-    trainer,
-    workload,
-)
-from gpubench_plugin.bench.workload_fixtures import (  # noqa: F401
-    _gpubench_generation,
-    decode,
-    diffusion,
-    moe_layer,
-    prefill,
-)
 from gpubench_plugin.config.options import (
     BENCHMARK_PATHS,
     MARKS,
@@ -64,6 +36,13 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.launchers.context import RunContext
     from gpubench_plugin.launchers.output import DeferredStream
+
+pytest_plugins: Final = (
+    "gpubench_plugin.bench.fixtures",
+    "gpubench_plugin.bench.training",
+    "gpubench_plugin.bench.workload_fixtures",
+)
+"""Modules of fixtures."""
 
 _PROBLEM = pytest.StashKey[UsageProblem]()
 _ROOT_DELAY_S: Final = 30

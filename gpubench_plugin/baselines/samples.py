@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.baselines.model import Reference
 from gpubench_plugin.compare.matching import WINDOW
@@ -15,82 +14,75 @@ from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import runs_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-    from typing import TypeAlias
+    from collections.abc import Collection, Iterable, Iterator
 
     from gpubench_plugin.baselines.model import Baseline
     from gpubench_plugin.baselines.resolve import Resolver
     from gpubench_plugin.core.records import Result, Run
     from gpubench_plugin.results.registry.registry import Registry
 
-    _SeriesKey: TypeAlias = tuple[str, str, str, str]  # benchmark, machine, clock, settings
-
 _OF_ANY_MACHINE: Final = 10 * WINDOW
 """Runs per benchmark without a head's fingerprint, for windows of ten machines."""
 
 
+@dataclass
 class SampleCollector:
     """Collects the samples of one baseline by run id.
 
     A run may be an anchor for some benchmarks, and a later run of the branch for others.
     """
 
-    def __init__(
-        self,
-        baseline: Baseline,
-        known: Resolver,
-        benchmarks: Collection[str],
-        head: Run | None,
-    ):
-        self._baseline = baseline
-        self._known = known
-        self._benchmarks = benchmarks
-        self._head = head
-        self._own_id = head.run_id if head is not None else ""
-        accepted = baseline.accepted_runs
-        self._accepted_runs = {name: accepted[name] for name in benchmarks if name in accepted}
-        self._last_pin = max(baseline.runs, default="")
-        self._later: Counter[_SeriesKey] = Counter()
-        self._runs: dict[str, Run] = {}
-        self._notes: list[str] = []
-        self._registry_error = ""
+    baseline: Baseline
+    known: Resolver
+    benchmarks: Collection[str]
+    head: Run | None
+    _runs: dict[str, Run] = field(default_factory=dict)
+    _notes: list[str] = field(default_factory=list)
+    _later: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _registry_error: str = ""
+
+    def __post_init__(self) -> None:
+        accepted = self.baseline.accepted_runs
+        self._accepted_runs = {name: accepted[name] for name in self.benchmarks if name in accepted}
+        self._own_id = self.head.run_id if self.head is not None else ""
+        self._last_pin = max(self.baseline.runs, default="")
 
     def reference(self) -> Reference:
         """The reference, with notes on its samples."""
-        for run in self._existing_runs(self._baseline.runs, "pinned"):
+        for run in self._existing_runs(self.baseline.runs, "pinned"):
             self._add(run, run.results, pinned=True)
         for run in self._existing_runs(sorted(set(self._accepted_runs.values())), "accepted"):
             names = [name for name, anchor in self._accepted_runs.items() if anchor == run.run_id]
             self._add(run, names)
         self._add_later()
         return Reference(
-            label=self._baseline.name,
+            label=self.baseline.name,
             kind="history",
             runs=tuple(self._runs[i] for i in sorted(self._runs)),
-            pinned=self._baseline.runs,
+            pinned=self.baseline.runs,
             notes=tuple(self._notes),
             registry_error=self._registry_error,
         )
 
     def _add_later(self) -> None:
-        branch = self._baseline.branch
+        branch = self.baseline.branch
         if branch is None:
             return
         by_anchor: dict[str, list[str]] = {}
-        for name in self._benchmarks:
+        for name in self.benchmarks:
             by_anchor.setdefault(self._accepted_runs.get(name, self._last_pin), []).append(name)
         for anchor, names in sorted(by_anchor.items()):
             later = later_runs(
-                self._known.index,
+                self.known.index,
                 anchor,
                 names,
                 branch=branch,
-                head=self._head,
-                excluded={self._own_id, *self._baseline.runs},
+                head=self.head,
+                excluded={self._own_id, *self.baseline.runs},
             )
             for run in later:
                 self._add(run, names)
-        self._notes += self._known.index_notes
+        self._notes += self.known.index_notes
 
     def _add(self, run: Run, names: Collection[str], *, pinned: bool = False) -> None:
         """Add samples of the benchmarks `names` that the run has not given yet.
@@ -122,7 +114,7 @@ class SampleCollector:
 
     def _existing_runs(self, run_ids: Iterable[str], role: str) -> Iterator[Run]:
         """The runs that exist, with a note for each missing one."""
-        results_dir = self._known.results_dir
+        results_dir = self.known.results_dir
         folders = {d.run_id: d for d in runs_in(results_dir)}
         for run_id in run_ids:
             if run_id == self._own_id:
@@ -136,7 +128,7 @@ class SampleCollector:
                 run = None
             problem = f"is missing: neither in {results_dir} nor in the registry"
             try:
-                registry = None if run is not None else self._known.registry
+                registry = None if run is not None else self.known.registry
                 run = registry.run(run_id) if registry is not None else run
             except RegistryError as error:
                 problem = (
@@ -151,13 +143,8 @@ class SampleCollector:
                 self._notes.append(f"the {role} run {run_id} {problem}; it is not used as a sample")
 
 
-def _series_key(run: Run, result: Result) -> _SeriesKey:
-    return result.id, _text(run.machine_of(result)), result.timer, _text(result.settings)
-
-
-def _text(facts: Mapping[str, Any]) -> str:
-    """Canonical text of facts, as hashed in a fingerprint."""
-    return json.dumps(dict(facts), sort_keys=True, default=str) if facts else ""
+def _series_key(run: Run, result: Result) -> tuple[str, str]:
+    return result.id, fingerprint_of(run.machine_of(result), result.settings, result.timer)
 
 
 def later_runs(
@@ -177,9 +164,7 @@ def later_runs(
     fingerprints: dict[str, str] = {}
     if head is not None:
         measured = [r for name in benchmarks if (r := head.results.get(name)) and r.timer]
-        fingerprints = {
-            r.id: fingerprint_of(head.machine_of(r), r.settings, r.timer) for r in measured
-        }
+        fingerprints = dict(_series_key(head, result) for result in measured)
     runs = index.earlier(
         benchmarks,
         branch=branch,

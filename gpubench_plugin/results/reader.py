@@ -430,10 +430,8 @@ def _run(
 
 def _git(environment: Mapping[str, Any]) -> dict[str, Any]:
     """Commit, branch and dirty state, where known."""
-    git = environment.get("git")
-    git = git if isinstance(git, Mapping) else {}
-    kinds = {"commit": str, "branch": str, "dirty": bool}
-    return {key: git[key] for key, kind in kinds.items() if isinstance(git.get(key), kind)}
+    git = environment.get("git") or {}
+    return {key: git.get(key) for key in ("commit", "branch", "dirty")}
 
 
 def _unmeasured(node_id: str, params: Json, configuration: Json) -> Measurement:

@@ -27,6 +27,7 @@ from gpubench_plugin.reports import terminal
 from gpubench_plugin.reports.markup import Line
 from gpubench_plugin.reports.text import Glyphs, glyphs_for, printable
 from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.results.registry.connection import store_run
 from gpubench_plugin.session.live_status import LiveStatus
 from gpubench_plugin.session.run import open_run
 from gpubench_plugin.system.signals import signals_deferred, signals_ignored
@@ -66,6 +67,8 @@ class SessionRecorder:
         self._measurements: dict[str, Measurement] = {}
         self._families: Families | None = None
         self._passed_tests: set[str] = set()
+        self.missing_packages: dict[str, Mapping[str, str]] = {}
+        """What a benchmark that is unsupported for it lacks, by node id."""
         self._write_error: ResultsError | None = None
         self._index_warning: str | None = None
         self._output_closed = False
@@ -117,7 +120,7 @@ class SessionRecorder:
         from gpubench_plugin.results.reader import run_of
 
         recorder, run_id = self._run.recorder, self._directory.run_id
-        started = recorder.start_time
+        started = recorder.started
         return run_of(run_id, measurements, recorder.environment, started=started, run_id=run_id)
 
     def keep_verdicts(self, comparison: Comparison) -> None:
@@ -190,6 +193,9 @@ class SessionRecorder:
         self._status.end(case.id)
         payloads = self._payloads.pop(case.id)
         measurement = report_payload.measurement_of(case, payloads)
+        for payload in payloads:
+            if package := payload.get("missing_package"):
+                self.missing_packages[case.id] = package
         own = {k: v for k, v in measurement.machine.items() if self._machine.get(k) != v}
         measurement = replace(measurement, machine=own)
         if measurement.outcome == "not_measured" and not case.measures:
@@ -241,7 +247,7 @@ class SessionRecorder:
         output_json["gpubench"] = {
             "schema_version": pytest_benchmark.SECTION.newest,
             "run_id": self.path.name,
-            "started": recorder.start_time,
+            "started": recorder.started,
             "devices": device_models(self._own_cases.values()),
             "environment": recorder.environment,
         }
@@ -263,7 +269,10 @@ class SessionRecorder:
         self._status.clear()
         with signals_ignored() if exitstatus == pytest.ExitCode.INTERRUPTED else signals_deferred():
             self._finish(session, exitstatus)
-        self._index_warning = None if self._write_error is not None else self._index()
+        if self._write_error is None:
+            self._index_warning = store_run(
+                self._settings.registry, self.path.parent.parent, self._directory
+            )
         try:
             return (yield)
         except pytest.exit.Exception:  # requested, for example by Ctrl-C: no error
@@ -324,12 +333,6 @@ class SessionRecorder:
                 self._run.recorder.finish(status, measurements, self._benchmark_json())
         if self._write_error is not None:
             self._run.recorder.close()
-
-    def _index(self) -> str | None:
-        """Index the run in the registry; return a message if that is delayed."""
-        from gpubench_plugin.results.registry.connection import store_run
-
-        return store_run(self._settings.registry, self.path.parent.parent, self._directory)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

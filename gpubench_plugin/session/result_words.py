@@ -34,7 +34,6 @@ class ResultWords:
         self._settings = settings
         self._ids = ids
         self._last_results: LastResults | None = None
-        self._is_unavailable = False
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_report_teststatus(
@@ -56,8 +55,6 @@ class ResultWords:
         return category, letter, (f"{word[0]} {text}".strip(), word[1])
 
     def _earlier(self, measurement: Measurement) -> Result | None:
-        if self._is_unavailable:
-            return None
         try:
             if self._last_results is None:
                 from gpubench_plugin.baselines.last import (
@@ -71,5 +68,4 @@ class ResultWords:
             head = self._recording.run_of([measurement.without_samples()])
             return self._last_results.of(head, measurement.id)
         except Exception:  # whatever lies in the results directory, the session goes on
-            self._is_unavailable = True
             return None

@@ -172,7 +172,7 @@ def _record(
     manager.register(recording, "gpubench-recording")
     world_size = context_of(config).ranks.started_world_size
     cases = {item.nodeid: item.stash[STATE].case for item in items}
-    usage_errors = UsageErrors(recording, cases, started_world_size=world_size)
+    usage_errors = UsageErrors(recorder=recording, cases=cases, started_world_size=world_size)
     manager.register(usage_errors, "gpubench-usage-errors")
     if config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES) > 0:  # a line per test
         from gpubench_plugin.session.result_words import ResultWords
@@ -194,7 +194,7 @@ def _record(
     confirmation = _confirmation(config, recording, launcher)
     is_gone = RemovedBenchmarks(session)
     judgement = GateJudgement(recording, lookup, is_gone, confirmation)
-    gate_plugin = GatePlugin(config, lookup, judgement, confirmation)
+    gate_plugin = GatePlugin(config, judgement)
     recording.close_gate, recording.failed_verdicts = gate_plugin.close, gate_plugin.failed_verdicts
     manager.register(gate_plugin, "gpubench-gate")
     return gate_plugin

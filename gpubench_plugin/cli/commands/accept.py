@@ -76,7 +76,6 @@ def _benchmarks(options: argparse.Namespace, run: Run) -> list[str]:
         options.benchmark,
         [id for id, result in run.results.items() if result.outcome == "measured"],
         f"the run {run.run_id}",
-        unmeasured=run.results,
         most=math.inf if options.all else 1,
         allowed="give one of them, or --all",
     )
