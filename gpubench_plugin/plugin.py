@@ -200,20 +200,18 @@ def pytest_report_to_serializable() -> Generator[
 
 def _become_rank(config: pytest.Config) -> None:
     """Become the rank named by the environment, if any, and defer its output."""
-    from gpubench_plugin.launchers.link import INVITATION
-    from gpubench_plugin.launchers.output import DeferredStream, is_secondary
+    from gpubench_plugin.launchers import output as rank_output
+    from gpubench_plugin.launchers.link import INVITATION, Invitation
 
     if text := os.environ.pop(INVITATION, ""):
-        from gpubench_plugin.launchers.link import Invitation
-        from gpubench_plugin.launchers.output import disable_output_before_configure
         from gpubench_plugin.launchers.rank import Rank
 
-        disable_output_before_configure(config)
+        rank_output.disable_output_before_configure(config)
         config.pluginmanager.register(Rank(config, Invitation.from_text(text)), hookspecs.LAUNCHER)
-    elif not is_secondary(os.environ):
+    elif not rank_output.is_secondary(os.environ):
         return
     # The terminal reporter, made after this, keeps the stream it finds in sys.stdout.
-    config.stash[_OUTPUT] = output = DeferredStream(sys.stdout)
+    config.stash[_OUTPUT] = output = rank_output.DeferredStream(sys.stdout)
     sys.stdout = output
     config.add_cleanup(lambda: setattr(sys, "stdout", output.terminal))
 

@@ -60,7 +60,10 @@ def selected_benchmarks(
     candidates = sorted(set(names))
     matches = matching_benchmarks(text, candidates)
     if not matches:
-        raise _unknown_benchmark(text, candidates, scope)
+        short = {name.rpartition("::")[2]: name for name in candidates}
+        hint = suggest(text, candidates) or suggest(text, short)
+        listing = f"; known: {listed(candidates, most=10)}" if candidates else "; there are none"
+        raise UsageProblem(f"no measured benchmark of {scope} matches {text!r}{hint}{listing}")
     if len(matches) > most:
         choices = listed([shlex.quote(name) for name in matches], _MOST_LISTED, "\n  ")
         raise UsageProblem(
@@ -68,13 +71,6 @@ def selected_benchmarks(
             f"as for pytest -k ('{text.partition(' ')[0]} and …'):\n  {choices}"
         )
     return matches
-
-
-def _unknown_benchmark(text: str, candidates: Sequence[str], scope: str) -> UsageProblem:
-    short = {name.rpartition("::")[2]: name for name in candidates}
-    hint = suggest(text, candidates) or suggest(text, short)
-    listing = f"; known: {listed(candidates, most=10)}" if candidates else "; there are none"
-    return UsageProblem(f"no measured benchmark of {scope} matches {text!r}{hint}{listing}")
 
 
 def _contains(name: str, text: str) -> bool:

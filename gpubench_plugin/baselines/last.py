@@ -51,8 +51,7 @@ def last_runs(head: Run, *, results_dir: Path, connection: Connection) -> Refere
         searched = [*searched, *elsewhere.runs]
     elif missing and connection.error:
         notes.append(f"only runs in {results_dir} are considered: {connection.error}")
-    newest_last = searched[::-1]
-    incomparable = {name: run for run in newest_last for name in missing if _measured(run, name)}
+    incomparable = {n: run for run in reversed(searched) for n in missing if _measured(run, n)}
     by_name = {**incomparable, **matches}
     restricted = (
         restricted_to(run, [name for name, match in by_name.items() if match is run])

@@ -6,14 +6,13 @@ A run is named by a path, an id or its beginning, and is searched here, then in 
 from __future__ import annotations
 
 import os
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpubench_plugin.baselines.last import last_runs
 from gpubench_plugin.baselines.model import RUN_ID, Reference
-from gpubench_plugin.baselines.samples import SampleCollector
+from gpubench_plugin.baselines.samples import KnownRuns, SampleCollector
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.core.errors import BrokenFile, RegistryError, UsageProblem
 from gpubench_plugin.core.format import counted
@@ -21,7 +20,6 @@ from gpubench_plugin.core.quality_flags import CONTENDED, SUSPENDED, THROTTLED, 
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.results.reader import RunReader
-from gpubench_plugin.results.registry.connection import Connection, connect
 from gpubench_plugin.results.registry.locations import is_server
 from gpubench_plugin.results.run_directory import RunDirectory, find_run, names_latest, runs_in
 from gpubench_plugin.results.sources import load_run
@@ -32,11 +30,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.baselines.model import Baseline
     from gpubench_plugin.results.reader import RunOverview
-    from gpubench_plugin.results.registry.registry import Registry
-
-
-_INDEXING_S: Final = 60.0
-"""For reading run directories where there is no registry: about 10,000 of few benchmarks."""
 
 
 def looks_like_run(text: str) -> bool:
@@ -48,54 +41,12 @@ def _is_path(text: str) -> bool:
     return os.sep in text or text.endswith(".json")
 
 
-class Resolver(ExitStack):
-    """Resolution of texts; a context manager that opens the registry when it is first needed.
-
-    Args:
-        url: the registry's URL, ``none``, or empty for the default one.
-        results_dir: where runs and baselines are.
-        here: where relative paths start.
-    """
+class Resolver(KnownRuns):
+    """Resolution of texts, with relative paths from `here`; a context manager."""
 
     def __init__(self, url: str, results_dir: Path, here: Path):
-        super().__init__()
-        self.results_dir = results_dir
-        self._url = url
+        super().__init__(url, results_dir)
         self._here = here
-        self.index_notes: tuple[str, ...] = ()
-        """What :attr:`index` lacks, for the user."""
-
-    @cached_property
-    def reached(self) -> Connection:
-        """The registry, open until the end of the ``with`` block."""
-        return self.enter_context(connect(self._url, self.results_dir))
-
-    @property
-    def registry(self) -> Registry | None:
-        """The registry, if any; raises RegistryError if it cannot be reached."""
-        if self.reached.error:
-            raise RegistryError(self.reached.error)
-        return self.reached.registry
-
-    @cached_property
-    def index(self) -> Registry:
-        """The registry; where there is none, the run directories, indexed in memory."""
-        reached = self.reached
-        if reached.registry is not None:
-            self.index_notes = reached.notes
-            return reached.registry
-        from gpubench_plugin.results.registry.registry import Registry
-
-        registry = self.enter_context(Registry.of_directories(self.results_dir))
-        report = registry.ingest_all(limit_s=_INDEXING_S)
-        unavailable = f"registry unavailable, only runs in {self.results_dir} are considered: "
-        left = f"the {report.left} oldest runs were not read; a registry has them all"
-        self.index_notes = (
-            *((unavailable + reached.error,) if reached.error else ()),
-            *(f"skipped: {error}" for error in report.errors),
-            *((left,) if report.left else ()),
-        )
-        return registry
 
     def baselines(self) -> Baselines:
         """The baselines of the server, or else of the results directory."""

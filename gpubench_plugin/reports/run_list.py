@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from gpubench_plugin.reports.text import Glyphs
-    from gpubench_plugin.results.curves import Curve
+    from gpubench_plugin.results.progress import Curve
     from gpubench_plugin.results.reader import RunOverview
 
 _LABEL_WIDTH: Final = 12  # of a fact's name: the longest, and a gap

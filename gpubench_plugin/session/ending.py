@@ -17,8 +17,6 @@ from gpubench_plugin.core.format import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpubench_plugin.config.case import Case
-    from gpubench_plugin.core.records import Measurement
     from gpubench_plugin.session.recording import SessionRecorder
 
 
@@ -65,45 +63,36 @@ class UsageErrors(Ending):
     """
 
     recorder: SessionRecorder
-    cases: Mapping[str, Case]
     started_world_size: int | None
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Exit with code 4, once all outcomes are final."""
-        measurements = self.recorder.measurements
         is_measured = not measuring_disabled_option(session.config)
         if session.exitstatus == pytest.ExitCode.OK and is_measured:
-            self.message = self._missing_packages(session, measurements)
+            self.message = self._missing_packages(session)
         elif session.exitstatus == pytest.ExitCode.TESTS_FAILED and not self.recorder.has_failed:
-            self.message = self._misconfigured(session, measurements)
+            self.message = self._misconfigured(session)
         if self.message:
             session.exitstatus = self.code
 
-    def _missing_packages(
-        self, session: pytest.Session, measurements: Mapping[str, Measurement]
-    ) -> str:
-        missing, packages = self.recorder.missing_packages, []
-        for measurement in measurements.values():
-            if measurement.outcome == "unsupported" and measurement.id in missing:
-                packages.append(missing[measurement.id])
-            elif not self._is_left_out(measurement):
+    def _missing_packages(self, session: pytest.Session) -> str:
+        missing, size = self.recorder.missing_packages, self.started_world_size
+        packages = []
+        for node_id, measurement in self.recorder.measurements.items():
+            case = self.recorder.cases.get(node_id)
+            if measurement.outcome == "unsupported" and node_id in missing:
+                packages.append(missing[node_id])
+            elif case is None or measurement.outcome != "skipped" or not case.skip_reason(size):
                 return ""
-        if not packages or any(item.nodeid not in self.cases for item in session.items):
+        if not packages or any(item.nodeid not in self.recorder.cases for item in session.items):
             return ""
         names = " and ".join(sorted({package["name"] for package in packages}))
         commands = "; ".join(dict.fromkeys(package["install"] for package in packages))
         return f"ERROR: nothing was measured, for lack of {names}: {commands}"
 
-    def _is_left_out(self, measurement: Measurement) -> bool:
-        case = self.cases.get(measurement.id)
-        if case is None or measurement.outcome != "skipped":
-            return False
-        return case.skip_reason(self.started_world_size) is not None
-
-    def _misconfigured(
-        self, session: pytest.Session, measurements: Mapping[str, Measurement]
-    ) -> str:
-        outcomes = [measurements[i].outcome for i in self.cases if i in measurements]
+    def _misconfigured(self, session: pytest.Session) -> str:
+        measurements = self.recorder.measurements
+        outcomes = [measurements[i].outcome for i in self.recorder.cases if i in measurements]
         number = outcomes.count("misconfigured")
         if not number or session.testsfailed != number:
             return ""

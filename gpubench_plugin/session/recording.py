@@ -61,7 +61,7 @@ class SessionRecorder:
         self.failed_verdicts: Callable[[], int] = lambda: 0
         self._config = config
         self._settings = context_of(config).settings
-        self._cases = {case.id: case for case in cases}
+        self.cases = {case.id: case for case in cases}
         self._own_cases = {case.id: case for case in cases if not case.adopted}
         self._payloads: dict[str, list[Json]] = {}
         self._measurements: dict[str, Measurement] = {}
@@ -81,13 +81,13 @@ class SessionRecorder:
         Raises:
             UsageProblem: the results, or ``--benchmark-json``, could not be written.
         """
-        self._run = open_run(self._config, self._settings, self._cases)
+        self._run = open_run(self._config, self._settings, self.cases)
         self._directory = self._run.recorder.directory
         self._machine = machine_facts(self._run.recorder.environment)
         self._status.skip(self._run.carried_over)
-        self._unselected = self._run.earlier_measurements.keys() - self._cases.keys()
+        self._unselected = self._run.earlier_measurements.keys() - self.cases.keys()
         earlier = self._run.earlier_measurements
-        sizes = {case.world_size for case in self._cases.values()}
+        sizes = {case.world_size for case in self.cases.values()}
         if len(sizes | {measurement.world_size for measurement in earlier.values()}) > 1:
             self._families = Families()
         for node_id in self._unselected | self._run.carried_over:
@@ -107,7 +107,7 @@ class SessionRecorder:
     @property
     def measurements(self) -> dict[str, Measurement]:
         """Measurements so far by node id, in run order, without samples."""
-        order = self._run.earlier_measurements or self._cases
+        order = self._run.earlier_measurements or self.cases
         return {i: self._measurements[i] for i in order if i in self._measurements}
 
     @property
@@ -131,7 +131,7 @@ class SessionRecorder:
     def pytest_report_collectionfinish(self) -> list[str]:
         """Header: benchmarks, devices and run directory."""
         cases = list(self._own_cases.values())
-        adopted_count = len(self._cases) - len(cases)
+        adopted_count = len(self.cases) - len(cases)
         lines = [f"gpubench: adopted from pytest-benchmark: {adopted_count}"] * bool(adopted_count)
         lines += terminal.header_lines(
             device=devices_of(cases, self._settings.devices),
@@ -143,7 +143,7 @@ class SessionRecorder:
         )
         if self._settings.resume:
             measured = self._run.carried_over
-            remaining = self._cases.keys() - measured
+            remaining = self.cases.keys() - measured
             lines.append(f"resumed: {len(measured)} already measured, {len(remaining)} remaining")
         return lines
 
@@ -164,7 +164,7 @@ class SessionRecorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
         """Record a benchmark at its last report."""
         self._status.clear()
-        case = self._cases.get(report.nodeid)
+        case = self.cases.get(report.nodeid)
         if case is None:
             return (yield)
         if report.when == "setup":  # drops the reports of an earlier try (pytest-rerunfailures)
@@ -183,7 +183,7 @@ class SessionRecorder:
         """Record a benchmark whose reports, made by another plugin, lack a teardown."""
         payloads = self._payloads.get(nodeid, [])
         if _has_outcome(payloads) or (payloads and nodeid not in self._measurements):
-            self._record(self._cases[nodeid])
+            self._record(self.cases[nodeid])
 
     def pytest_enter_pdb(self) -> None:
         """Leave the terminal to the debugger."""
@@ -239,7 +239,7 @@ class SessionRecorder:
         Adopted tests stay as they are. The devices are not part of its ``machine_info``, which
         pytest-benchmark compares before a session is known to have benchmarks of ours.
         """
-        own_ids = self._measurements.keys() - (self._cases.keys() - self._own_cases.keys())
+        own_ids = self._measurements.keys() - (self.cases.keys() - self._own_cases.keys())
         if not own_ids:
             return
         pytest_benchmark.add_metrics(output_json, {i: self._measurements[i] for i in own_ids})
@@ -291,7 +291,7 @@ class SessionRecorder:
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the summary, including benchmarks that never ran, which fail the run."""
         self._is_finished = True  # a thread that hangs in a benchmark may go on
-        if exitstatus == pytest.ExitCode.OK and self._cases.keys() - self._measurements.keys():
+        if exitstatus == pytest.ExitCode.OK and self.cases.keys() - self._measurements.keys():
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
         status = self._run_status(session, exitstatus)
         ended = session.shouldfail or session.shouldstop
@@ -317,7 +317,7 @@ class SessionRecorder:
 
     def _complete(self, reason: str) -> None:
         """Add the benchmarks that the session has not recorded, unmeasured for this `reason`."""
-        for case in self._cases.values():
+        for case in self.cases.values():
             if _has_outcome(self._payloads.get(case.id, ())):
                 self._record(case)  # interrupted between its outcome and its teardown
             elif case.id not in self._measurements:

@@ -227,7 +227,7 @@ def _refuse_other_conditions(
         *_configuration_differences(run, configurations),
         *_environment_differences(run, environment),
     ]
-    if files := code.changes(rootdir, run.code):
+    if files := code.changes(rootdir, run.start_event["code"]):
         mismatches.append(f"code: {listed(files)}; restore it, or start a new run without --resume")
     if mismatches:
         raise UsageProblem(

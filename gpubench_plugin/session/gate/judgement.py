@@ -159,7 +159,7 @@ class GateJudgement:
                 "is_gone": self.is_gone,
             }
             comparison = judge(reference, run, self.lookup.kind, options)
-            if settings.gate and alarms(comparison):
+            if self.is_gate and alarms(comparison):
                 comparison = (
                     self.confirmation.confirm(comparison, reference, run, options)
                     if can_relaunch
@@ -214,6 +214,11 @@ class GateJudgement:
             return ""
         name = shlex.quote(self.lookup.settings.baseline)
         return f"gpubench accept {self.run_id} '<benchmark>' --baseline={name} --reason='<why>'"
+
+    @property
+    def is_gate(self) -> bool:
+        """Whether regressions fail the session."""
+        return bool(self.lookup.settings.gate)
 
     @property
     def run_id(self) -> str:

@@ -70,10 +70,8 @@ def subprocess_main() -> None:
         baselines = Baselines(results_dir, registry)
         if (baseline := baselines.get(name)) is not None:
             answer = {"text": to_text(baseline)}
-        elif typo := baselines.typo_message(name):
-            answer = {"typo": typo}
         else:
-            answer = {"unknown": baselines.unknown(name)}
+            answer = {"typo": baselines.typo_message(name), "unknown": baselines.unknown(name)}
     json.dump(answer, sys.stdout)
 
 
@@ -90,7 +88,6 @@ class BaselineLookup:
         early_reference: the reference; None where it is looked up after measuring.
         directories: local folders of the runs that set the level, each with the only benchmark it
             counts for, or None for all; None if the baseline is missing, or a file.
-        is_last: the baseline is the last comparable run, also looked up after measuring.
         notes: lines for the header.
     """
 
@@ -98,7 +95,6 @@ class BaselineLookup:
     cwd: Path
     early_reference: Reference | None = None
     directories: tuple[tuple[RunDirectory, str | None], ...] | None = None
-    is_last: bool = False
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -123,7 +119,7 @@ class BaselineLookup:
                     "differ by a few percent, so noise cannot be ruled out; use a named baseline "
                     "(see gpubench baseline set), gpubench ab, or --gate=threshold"
                 )
-            return replace(lookup, is_last=True)
+            return lookup
         if is_server(settings.registry):
             return lookup._in_server()
         try:
@@ -157,7 +153,7 @@ class BaselineLookup:
         """Kind of judgement it allows."""
         if self.early_reference is not None and self.early_reference.kind == "missing":
             return "missing"
-        if self.is_last:
+        if self.settings.baseline == LAST:
             return "last"
         is_single = self.early_reference is not None and self.early_reference.kind == "single"
         return "threshold" if is_single or self.settings.gate == "threshold" else "history"

@@ -107,10 +107,6 @@ class GatePlugin:
     _benchmark_ids: dict[str, str] = field(default_factory=dict)
     _failed_ids: set[str] = field(default_factory=set)
 
-    @property
-    def _is_gate(self) -> bool:
-        return bool(self.judgement.lookup.settings.gate)
-
     def add_items(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
         """Append a gate item per benchmark, to run after all of them."""
         workspace = Path(os.environ.get("GITHUB_WORKSPACE") or self.config.rootpath).resolve()
@@ -121,7 +117,7 @@ class GatePlugin:
                 file = path.relative_to(workspace).as_posix()
             self._locations[item.nodeid] = file, (line or 0) + 1
         self.judgement.confirmation.register(benchmarks)
-        if self._is_gate:
+        if self.judgement.is_gate:
             gates = [GateItem.of(item, self.judgement.gate_outcome) for item in benchmarks]
             self._benchmark_ids = {gate.nodeid: gate.benchmark_id for gate in gates}
             session.items += gates
@@ -132,7 +128,7 @@ class GatePlugin:
 
     def close(self) -> bool:
         """Judge now if not done yet; return whether the session must fail."""
-        return self.judgement.fails and self._is_gate
+        return self.judgement.fails and self.judgement.is_gate
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Header line about the baseline and the gate."""
@@ -162,7 +158,7 @@ class GatePlugin:
     ) -> None:
         """Print the verdicts below the result table."""
         interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
-        terminalreporter.section("gate" if self._is_gate else "comparison", sep="=")
+        terminalreporter.section("gate" if self.judgement.is_gate else "comparison", sep="=")
         lines = partial(gate_report.lines, self.judgement, interrupted=interrupted)
         write_lines(terminalreporter, lines)
         for message in gate_report.report_to_github(self.judgement, self._locations, self.config):
@@ -196,7 +192,7 @@ class RemovedBenchmarks:
         name, _, qualified_name = nodeid.partition("::")
         file = (self._root / name).resolve()
         if not file.exists():
-            return True
+            return bool(qualified_name)  # a foreign file may have names of no test
         module = self._modules.get(file) or self._modules.get(self._root / name)
         if file in self._explicit_files or module is None:
             return False

@@ -67,8 +67,8 @@ def lines(
     judgement: GateJudgement, width: int, glyphs: Glyphs, *, interrupted: bool
 ) -> Iterator[Line]:
     """Changed verdicts, counts, and the gate's result, undecided if the session was interrupted."""
-    is_gate = bool(judgement.lookup.settings.gate)
     comparison = judgement.comparison
+    is_gate = judgement.is_gate
     if comparison is None:
         yield ((f"judging failed: {printable(judgement.error_text)}", BAD),)
     else:

@@ -51,6 +51,7 @@ def removal(folder: Path, *arguments: str, importmode: str = "prepend") -> Remov
         ("test_deleted.py::test_lost[b]", True),
         ("deleted/test_x.py::test_kept", True),
         ("test_x.py/test_x.py::test_kept", True),
+        ("test_nameless", False),  # no file's
     ],
 )
 def test_a_benchmark_is_gone_when_its_function_is(tmp_path: Path, nodeid: str, gone: bool) -> None:

@@ -38,7 +38,9 @@ def test_the_last_line_tells_how_the_gate_ended(
     }
     usual |= {"fails": False, "failing_verdicts": (), "undecided_text": "", "runs_needed": 0}
     lookup = SimpleNamespace(settings=SimpleNamespace(gate="auto"))
-    judgement: Any = SimpleNamespace(**{**usual, "lookup": lookup, "run_id": "r1", **judged})
+    judgement: Any = SimpleNamespace(
+        **{**usual, "lookup": lookup, "is_gate": True, "run_id": "r1", **judged}
+    )
     lines = list(report.lines(judgement, 80, glyphs_for("utf-8"), interrupted=interrupted))
     colours = {"gate: passed": "green", "gate: failed": "red"}
     ((text, markup),) = lines[-1]
