@@ -13,32 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
-from gpubench_plugin.bench.fixtures import (  # noqa: F401 # fixtures, as all of this room
-    _gpubench_carrier,
-    _gpubench_subjects,
-    collective,
-    gpubench,
-    gpubench_config,
-    precision,
-    process_group,
-    torch_device,
-    world_size,
-)
-from gpubench_plugin.bench.workload_fixtures import (  # noqa: F401
-    _gpubench_generation,
-    _gpubench_setup,
-    convergence,
-    data,
-    decode,
-    diffusion,
-    exposed_communication,
-    inference,
-    model,
-    moe_layer,
-    prefill,
-    trainer,
-    workload,
-)
 from gpubench_plugin.config.options import (
     BENCHMARK_PATHS,
     MARKS,
@@ -62,6 +36,13 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.launchers.context import RunContext
     from gpubench_plugin.launchers.output import DeferredStream
+
+pytest_plugins: Final = (
+    "gpubench_plugin.bench.fixtures",
+    "gpubench_plugin.bench.training",
+    "gpubench_plugin.bench.workload_fixtures",
+)
+"""Modules of fixtures."""
 
 _PROBLEM = pytest.StashKey[UsageProblem]()
 _ROOT_DELAY_S: Final = 30
@@ -240,18 +221,14 @@ def _obey_controller(config: pytest.Config) -> None:
 
 def _defer_output(config: pytest.Config) -> None:
     """Defer the output of a rank that a controller started, or torchrun's but for zero."""
-    from gpubench_plugin.launchers.output import (
-        DeferredStream,
-        disable_output_before_configure,
-        is_secondary,
-    )
+    from gpubench_plugin.launchers import output as rank_output
 
     if _is_rank(config):
-        disable_output_before_configure(config)
-    elif not is_secondary(os.environ):
+        rank_output.disable_output_before_configure(config)
+    elif not rank_output.is_secondary(os.environ):
         return
     # The terminal reporter, made after this, keeps the stream it finds in sys.stdout.
-    config.stash[_OUTPUT] = output = DeferredStream(sys.stdout)
+    config.stash[_OUTPUT] = output = rank_output.DeferredStream(sys.stdout)
     sys.stdout = output
     config.add_cleanup(lambda: setattr(sys, "stdout", output.terminal))
 

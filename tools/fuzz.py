@@ -169,8 +169,8 @@ def load_run(scene: Scene) -> None:
 
 def resume(scene: Scene) -> None:
     """What ``pytest --resume`` reads of a run before anything is measured."""
-    from gpubench_plugin.results.resume_checks import open_to_resume
     from gpubench_plugin.results.run_directory import RunDirectory
+    from gpubench_plugin.session.run import open_to_resume
     from tests.support.runs_builder import environment
 
     run = open_to_resume(

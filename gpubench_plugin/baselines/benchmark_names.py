@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from gpubench_plugin.core.errors import UsageProblem, suggest
-from gpubench_plugin.core.format import counted, listed
+from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.records import Outcome, Result
 
 _MOST_LISTED: Final = 20
@@ -48,20 +48,22 @@ def selected_benchmarks(
     names: Iterable[str],
     scope: str,
     *,
-    unmeasured: Iterable[str] = (),
     most: float = 1,
     allowed: str = "give one of them",
 ) -> list[str]:
     """Those of `names` that `text` selects, at most so many; `scope` says where they are from.
 
     Raises:
-        UsageProblem: none matches: it names the nearest, and `unmeasured` ones that match; or too
-            many: it lists them as arguments for a shell, and says what is `allowed`.
+        UsageProblem: none matches: it names the nearest; or too many: it lists them as arguments
+            for a shell, and says what is `allowed`.
     """
     candidates = sorted(set(names))
     matches = matching_benchmarks(text, candidates)
     if not matches:
-        raise _unknown_benchmark(text, candidates, scope, unmeasured)
+        short = {name.rpartition("::")[2]: name for name in candidates}
+        hint = suggest(text, candidates) or suggest(text, short)
+        listing = f"; known: {listed(candidates, most=10)}" if candidates else "; there are none"
+        raise UsageProblem(f"no measured benchmark of {scope} matches {text!r}{hint}{listing}")
     if len(matches) > most:
         choices = listed([shlex.quote(name) for name in matches], _MOST_LISTED, "\n  ")
         raise UsageProblem(
@@ -69,21 +71,6 @@ def selected_benchmarks(
             f"as for pytest -k ('{text.partition(' ')[0]} and …'):\n  {choices}"
         )
     return matches
-
-
-def _unknown_benchmark(
-    text: str, candidates: Sequence[str], scope: str, unmeasured: Iterable[str]
-) -> UsageProblem:
-    if skipped := matching_benchmarks(text, unmeasured):
-        return UsageProblem(
-            f"no measured benchmark of {scope} matches {text!r}: "
-            f"{counted(len(skipped), 'benchmark')} that would were skipped or are unsupported, "
-            f"such as {skipped[0]}"
-        )
-    short = {name.rpartition("::")[2]: name for name in candidates}
-    hint = suggest(text, candidates) or suggest(text, short)
-    listing = f"; known: {listed(candidates, most=10)}" if candidates else "; there are none"
-    return UsageProblem(f"no measured benchmark of {scope} matches {text!r}{hint}{listing}")
 
 
 def _contains(name: str, text: str) -> bool:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import chain, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.baselines.model import Reference
@@ -42,22 +41,32 @@ def last_runs(head: Run, *, results_dir: Path, connection: Connection) -> Refere
     if none is comparable, the latest incomparable one, whose verdict says what differs.
     """
     notes: list[str] = []
-    search = _Search(head)
-    search.search(_ended_here(results_dir, LOOKED_AT, notes))
-    if search.missing and connection.registry is not None:
-        search.search(_of_equal_machines(connection.registry, head, results_dir))
-    elif search.missing and connection.error:
+    measured = [result.id for result in head.results.values() if result.outcome == "measured"]
+    here = LastResults(ended_here(results_dir, LOOKED_AT, notes))
+    matches, searched = here.runs_with(head, measured), here.runs
+    missing = [name for name in measured if name not in matches]
+    if missing and connection.registry is not None:
+        elsewhere = LastResults(_of_equal_machines(connection.registry, head, results_dir))
+        matches |= elsewhere.runs_with(head, missing)
+        searched = [*searched, *elsewhere.runs]
+    elif missing and connection.error:
         notes.append(f"only runs in {results_dir} are considered: {connection.error}")
-    runs = search.matches()
+    incomparable = {n: run for run in reversed(searched) for n in missing if _measured(run, n)}
+    by_name = {**incomparable, **matches}
+    restricted = (
+        restricted_to(run, [name for name, match in by_name.items() if match is run])
+        for run in sorted(searched, key=lambda run: run.started)
+    )
+    runs = tuple(run for run in restricted if run.results)
     return Reference(
         label=LAST,
         kind="last" if runs else "missing",
         runs=runs,
-        notes=(*notes, *_provenance_notes(runs, head, search.searched)),
+        notes=(*notes, *(_provenance_notes(runs, head, len(searched)) if measured else ())),
     )
 
 
-def _ended_here(results_dir: Path, limit: int, notes: list[str]) -> Iterator[Run]:
+def ended_here(results_dir: Path, limit: int, notes: list[str]) -> Iterator[Run]:
     """The latest runs below `results_dir`, newest first; `notes` name those that are unreadable."""
     ended = (run for run in reversed(runs_in(results_dir)) if run.summary.exists())
     for directory in islice(ended, limit):
@@ -79,94 +88,59 @@ def _of_equal_machines(registry: Registry, head: Run, results_dir: Path) -> Iter
 
 
 class LastResults:
-    """The last comparable result of each benchmark of one run on this machine, read as needed.
+    """The last comparable result of each benchmark among `unread` runs, newest first.
 
-    Runs are read from their directories, newest first, each once, and at most `limit` of them:
-    without the registry, whose libraries take memory that a CPU's numbers include.
+    Each is read once, when needed. Those of run directories need no registry, whose libraries take
+    memory that a CPU's numbers include.
     """
 
-    def __init__(self, results_dir: Path, *, limit: int = READ_BESIDE_MEASURING):
-        self._unread = _ended_here(results_dir, limit, [])
-        self._runs: list[Run] = []
+    def __init__(self, unread: Iterator[Run]):
+        self._unread = unread
+        self.runs: list[Run] = []
+        """Those read so far that ended before the head began."""
 
     def of(self, head: Run, name: str) -> Result | None:
         """The latest earlier result that is comparable with benchmark `name` of `head`."""
-        for run in chain(self._runs, self._newly_read(head)):
-            if _is_comparable(run, head, name):
-                return run.results[name]
-        return None
+        run = self.runs_with(head, [name]).get(name)
+        return None if run is None else run.results[name]
 
-    def _newly_read(self, head: Run) -> Iterator[Run]:
+    def runs_with(self, head: Run, names: Iterable[str]) -> dict[str, Run]:
+        """The latest earlier run with a comparable result of each of `names` that has one."""
+        earlier = {
+            name: next(
+                (run for run in self._earlier(head) if _is_comparable(run, head, name)), None
+            )
+            for name in names
+        }
+        return {name: run for name, run in earlier.items() if run is not None}
+
+    def _earlier(self, head: Run) -> Iterator[Run]:
+        yield from self.runs
         for run in self._unread:
-            if _precedes(run, head):
-                self._runs.append(run)
+            is_earlier = run.run_id != head.run_id and run.started < head.started
+            if run.status in _ENDED and is_earlier:
+                self.runs.append(run)
                 yield run
 
 
-def _precedes(run: Run, head: Run) -> bool:
-    """Whether the run ended, and began before `head`."""
-    is_earlier = run.run_id != head.run_id and run.started < head.started
-    return run.status in _ENDED and is_earlier
+def _measured(run: Run, name: str) -> bool:
+    return name in run.results and run.results[name].outcome == "measured"
 
 
-def _is_comparable(run: Run, head: Run, name: str) -> bool | None:
-    """Whether the run's benchmark `name` is comparable with the head's; None if not measured."""
-    result = run.results.get(name)
-    if result is None or result.outcome != "measured":
-        return None
+def _is_comparable(run: Run, head: Run, name: str) -> bool:
+    """Whether the run has measured benchmark `name`, comparably with the head."""
     comparability = Comparability(exempt=(), allow=False)
-    return not comparability.differences(run, result, head, head.results[name])
+    return _measured(run, name) and not comparability.differences(
+        run, run.results[name], head, head.results[name]
+    )
 
 
-@dataclass
-class _Search:
-    """Search for the run to compare each benchmark of `head` with, by benchmark."""
-
-    head: Run
-    searched: list[Run] = field(default_factory=list)
-    comparable: dict[str, Run] = field(default_factory=dict)
-    incomparable: dict[str, Run] = field(default_factory=dict)
-
-    @property
-    def missing(self) -> list[str]:
-        """Benchmarks without a comparable run so far."""
-        measured = (r.id for r in self.head.results.values() if r.outcome == "measured")
-        return [name for name in measured if name not in self.comparable]
-
-    def search(self, runs: Iterable[Run]) -> None:
-        """Search the `runs`, newest first, until nothing is missing."""
-        for run in runs:
-            if _precedes(run, self.head):
-                self.searched.append(run)
-                self._check(run)
-            if not self.missing:
-                return
-
-    def _check(self, run: Run) -> None:
-        for name in self.missing:
-            is_comparable = _is_comparable(run, self.head, name)
-            if is_comparable:
-                self.comparable[name] = run
-            elif is_comparable is False:
-                self.incomparable.setdefault(name, run)
-
-    def matches(self) -> tuple[Run, ...]:
-        """The runs to compare with, oldest first, restricted to their benchmarks."""
-        by_name = {**self.incomparable, **self.comparable}
-        runs = (
-            restricted_to(run, [name for name, match in by_name.items() if match is run])
-            for run in sorted(self.searched, key=lambda run: run.started)
-        )
-        return tuple(run for run in runs if run.results)
-
-
-def _provenance_notes(runs: tuple[Run, ...], head: Run, searched: list[Run]) -> Iterator[str]:
+def _provenance_notes(runs: tuple[Run, ...], head: Run, searched: int) -> Iterator[str]:
     """Describe the `runs` to compare with, or why there are none."""
     if not searched:
         yield "no earlier run: this is the first one"
     elif not runs:
-        number = len(searched)
-        subject = f"the {number} earlier runs have" if number > 1 else "the earlier run has"
+        subject = f"the {searched} earlier runs have" if searched > 1 else "the earlier run has"
         yield f"{subject} measured none of these benchmarks: nothing to compare yet"
     for number, run in enumerate(reversed(runs)):
         names = f", {listed([*run.results])}" if number else ""

@@ -10,10 +10,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.baselines.known_runs import KnownRuns
 from gpubench_plugin.baselines.last import last_runs
 from gpubench_plugin.baselines.model import RUN_ID, Reference
-from gpubench_plugin.baselines.samples import SampleCollector
+from gpubench_plugin.baselines.samples import KnownRuns, SampleCollector
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.core.errors import BrokenFile, RegistryError, UsageProblem
 from gpubench_plugin.core.format import counted

@@ -2,108 +2,174 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from functools import cached_property
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.baselines.model import Reference
 from gpubench_plugin.compare.matching import WINDOW
 from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError
 from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.results.reader import RunReader
+from gpubench_plugin.results.registry.connection import Connection, connect
 from gpubench_plugin.results.run_directory import runs_in
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
-    from typing import TypeAlias
+    from collections.abc import Collection, Iterable, Iterator
+    from pathlib import Path
 
-    from gpubench_plugin.baselines.known_runs import KnownRuns
     from gpubench_plugin.baselines.model import Baseline
     from gpubench_plugin.core.records import Result, Run
     from gpubench_plugin.results.registry.registry import Registry
-
-    _SeriesKey: TypeAlias = tuple[str, str, str, str]  # benchmark, machine, clock, settings
 
 _OF_ANY_MACHINE: Final = 10 * WINDOW
 """Runs per benchmark without a head's fingerprint, for windows of ten machines."""
 
 
+_INDEXING_S: Final = 60.0
+"""For reading run directories where there is no registry: about 10,000 of few benchmarks."""
+
+
+class KnownRuns(ExitStack):
+    """Runs that can be found; a context manager that opens the registry when it is first needed.
+
+    Args:
+        url: the registry's URL, ``none``, or empty for the default one.
+        results_dir: where runs and baselines are.
+    """
+
+    def __init__(self, url: str, results_dir: Path):
+        super().__init__()
+        self.results_dir = results_dir
+        self._url = url
+        self.index_notes: tuple[str, ...] = ()
+        """What :attr:`index` lacks, for the user."""
+
+    @cached_property
+    def reached(self) -> Connection:
+        """The registry, open until the end of the ``with`` block."""
+        return self.enter_context(connect(self._url, self.results_dir))
+
+    @property
+    def registry(self) -> Registry | None:
+        """The registry, if any; raises RegistryError if it cannot be reached."""
+        if self.reached.error:
+            raise RegistryError(self.reached.error)
+        return self.reached.registry
+
+    @cached_property
+    def index(self) -> Registry:
+        """The registry; where there is none, the run directories, indexed in memory."""
+        reached = self.reached
+        if reached.registry is not None:
+            self.index_notes = reached.notes
+            return reached.registry
+        from gpubench_plugin.results.registry.registry import Registry
+
+        registry = self.enter_context(Registry.of_directories(self.results_dir))
+        report = registry.ingest_all(limit_s=_INDEXING_S)
+        unavailable = f"registry unavailable, only runs in {self.results_dir} are considered: "
+        left = f"the {report.left} oldest runs were not read; a registry has them all"
+        self.index_notes = (
+            *((unavailable + reached.error,) if reached.error else ()),
+            *(f"skipped: {error}" for error in report.errors),
+            *((left,) if report.left else ()),
+        )
+        return registry
+
+
+@dataclass
 class SampleCollector:
     """Collects the samples of one baseline by run id.
 
     A run may be an anchor for some benchmarks, and a later run of the branch for others.
     """
 
-    def __init__(
-        self,
-        baseline: Baseline,
-        known: KnownRuns,
-        benchmarks: Collection[str],
-        head: Run | None,
-    ):
-        self._baseline = baseline
-        self._known = known
-        self._benchmarks = benchmarks
-        self._head = head
-        self._own_id = head.run_id if head is not None else ""
-        accepted = baseline.accepted_runs
-        self._accepted_runs = {name: accepted[name] for name in benchmarks if name in accepted}
-        self._last_pin = max(baseline.runs, default="")
-        self._window = _Window(anchors=self._accepted_runs, since=self._last_pin, head=head)
-        self._runs: dict[str, Run] = {}
-        self._notes: list[str] = []
-        self._registry_error = ""
+    baseline: Baseline
+    known: KnownRuns
+    benchmarks: Collection[str]
+    head: Run | None
+    _runs: dict[str, Run] = field(default_factory=dict)
+    _notes: list[str] = field(default_factory=list)
+    _later: Counter[tuple[str, str]] = field(default_factory=Counter)
+    _registry_error: str = ""
+
+    def __post_init__(self) -> None:
+        accepted = self.baseline.accepted_runs
+        self._accepted_runs = {name: accepted[name] for name in self.benchmarks if name in accepted}
+        self._own_id = self.head.run_id if self.head is not None else ""
+        self._last_pin = max(self.baseline.runs, default="")
 
     def reference(self) -> Reference:
         """The reference, with notes on its samples."""
-        for run in self._existing_runs(self._baseline.runs, "pinned"):
+        for run in self._existing_runs(self.baseline.runs, "pinned"):
             self._add(run, run.results, pinned=True)
         for run in self._existing_runs(sorted(set(self._accepted_runs.values())), "accepted"):
             names = [name for name, anchor in self._accepted_runs.items() if anchor == run.run_id]
             self._add(run, names)
         self._add_later()
         return Reference(
-            label=self._baseline.name,
+            label=self.baseline.name,
             kind="history",
             runs=tuple(self._runs[i] for i in sorted(self._runs)),
-            pinned=self._baseline.runs,
+            pinned=self.baseline.runs,
             notes=tuple(self._notes),
             registry_error=self._registry_error,
         )
 
     def _add_later(self) -> None:
-        branch = self._baseline.branch
+        branch = self.baseline.branch
         if branch is None:
             return
         by_anchor: dict[str, list[str]] = {}
-        for name in self._benchmarks:
+        for name in self.benchmarks:
             by_anchor.setdefault(self._accepted_runs.get(name, self._last_pin), []).append(name)
         for anchor, names in sorted(by_anchor.items()):
             later = later_runs(
-                self._known.index,
+                self.known.index,
                 anchor,
                 names,
                 branch=branch,
-                head=self._head,
-                excluded={self._own_id, *self._baseline.runs},
+                head=self.head,
+                excluded={self._own_id, *self.baseline.runs},
             )
             for run in later:
-                if self._window.is_full(names):
-                    break
                 self._add(run, names)
-        self._notes += self._known.index_notes
+        self._notes += self.known.index_notes
 
     def _add(self, run: Run, names: Collection[str], *, pinned: bool = False) -> None:
-        """Add samples of the benchmarks `names` that the run has not given yet."""
+        """Add samples of the benchmarks `names` that the run has not given yet.
+
+        Those of a benchmark are its first results from its anchor on: of pinned and accepted runs
+        they are the level, of later ones the noise. The window does not slide, so that its level
+        stays the confirmed one. A `pinned` run keeps benchmarks that it did not measure, to show
+        what existed.
+        """
         known = self._runs[run.run_id].results if run.run_id in self._runs else {}
-        added = self._window.select(run, {*names} - known.keys(), pinned=pinned)
-        if known or added.results:
-            self._runs[run.run_id] = replace(added, results={**known, **added.results})
+        added = {}
+        for name, result in run.results.items():
+            if name not in names or name in known:
+                continue
+            key = _series_key(run, result)
+            anchor = self._accepted_runs.get(name)
+            # The run sets the benchmark's level if it was accepted, else if it is pinned.
+            level = pinned if anchor is None else run.run_id == anchor
+            is_before = run.run_id < (anchor or self._last_pin) and not (pinned and anchor is None)
+            if is_before or (self._later[key] >= WINDOW and not level):
+                continue
+            if result.outcome == "measured":
+                self._later[key] += not level
+                added[name] = replace(result, pinned=level)
+            elif pinned:
+                added[name] = result
+        if known or added:
+            self._runs[run.run_id] = replace(run, results={**known, **added})
 
     def _existing_runs(self, run_ids: Iterable[str], role: str) -> Iterator[Run]:
         """The runs that exist, with a note for each missing one."""
-        results_dir = self._known.results_dir
+        results_dir = self.known.results_dir
         folders = {d.run_id: d for d in runs_in(results_dir)}
         for run_id in run_ids:
             if run_id == self._own_id:
@@ -117,7 +183,7 @@ class SampleCollector:
                 run = None
             problem = f"is missing: neither in {results_dir} nor in the registry"
             try:
-                registry = None if run is not None else self._known.registry
+                registry = None if run is not None else self.known.registry
                 run = registry.run(run_id) if registry is not None else run
             except RegistryError as error:
                 problem = (
@@ -132,63 +198,8 @@ class SampleCollector:
                 self._notes.append(f"the {role} run {run_id} {problem}; it is not used as a sample")
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Window:
-    """Selects sample results, taking anchors first and then runs oldest first.
-
-    The samples of a benchmark are its first results from its anchor on: those of pinned and
-    accepted runs are the level, later ones the noise. The window does not slide, so that its level
-    stays the confirmed one.
-
-    Args:
-        anchors: run ids from which on benchmarks are sampled, by node id; others are `since`.
-        since: a run id.
-        head: the run to judge, whose fingerprints tell when the window is full; or None.
-    """
-
-    anchors: Mapping[str, str]
-    since: str
-    head: Run | None = None
-    _later: Counter[_SeriesKey] = field(default_factory=Counter)
-
-    def select(self, run: Run, names: Collection[str], *, pinned: bool = False) -> Run:
-        """`run` restricted to results that are samples of the benchmarks `names`.
-
-        A `pinned` run keeps benchmarks that it did not measure, to show what existed.
-        """
-        results = {}
-        for name, result in run.results.items():
-            if name not in names:
-                continue
-            key = _series_key(run, result)
-            anchor = self.anchors.get(name)
-            # The run sets the benchmark's level if it was accepted, else if it is pinned.
-            level = pinned if anchor is None else run.run_id == anchor
-            is_before = run.run_id < (anchor or self.since) and not (pinned and anchor is None)
-            if is_before or (self._later[key] >= WINDOW and not level):
-                continue
-            if result.outcome == "measured":
-                self._later[key] += not level
-                results[name] = replace(result, pinned=level)
-            elif pinned:
-                results[name] = result
-        return replace(run, results=results)
-
-    def is_full(self, benchmarks: Collection[str]) -> bool:
-        """Whether further runs cannot add samples for the head's `benchmarks`."""
-        if self.head is None:
-            return False
-        results = (self.head.results[name] for name in benchmarks if name in self.head.results)
-        return all(self._later[_series_key(self.head, result)] >= WINDOW for result in results)
-
-
-def _series_key(run: Run, result: Result) -> _SeriesKey:
-    return result.id, _text(run.machine_of(result)), result.timer, _text(result.settings)
-
-
-def _text(facts: Mapping[str, Any]) -> str:
-    """Canonical text of facts, as hashed in a fingerprint."""
-    return json.dumps(dict(facts), sort_keys=True, default=str) if facts else ""
+def _series_key(run: Run, result: Result) -> tuple[str, str]:
+    return result.id, fingerprint_of(run.machine_of(result), result.settings, result.timer)
 
 
 def later_runs(
@@ -208,9 +219,7 @@ def later_runs(
     fingerprints: dict[str, str] = {}
     if head is not None:
         measured = [r for name in benchmarks if (r := head.results.get(name)) and r.timer]
-        fingerprints = {
-            r.id: fingerprint_of(head.machine_of(r), r.settings, r.timer) for r in measured
-        }
+        fingerprints = dict(_series_key(head, result) for result in measured)
     runs = index.earlier(
         benchmarks,
         branch=branch,

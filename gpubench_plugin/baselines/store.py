@@ -196,16 +196,7 @@ class Baselines:
         """Error message for a baseline that is unknown."""
         names = self.names()
         listing = f"existing: {', '.join(names)}" if names else "none exists yet"
-        return (
-            f"no baseline named {name!r}{suggest(name, names)}; {listing}{self._local_hint(name)}"
-        )
-
-    def _local_hint(self, name: str) -> str:
-        """Where files were used before the server."""
-        file = self.results_dir / "baselines" / f"{name}.json"
-        if self.server is None or not file.is_file():
-            return ""
-        return f"; {file} does not count, since baselines are kept in {self.location}: set it there"
+        return f"no baseline named {name!r}{suggest(name, names)}; {listing}"
 
     def typo_message(self, name: str) -> str:
         """Error message if `name` is probably a typo of another baseline; else empty.

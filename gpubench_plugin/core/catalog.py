@@ -148,6 +148,7 @@ def _is_component(value: object, base: type) -> bool:
     return isinstance(value, type) and issubclass(value, base)
 
 
+@cache
 def _modules(kind: str) -> dict[str, str]:
     package = _PACKAGES[kind]
     folder = Path(__file__).parents[1] / package
@@ -160,16 +161,17 @@ def _modules(kind: str) -> dict[str, str]:
 
 
 def _entry_points(kind: str) -> dict[str, EntryPoint]:
-    return {
-        point.name: point
-        for point in _entry_points_on_path(tuple(sys.path)).select(group=f"gpubench.{kind}")
-    }
+    return _entry_points_on_path(tuple(sys.path))[kind]
 
 
 @cache
-def _entry_points_on_path(path: tuple[str, ...]) -> Any:
-    """Entry points on `path`, ``sys.path``; cached, since all distributions are read."""
-    return entry_points()  # of another type before Python 3.12
+def _entry_points_on_path(path: tuple[str, ...]) -> dict[str, dict[str, EntryPoint]]:
+    """Entry points on `path`, ``sys.path``, by kind and name; all distributions are read."""
+    points: Any = entry_points()  # of another type before Python 3.12
+    return {
+        kind: {point.name: point for point in points.select(group=f"gpubench.{kind}")}
+        for kind in _PACKAGES
+    }
 
 
 def _base_class(kind: str) -> Any:

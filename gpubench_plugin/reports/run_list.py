@@ -11,7 +11,7 @@ from typing import Any, Final
 from gpubench_plugin.core.format import short_commit
 from gpubench_plugin.reports.table import column, labelled, lines, wrapped
 from gpubench_plugin.reports.text import Glyphs, evenly_chosen, printable, sparkline
-from gpubench_plugin.results.curves import Curve
+from gpubench_plugin.results.progress import Curve
 from gpubench_plugin.results.reader import RunOverview
 
 _LABEL_WIDTH: Final = 12  # of a fact's name: the longest, and a gap

@@ -179,17 +179,14 @@ class JournalTail:
 def restore_non_finite(event: Json) -> Json:
     """Restore the non-finite numbers of a journal line; raises LookupError for a bad pointer."""
     for pointer, number in event.get("not_finite", {}).items():
-        *path, last_key = (_unescaped(part) for part in pointer.split("/")[1:])
+        parts = pointer.split("/")[1:]
+        # Of a JSON pointer (RFC 6901, section 4).
+        *path, last_key = (part.replace("~1", "/").replace("~0", "~") for part in parts)
         target: Any = event
         for part in path:
             target = target[int(part) if isinstance(target, list) else part]
         target[int(last_key) if isinstance(target, list) else last_key] = float(number)
     return event
-
-
-def _unescaped(part: str) -> str:
-    """Unescape a JSON pointer part (RFC 6901, section 4)."""
-    return part.replace("~1", "/").replace("~0", "~")
 
 
 def _lock(path: Path, file: KernelLock) -> None:

@@ -1,25 +1,28 @@
-"""State of a running benchmark, and of a run, from the events of the journal so far.
+"""What the events of the journal tell: the state of a run, and the curves of its benchmarks.
 
-Memory is bounded, however long a training is.
+The memory of the state is bounded, however long a training is.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
 from gpubench_plugin.core.records import Json
+from gpubench_plugin.results import journal
 
 _MOST_LOSSES: Final = 1024
 """More than a terminal has columns."""
 _PROGRESS: Final = ("half_width", "step_s", "samples_per_s", "tokens_per_s", "remaining_s")
-_NUMBERS: Final[Mapping[str, tuple[str, ...]]] = {
-    "epoch": ("epoch", "accuracy", "test_loss", "test_accuracy"),
+_FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "training_step": ("loss", "learning_rate", "gradient_norm", "loss_scale"),
+    "epoch": ("loss", "accuracy", "test_loss", "test_accuracy"),
     "evaluation": ("test_loss", "test_accuracy"),
 }
+"""Numbers of the events that are curves; those of ``log`` have names of the user's."""
 
 
 @dataclass(kw_only=True)
@@ -66,7 +69,8 @@ class BenchmarkProgress:
                 self._step(event, metrics.pop("loss", None))
                 self.numbers |= metrics
             case "epoch" | "evaluation" as kind:
-                self.numbers |= _finite_ones({name: event.get(name) for name in _NUMBERS[kind]})
+                names = ("epoch", *_FIELDS[kind])
+                self.numbers |= _finite_ones({n: event.get(n) for n in names if n != "loss"})
 
     def _enter(self, event: Mapping[str, Any]) -> None:
         self.phase = event["phase"]
@@ -171,3 +175,50 @@ def _finite(number: float | None) -> float | None:
 def _finite_ones(values: Mapping[str, float | None]) -> dict[str, float]:
     numbers = {name: _finite(value) for name, value in values.items()}
     return {name: number for name, number in numbers.items() if number is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Curve:
+    """One number of one benchmark by step, in the order in which it was logged."""
+
+    benchmark: str
+    event: str
+    name: str
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+def benchmark_events(lines: Iterable[Json]) -> Iterator[Json]:
+    """The journal's events of single benchmarks, without their records."""
+    for line in lines:
+        if "benchmark" in line and line.get("event") != "benchmark":
+            yield journal.restore_non_finite(line)
+
+
+def curves_of(events: Iterable[Mapping[str, Any]]) -> tuple[Curve, ...]:
+    """The curves in `events`, those of a benchmark together, in the order of their first points.
+
+    Of a benchmark that ran several times (rerun, resumed, several launches), those of the last.
+    """
+    points: dict[str, dict[tuple[str, str], list[tuple[int, float]]]] = {}
+    for event in events:
+        benchmark, kind = event["benchmark"], event["event"]
+        if event.get("phase") == "build":
+            points.pop(benchmark, None)
+        numbers = event["metrics"] if kind == "log" else event
+        for name in numbers if kind == "log" else _FIELDS.get(kind, ()):
+            step, value = event.get("step"), numbers.get(name)
+            if step is not None and value is not None:
+                series = points.setdefault(benchmark, {}).setdefault((kind, name), [])
+                series.append((step, float(value)))
+    return tuple(
+        Curve(
+            benchmark=benchmark,
+            event=kind,
+            name=name,
+            steps=tuple(step for step, _ in series),
+            values=tuple(value for _, value in series),
+        )
+        for benchmark, own in points.items()
+        for (kind, name), series in own.items()
+    )

@@ -33,8 +33,8 @@ from gpubench_plugin.core.records import (
 )
 from gpubench_plugin.environment.fingerprints import flat, informative_facts, machine_facts
 from gpubench_plugin.results import journal, summary, verdicts
-from gpubench_plugin.results.curves import benchmark_events
 from gpubench_plugin.results.journal import Journal, JournalTail
+from gpubench_plugin.results.progress import benchmark_events
 from gpubench_plugin.results.run_directory import RunDirectory, tags_of
 from gpubench_plugin.results.summary import SummaryBenchmark
 from gpubench_plugin.system import json_files, stored
@@ -126,12 +126,6 @@ class RunReader:
         return lines[0]
 
     @property
-    def params(self) -> Mapping[str, Json]:
-        """Parameters of every selected benchmark by node id."""
-        params: Mapping[str, Json] = self.start_event["params"]
-        return params
-
-    @property
     def is_finished(self) -> bool:
         """Whether the last event is the orderly end; the summary may still be missing."""
         return self.events[-1].get("event") == "run_finished"
@@ -151,12 +145,6 @@ class RunReader:
             "environment": self.environment,
         }
         return stored.restore(RunFacts, fields, str(self.directory.journal))
-
-    @property
-    def code(self) -> Mapping[str, str]:
-        """Content hashes of the code files."""
-        hashes: Mapping[str, str] = self.start_event["code"]
-        return hashes
 
     @cached_property
     def configurations(self) -> dict[str, Json]:
@@ -182,7 +170,7 @@ class RunReader:
         return {
             name: self._measurement(latest[name])
             if name in latest
-            else _unmeasured(name, self.params.get(name, {}), settings)
+            else _unmeasured(name, self.start_event["params"].get(name, {}), settings)
             for name, settings in self.configurations.items()
         }
 
@@ -265,7 +253,7 @@ class RunReader:
 
     def _glance(self) -> Mapping[str, Any]:
         """Fields of the summary, as far as an overview needs them; without one, of the journal."""
-        unmeasured = {name: {"outcome": "not_measured"} for name in self.params}
+        unmeasured = {name: {"outcome": "not_measured"} for name in self.start_event["params"]}
         if self.directory.summary.exists():
             document = summary.FORMAT.load(self.directory.summary)
             if document["status"] not in {"complete", "failed", "interrupted"}:
@@ -290,7 +278,7 @@ class RunReader:
         """Result of every selected benchmark by node id."""
         latest = self._last_events()
         is_finished = self.is_finished or self.directory.summary.exists()
-        for name in dict.fromkeys((*self.params, *latest)):
+        for name in dict.fromkeys((*self.start_event["params"], *latest)):
             if name in latest:
                 yield name, _of_measurement(self._measurement(latest[name]))
                 continue
@@ -312,7 +300,7 @@ class RunToResume(RunReader):
         self.journal = Journal(directory.journal)
         try:
             with intact(directory):
-                for part in ("facts", "code", "measurements"):
+                for part in ("facts", "measurements"):
                     getattr(self, part)
         except BaseException:
             self.journal.close()
@@ -430,10 +418,8 @@ def _run(
 
 def _git(environment: Mapping[str, Any]) -> dict[str, Any]:
     """Commit, branch and dirty state, where known."""
-    git = environment.get("git")
-    git = git if isinstance(git, Mapping) else {}
-    kinds = {"commit": str, "branch": str, "dirty": bool}
-    return {key: git[key] for key, kind in kinds.items() if isinstance(git.get(key), kind)}
+    git = environment.get("git") or {}
+    return {key: git.get(key) for key in ("commit", "branch", "dirty")}
 
 
 def _unmeasured(node_id: str, params: Json, configuration: Json) -> Measurement:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,26 +30,19 @@ _UNSYNCED: Final = frozenset({"phase", "progress"})
 """Events beside the timed calls, which nobody misses after the end of the machine."""
 
 
+@dataclass(eq=False)
 class Recorder:
     """Files of one run: the journal from the start, the summary at the end."""
 
-    def __init__(
-        self,
-        directory: RunDirectory,
-        journal: Journal,
-        *,
-        command: Sequence[str],
-        environment: Mapping[str, Any],
-        started: str,
-        resumed: Sequence[str] = (),
-    ):
-        self.directory = directory
-        self._journal = journal
-        self._command = tuple(command)
-        self.environment = environment
-        self.start_time = started
-        self._resumed = tuple(resumed)
-        self._log = _open_log(directory)
+    directory: RunDirectory
+    journal: Journal
+    command: Sequence[str] = field(kw_only=True)
+    environment: Mapping[str, Any] = field(kw_only=True)
+    started: str = field(kw_only=True)
+    resumed: Sequence[str] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._log = _open_log(self.directory)
 
     @classmethod
     def start(
@@ -115,11 +109,11 @@ class Recorder:
         a virtual disk). Between two timed blocks none is made.
         """
         interval_s = math.inf if event["event"] in _UNSYNCED else _SYNC_INTERVAL_S
-        self._journal.append({**event, "benchmark": benchmark}, sync_interval_s=interval_s)
+        self.journal.append({**event, "benchmark": benchmark}, sync_interval_s=interval_s)
 
     def record(self, measurement: Measurement) -> None:
         """Journal a benchmark's record."""
-        self._journal.append({"event": "benchmark", **stored.dump(measurement)})
+        self.journal.append({"event": "benchmark", **stored.dump(measurement)})
         median = measurement.metrics.get("step_time_s")
         LOGGER.info(
             "%s: %s%s%s",
@@ -134,7 +128,7 @@ class Recorder:
         from gpubench_plugin.results.verdicts import document
 
         verdicts = document([comparison])
-        self._journal.append({"event": "verdicts", "verdicts": verdicts})
+        self.journal.append({"event": "verdicts", "verdicts": verdicts})
         json_files.write_json(self.directory.verdicts, verdicts)
 
     def finish(
@@ -151,15 +145,15 @@ class Recorder:
             run_id=self.directory.run_id,
             experiment=self.directory.experiment,
             status=status,
-            started=self.start_time,
-            resumed=self._resumed,
+            started=self.started,
+            resumed=tuple(self.resumed),
             finished=utc_now(),
-            command=self._command,
+            command=tuple(self.command),
             environment=self.environment,
             benchmarks=tuple(benchmarks),
         )
         try:
-            self._journal.append({"event": "run_finished", "status": status})
+            self.journal.append({"event": "run_finished", "status": status})
             json_files.write_text(self.directory.table, table_text(run.run_id, run.benchmarks))
             if benchmark_json is not None:
                 json_files.write_json(self.directory.benchmark, benchmark_json)
@@ -170,7 +164,7 @@ class Recorder:
 
     def close(self) -> None:
         """Close the journal and the log."""
-        self._journal.close()
+        self.journal.close()
         LOGGER.removeHandler(self._log)
         LOGGER.propagate = True
         self._log.close()

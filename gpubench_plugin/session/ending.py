@@ -7,6 +7,7 @@ collects nothing itself, then ends the session as a usage error.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -16,23 +17,21 @@ from gpubench_plugin.core.format import counted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gpubench_plugin.config.case import Case
-    from gpubench_plugin.core.records import Measurement
     from gpubench_plugin.session.recording import SessionRecorder
 
 
+@dataclass(eq=False)
 class Ending:
     """Ends a session with the exit code `code`, if there is a `message`."""
 
-    def __init__(self, message: str, code: pytest.ExitCode):
-        self.message = message
-        self._code = code
+    message: str = ""
+    code: pytest.ExitCode = pytest.ExitCode.USAGE_ERROR
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Set the exit code, unless the session has failed already."""
         if self.message and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = self._code
+            session.exitstatus = self.code
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print why the session ended so."""
@@ -53,6 +52,7 @@ def unjudged_gate(cause: str) -> Ending:
     return Ending(f"gate: failed: {cause}", pytest.ExitCode.TESTS_FAILED)
 
 
+@dataclass(eq=False, kw_only=True)
 class UsageErrors(Ending):
     """Ends a session with code 4 whose benchmarks lack nothing but packages or right keys.
 
@@ -62,67 +62,39 @@ class UsageErrors(Ending):
     unsupported for another reason leave the exit code as it is.
     """
 
-    def __init__(
-        self,
-        recorder: SessionRecorder,
-        cases: Mapping[str, Case],
-        *,
-        started_world_size: int | None,
-    ):
-        super().__init__("", pytest.ExitCode.USAGE_ERROR)
-        self._recorder = recorder
-        self._cases = cases
-        self._world_size = started_world_size
-        self._misconfigured_reports = 0
-        self._missing: dict[str, Mapping[str, str]] = {}
-
-    @pytest.hookimpl(tryfirst=True)  # before the recorder drops what it has read
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Count failures of the configuration, and keep the package that a benchmark lacks."""
-        from gpubench_plugin.results import report_payload
-
-        payload = report_payload.read(report)
-        self._misconfigured_reports += report.failed and payload.get("outcome") == "misconfigured"
-        if package := payload.get("missing_package"):
-            self._missing[report.nodeid] = package
+    recorder: SessionRecorder
+    started_world_size: int | None
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Exit with code 4, once all outcomes are final."""
-        measurements = self._recorder.measurements
         is_measured = not measuring_disabled_option(session.config)
         if session.exitstatus == pytest.ExitCode.OK and is_measured:
-            self.message = self._missing_packages(session, measurements)
-        elif session.exitstatus == pytest.ExitCode.TESTS_FAILED and not self._recorder.has_failed:
-            self.message = self._misconfigured(session, measurements)
+            self.message = self._missing_packages(session)
+        elif session.exitstatus == pytest.ExitCode.TESTS_FAILED and not self.recorder.has_failed:
+            self.message = self._misconfigured(session)
         if self.message:
-            session.exitstatus = self._code
+            session.exitstatus = self.code
 
-    def _missing_packages(
-        self, session: pytest.Session, measurements: Mapping[str, Measurement]
-    ) -> str:
+    def _missing_packages(self, session: pytest.Session) -> str:
+        missing, size = self.recorder.missing_packages, self.started_world_size
         packages = []
-        for measurement in measurements.values():
-            if measurement.outcome == "unsupported" and measurement.id in self._missing:
-                packages.append(self._missing[measurement.id])
-            elif not self._is_left_out(measurement):
+        for node_id, measurement in self.recorder.measurements.items():
+            case = self.recorder.cases.get(node_id)
+            if measurement.outcome == "unsupported" and node_id in missing:
+                packages.append(missing[node_id])
+            elif case is None or measurement.outcome != "skipped" or not case.skip_reason(size):
                 return ""
-        if not packages or any(item.nodeid not in self._cases for item in session.items):
+        if not packages or any(item.nodeid not in self.recorder.cases for item in session.items):
             return ""
         names = " and ".join(sorted({package["name"] for package in packages}))
         commands = "; ".join(dict.fromkeys(package["install"] for package in packages))
         return f"ERROR: nothing was measured, for lack of {names}: {commands}"
 
-    def _is_left_out(self, measurement: Measurement) -> bool:
-        case = self._cases.get(measurement.id)
-        if case is None or measurement.outcome != "skipped":
-            return False
-        return case.skip_reason(self._world_size) is not None
-
-    def _misconfigured(
-        self, session: pytest.Session, measurements: Mapping[str, Measurement]
-    ) -> str:
-        number = [m.outcome for m in measurements.values()].count("misconfigured")
-        if not number or session.testsfailed != self._misconfigured_reports:
+    def _misconfigured(self, session: pytest.Session) -> str:
+        measurements = self.recorder.measurements
+        outcomes = [measurements[i].outcome for i in self.recorder.cases if i in measurements]
+        number = outcomes.count("misconfigured")
+        if not number or session.testsfailed != number:
             return ""
         benchmarks = counted(number, "misconfigured benchmark")
         return f"ERROR: {benchmarks}; nothing else failed, so the exit code is 4"
@@ -164,9 +136,6 @@ def end_worker(session: pytest.Session, message: str) -> None:
 class XdistGuard(Ending):
     """Ends the session with a usage error instead of 5 if a worker refused a benchmark."""
 
-    def __init__(self) -> None:
-        super().__init__("", pytest.ExitCode.USAGE_ERROR)
-
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Read the worker's error."""
@@ -178,4 +147,4 @@ class XdistGuard(Ending):
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Exit with code 4 instead of 5 (nothing collected)."""
         if self.message:
-            session.exitstatus = pytest.ExitCode.USAGE_ERROR
+            session.exitstatus = self.code

@@ -26,6 +26,7 @@ from gpubench_plugin.reports import terminal
 from gpubench_plugin.reports.markup import Line
 from gpubench_plugin.reports.text import Glyphs, glyphs_for, printable
 from gpubench_plugin.results import pytest_benchmark, report_payload
+from gpubench_plugin.results.registry.connection import store_run
 from gpubench_plugin.session.live_status import LiveStatus
 from gpubench_plugin.session.run import open_run
 from gpubench_plugin.system.signals import signals_deferred, signals_ignored
@@ -59,12 +60,14 @@ class SessionRecorder:
         self.failed_verdicts: Callable[[], int] = lambda: 0
         self._config = config
         self._settings = context_of(config).settings
-        self._cases = {case.id: case for case in cases}
+        self.cases = {case.id: case for case in cases}
         self._own_cases = {case.id: case for case in cases if not case.adopted}
         self._payloads: dict[str, list[Json]] = {}
         self._measurements: dict[str, Measurement] = {}
         self._families: Families | None = None
         self._passed_tests: set[str] = set()
+        self.missing_packages: dict[str, Mapping[str, str]] = {}
+        """What a benchmark that is unsupported for it lacks, by node id."""
         self._write_error: ResultsError | None = None
         self._index_warning: str | None = None
         self._output_closed = False
@@ -77,13 +80,13 @@ class SessionRecorder:
         Raises:
             UsageProblem: the results, or ``--benchmark-json``, could not be written.
         """
-        self._run = open_run(self._config, self._settings, self._cases)
+        self._run = open_run(self._config, self._settings, self.cases)
         self._directory = self._run.recorder.directory
         self._machine = machine_facts(self._run.recorder.environment)
         self._status.skip(self._run.carried_over)
-        self._unselected = self._run.earlier_measurements.keys() - self._cases.keys()
+        self._unselected = self._run.earlier_measurements.keys() - self.cases.keys()
         earlier = self._run.earlier_measurements
-        sizes = {case.world_size for case in self._cases.values()}
+        sizes = {case.world_size for case in self.cases.values()}
         if len(sizes | {measurement.world_size for measurement in earlier.values()}) > 1:
             self._families = Families()
         for node_id in self._unselected | self._run.carried_over:
@@ -103,7 +106,7 @@ class SessionRecorder:
     @property
     def measurements(self) -> dict[str, Measurement]:
         """Measurements so far by node id, in run order, without samples."""
-        order = self._run.earlier_measurements or self._cases
+        order = self._run.earlier_measurements or self.cases
         return {i: self._measurements[i] for i in order if i in self._measurements}
 
     @property
@@ -116,7 +119,7 @@ class SessionRecorder:
         from gpubench_plugin.results.reader import run_of
 
         recorder, run_id = self._run.recorder, self._directory.run_id
-        started = recorder.start_time
+        started = recorder.started
         return run_of(run_id, measurements, recorder.environment, started=started, run_id=run_id)
 
     def keep_verdicts(self, comparison: Comparison) -> None:
@@ -127,7 +130,7 @@ class SessionRecorder:
     def pytest_report_collectionfinish(self) -> list[str]:
         """Header: benchmarks, devices and run directory."""
         cases = list(self._own_cases.values())
-        adopted_count = len(self._cases) - len(cases)
+        adopted_count = len(self.cases) - len(cases)
         lines = [f"gpubench: adopted from pytest-benchmark: {adopted_count}"] * bool(adopted_count)
         lines += terminal.header_lines(
             device=devices_of(cases, self._settings.devices),
@@ -139,7 +142,7 @@ class SessionRecorder:
         )
         if self._settings.resume:
             measured = self._run.carried_over
-            remaining = self._cases.keys() - measured
+            remaining = self.cases.keys() - measured
             lines.append(f"resumed: {len(measured)} already measured, {len(remaining)} remaining")
         return lines
 
@@ -160,7 +163,7 @@ class SessionRecorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
         """Record a benchmark at its last report."""
         self._status.clear()
-        case = self._cases.get(report.nodeid)
+        case = self.cases.get(report.nodeid)
         if case is None:
             return (yield)
         if report.when == "setup":  # drops the reports of an earlier try (pytest-rerunfailures)
@@ -179,7 +182,7 @@ class SessionRecorder:
         """Record a benchmark whose reports, made by another plugin, lack a teardown."""
         payloads = self._payloads.get(nodeid, [])
         if _has_outcome(payloads) or (payloads and nodeid not in self._measurements):
-            self._record(self._cases[nodeid])
+            self._record(self.cases[nodeid])
 
     def pytest_enter_pdb(self) -> None:
         """Leave the terminal to the debugger."""
@@ -189,6 +192,9 @@ class SessionRecorder:
         self._status.end(case.id)
         payloads = self._payloads.pop(case.id)
         measurement = report_payload.measurement_of(case, payloads)
+        for payload in payloads:
+            if package := payload.get("missing_package"):
+                self.missing_packages[case.id] = package
         own = {k: v for k, v in measurement.machine.items() if self._machine.get(k) != v}
         measurement = replace(measurement, machine=own)
         if measurement.outcome == "not_measured" and not case.measures:
@@ -237,7 +243,7 @@ class SessionRecorder:
         Adopted tests stay as they are. The devices are not part of its ``machine_info``, which
         pytest-benchmark compares before a session is known to have benchmarks of ours.
         """
-        own_ids = self._measurements.keys() - (self._cases.keys() - self._own_cases.keys())
+        own_ids = self._measurements.keys() - (self.cases.keys() - self._own_cases.keys())
         if not own_ids:
             return
         pytest_benchmark.add_metrics(output_json, {i: self._measurements[i] for i in own_ids})
@@ -245,7 +251,7 @@ class SessionRecorder:
         output_json["gpubench"] = {
             "schema_version": pytest_benchmark.SECTION.newest,
             "run_id": self.path.name,
-            "started": recorder.start_time,
+            "started": recorder.started,
             "devices": device_models(self._own_cases.values()),
             "environment": recorder.environment,
         }
@@ -267,7 +273,10 @@ class SessionRecorder:
         self._status.clear()
         with signals_ignored() if exitstatus == pytest.ExitCode.INTERRUPTED else signals_deferred():
             self._finish(session, exitstatus)
-        self._index_warning = None if self._write_error is not None else self._index()
+        if self._write_error is None:
+            self._index_warning = store_run(
+                self._settings.registry, self.path.parent.parent, self._directory
+            )
         try:
             return (yield)
         except pytest.exit.Exception:  # requested, for example by Ctrl-C: no error
@@ -286,7 +295,7 @@ class SessionRecorder:
     def _finish(self, session: pytest.Session, exitstatus: int) -> None:
         """Write the summary, including benchmarks that never ran, which fail the run."""
         self._is_finished = True  # a thread that hangs in a benchmark may go on
-        if exitstatus == pytest.ExitCode.OK and self._cases.keys() - self._measurements.keys():
+        if exitstatus == pytest.ExitCode.OK and self.cases.keys() - self._measurements.keys():
             session.exitstatus = exitstatus = pytest.ExitCode.TESTS_FAILED
         status = self._run_status(session, exitstatus)
         ended = session.shouldfail or session.shouldstop
@@ -312,7 +321,7 @@ class SessionRecorder:
 
     def _complete(self, reason: str) -> None:
         """Add the benchmarks that the session has not recorded, unmeasured for this `reason`."""
-        for case in self._cases.values():
+        for case in self.cases.values():
             if _has_outcome(self._payloads.get(case.id, ())):
                 self._record(case)  # interrupted between its outcome and its teardown
             elif case.id not in self._measurements:
@@ -328,12 +337,6 @@ class SessionRecorder:
                 self._run.recorder.finish(status, measurements, self._benchmark_json())
         if self._write_error is not None:
             self._run.recorder.close()
-
-    def _index(self) -> str | None:
-        """Index the run in the registry; return a message if that is delayed."""
-        from gpubench_plugin.results.registry.connection import store_run
-
-        return store_run(self._settings.registry, self.path.parent.parent, self._directory)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Generator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -19,14 +19,13 @@ if TYPE_CHECKING:
     from gpubench_plugin.session.recording import SessionRecorder
 
 _Status = tuple[str, str, Any]
-_PASSED: Final = "passed"
 
 
 class ResultWords:
     """Adds its result to the word of each benchmark among `ids` that passed.
 
-    The change against the last comparable run is looked up at the first result, and given up for
-    the rest of the session at the first error: it is a service, and no part of the record.
+    The change against the last comparable run is looked up from the first result on, and left out
+    where that fails: it is a service, and no part of the record.
     """
 
     def __init__(self, recording: SessionRecorder, settings: Settings, ids: Collection[str]):
@@ -34,7 +33,6 @@ class ResultWords:
         self._settings = settings
         self._ids = ids
         self._last_results: LastResults | None = None
-        self._is_unavailable = False
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_report_teststatus(
@@ -42,7 +40,7 @@ class ResultWords:
     ) -> Generator[None, _Status, _Status]:
         """Append the result to the word that pytest or another plugin has for the report."""
         status = yield
-        if report.when != "call" or report.nodeid not in self._ids or status[0] != _PASSED:
+        if report.when != "call" or report.nodeid not in self._ids or status[0] != "passed":
             return status
         assert isinstance(report, pytest.TestReport)
         measurement = report_payload.read(report).get("measurement")
@@ -56,15 +54,13 @@ class ResultWords:
         return category, letter, (f"{word[0]} {text}".strip(), word[1])
 
     def _earlier(self, measurement: Measurement) -> Result | None:
-        if self._is_unavailable:
-            return None
         try:
             if self._last_results is None:
-                from gpubench_plugin.baselines.last import LastResults
+                from gpubench_plugin.baselines import last
 
-                self._last_results = LastResults(self._settings.results_dir)
+                results_dir, most = self._settings.results_dir, last.READ_BESIDE_MEASURING
+                self._last_results = last.LastResults(last.ended_here(results_dir, most, []))
             head = self._recording.run_of([measurement.without_samples()])
             return self._last_results.of(head, measurement.id)
         except Exception:  # whatever lies in the results directory, the session goes on
-            self._is_unavailable = True
             return None

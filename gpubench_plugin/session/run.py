@@ -1,9 +1,13 @@
-"""The run of a session: a new one, or an earlier one to resume."""
+"""The run of a session: a new one, or an earlier one to resume.
+
+A run has the same benchmarks, configuration, code and machine throughout.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,14 +16,22 @@ from typing import TYPE_CHECKING, Any
 from gpubench_plugin.config.options import RUN_FILE
 from gpubench_plugin.config.settings import Settings, option_dest
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
+from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.hookspecs import wrong_result
 from gpubench_plugin.environment import code
+from gpubench_plugin.environment.fingerprints import (
+    ABSENT,
+    change_text,
+    differences,
+    flat,
+    resume_facts,
+    tolerates_unknown,
+)
 from gpubench_plugin.launchers.context import context_of
 from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.results.reader import RunToResume, intact
 from gpubench_plugin.results.recorder import Recorder
-from gpubench_plugin.results.resume_checks import open_to_resume
-from gpubench_plugin.results.run_directory import RunDirectory, find_run, new_run_id
-from gpubench_plugin.system import json_files
+from gpubench_plugin.results.run_directory import RunDirectory, find_run, new_run_id, tag_of
 
 if TYPE_CHECKING:
     import pytest
@@ -93,10 +105,8 @@ def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
             if result is not None:
                 results[node_id] = result
         recorder = Recorder.resume(run, command=_command(config), carried_over=len(carried_over))
-    except (GpubenchError, *json_files.MALFORMED) as error:
-        is_known = isinstance(error, GpubenchError)
-        message = str(error) if is_known else f"the run is malformed: {error!r:.200}"
-        raise UsageProblem(f"--resume={settings.resume}: {message}") from error
+    except GpubenchError as error:
+        raise UsageProblem(f"--resume={settings.resume}: {error}") from error
     return RunToWrite(
         recorder=recorder,
         earlier_measurements={i: m.without_samples() for i, m in run.measurements.items()},
@@ -147,3 +157,106 @@ def _require_writable_json(config: pytest.Config) -> None:
     if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
         allowed = "allowed: a writable file, not a folder, in a folder that exists"
         raise UsageProblem(f"--benchmark-json={path_text}: not writable; {allowed}")
+
+
+def open_to_resume(
+    directory: RunDirectory,
+    *,
+    environment: Mapping[str, Any],
+    configurations: Mapping[str, Json],
+    options: Mapping[str, str],
+    rootdir: Path,
+) -> RunToResume:
+    """Open the run in `directory` to resume it; refuses without changing anything.
+
+    Args:
+        directory: folder of the run.
+        environment: current facts of ``system.json``.
+        configurations: resolved configuration of each selected benchmark, by node id; other
+            benchmarks of the run stay unchanged.
+        options: command line options for the run directory, by flag.
+        rootdir: pytest's rootdir, which contains the code.
+
+    Raises:
+        UsageProblem: the conditions differ; names every key with both values.
+        ResultsError: the run cannot be read or written.
+    """
+    _refuse_other_options(directory, options)
+    run = RunToResume(directory)
+    try:
+        with intact(directory):
+            _refuse_other_benchmarks(run, configurations)
+            _refuse_other_conditions(run, configurations, environment, rootdir)
+    except BaseException:
+        run.journal.close()
+        raise
+    return run
+
+
+def _refuse_other_options(directory: RunDirectory, options: Mapping[str, str]) -> None:
+    actual = {
+        "--results-dir": str(directory.path.parent.parent),
+        "--experiment": directory.experiment,
+        "--tag": tag_of(directory.run_id),
+    }
+    for flag, requested in options.items():
+        if requested != actual[flag]:
+            raise UsageProblem(
+                f"{flag}={requested} conflicts with the resumed run, which has "
+                f"{actual[flag]!r}; omit the option"
+            )
+
+
+def _refuse_other_benchmarks(run: RunToResume, selected: Iterable[str]) -> None:
+    new_ids = [i for i in selected if i not in run.configurations]
+    if new_ids:
+        command = shlex.join(["pytest", *run.facts.command])
+        raise UsageProblem(
+            f"not part of the resumed run: {listed(new_ids)}; a run keeps the benchmarks it was "
+            f"started with: {command}"
+        )
+
+
+def _refuse_other_conditions(
+    run: RunToResume,
+    configurations: Mapping[str, Json],
+    environment: Mapping[str, Any],
+    rootdir: Path,
+) -> None:
+    mismatches = [
+        *_configuration_differences(run, configurations),
+        *_environment_differences(run, environment),
+    ]
+    if files := code.changes(rootdir, run.start_event["code"]):
+        mismatches.append(f"code: {listed(files)}; restore it, or start a new run without --resume")
+    if mismatches:
+        raise UsageProblem(
+            "\n  ".join(["the conditions differ from those of the resumed run", *mismatches])
+        )
+
+
+def _configuration_differences(
+    run: RunToResume, configurations: Mapping[str, Json]
+) -> Iterator[str]:
+    """Each configuration difference once, with the affected benchmarks."""
+    ids_by_difference: dict[str, list[str]] = {}
+    for node_id, current in configurations.items():
+        recorded = flat(run.configurations[node_id])
+        for key, pair in differences(recorded, flat(current)).items():
+            ids_by_difference.setdefault(f"{key}: {change_text(pair)}", []).append(node_id)
+    return (f"{text} ({listed(ids)})" for text, ids in ids_by_difference.items())
+
+
+def _environment_differences(run: RunToResume, environment: Mapping[str, Any]) -> Iterator[str]:
+    current = resume_facts(environment)
+    recorded = {
+        key: fact
+        for key, fact in resume_facts(run.environment).items()
+        if key in current
+        or not key.startswith("devices.")  # a run may be resumed with some of its devices
+    }
+    return (
+        f"{key}: {change_text(pair)}"
+        for key, pair in differences(recorded, current).items()
+        if not (ABSENT in pair and tolerates_unknown(key))
+    )

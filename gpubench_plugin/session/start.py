@@ -161,11 +161,11 @@ def _resolve_cases(
             case = cases.of(item)
         except UsageProblem as error:
             reason = str(error).removeprefix(f"{item.nodeid}: ")
-            refusals.setdefault(reason, []).append(item.nodeid)
-            continue
-        item.stash[STATE] = BenchmarkState(case=case)
-        is_left_out = case.adopted or case.skip_reason(context.ranks.started_world_size)
-        if asks_components and not is_left_out and (reason := refusal(item, case)):
+        else:
+            item.stash[STATE] = BenchmarkState(case=case)
+            is_left_out = case.adopted or case.skip_reason(context.ranks.started_world_size)
+            reason = refusal(item, case) if asks_components and not is_left_out else ""
+        if reason:
             refusals.setdefault(reason, []).append(item.nodeid)
     if refusals:
         raise UsageProblem(refusal_text(refusals, items))
@@ -187,8 +187,7 @@ def _record(
     recording.start()
     manager.register(recording, "gpubench-recording")
     world_size = context_of(config).ranks.started_world_size
-    cases = {item.nodeid: item.stash[STATE].case for item in items}
-    usage_errors = UsageErrors(recording, cases, started_world_size=world_size)
+    usage_errors = UsageErrors(recorder=recording, started_world_size=world_size)
     manager.register(usage_errors, "gpubench-usage-errors")
     if config.get_verbosity(pytest.Config.VERBOSITY_TEST_CASES) > 0:  # a line per test
         from gpubench_plugin.session.result_words import ResultWords
@@ -210,7 +209,7 @@ def _record(
     confirmation = _confirmation(config, recording, launcher)
     is_gone = RemovedBenchmarks(session)
     judgement = GateJudgement(recording, lookup, is_gone, confirmation)
-    gate_plugin = GatePlugin(config, lookup, judgement, confirmation)
+    gate_plugin = GatePlugin(config, judgement)
     recording.close_gate, recording.failed_verdicts = gate_plugin.close, gate_plugin.failed_verdicts
     manager.register(gate_plugin, "gpubench-gate")
     return gate_plugin

@@ -12,7 +12,8 @@ import pytest
 def test_loading_the_plugin_imports_neither_torch_nor_launchers() -> None:
     """A process that is no rank is spared what only ranks and measured sessions need."""
     code = (
-        "import sys, gpubench_plugin.plugin\n"
+        "import importlib, sys, gpubench_plugin.plugin\n"
+        "for name in gpubench_plugin.plugin.pytest_plugins: importlib.import_module(name)\n"
         "print([name for name in ('torch', 'numpy', 'gpubench_plugin.launchers')"
         " if name in sys.modules])"
     )

@@ -32,10 +32,12 @@ SLOWER = 1.1
 HERE = Path(__file__).parents[2]
 
 IMPORT = """
-import gc, time, pytest, pytest_benchmark.plugin
+import gc, importlib, time, pytest, pytest_benchmark.plugin
 gc.disable()
 start = time.process_time_ns()
 import gpubench_plugin.plugin
+for module in getattr(gpubench_plugin.plugin, "pytest_plugins", ()):
+    importlib.import_module(module)
 print((time.process_time_ns() - start) / 1e6)
 """
 

@@ -90,7 +90,7 @@ def questions(registry: Registry) -> Iterator[Callable[[], int]]:
     """What is asked; each returns the number of rows it got."""
 
     def earlier(ids: list[str]) -> int:
-        runs = registry.earlier(ids, branch="main", since=None, limit=LAST)
+        runs = registry.earlier(ids, branch="main", since="", limit=LAST, fingerprints={})
         return sum(len(run.results) for run in runs)
 
     def points() -> int:

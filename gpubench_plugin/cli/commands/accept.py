@@ -55,7 +55,6 @@ class Accept(Command):
                 options.benchmark,
                 [id for id, result in run.results.items() if result.outcome == "measured"],
                 f"the run {run.run_id}",
-                unmeasured=run.results,
                 most=math.inf if options.all else 1,
                 allowed="give one of them, or --all",
             )

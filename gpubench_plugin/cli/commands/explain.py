@@ -109,7 +109,7 @@ def _explained_run(text: str, benchmark: str, paths: Locations) -> Explanation:
     run = stored_run.run()
     if (name := benchmark) not in run.results:  # one that was skipped is explained by its id
         scope, known = f"the run {run.run_id}", run_benchmarks(run.results)
-        (name,) = selected_benchmarks(benchmark, known, scope, unmeasured=run.results)
+        (name,) = selected_benchmarks(benchmark, known, scope)
     document = verdicts.read(directory.verdicts) if directory.verdicts.is_file() else None
     if document is not None and any(entry.metric for entry in document.for_benchmark(name)):
         with paths.resolver() as resolver:

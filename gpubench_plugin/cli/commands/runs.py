@@ -38,8 +38,7 @@ from gpubench_plugin.reports.terminal import closing_lines
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdicts import kind_text
 from gpubench_plugin.results import verdicts as verdict_document
-from gpubench_plugin.results.curves import benchmark_events, curves_of
-from gpubench_plugin.results.progress import RunProgress
+from gpubench_plugin.results.progress import RunProgress, benchmark_events, curves_of
 from gpubench_plugin.results.prune import HASHED_BYTES, artifacts
 from gpubench_plugin.results.reader import RunReader, intact
 from gpubench_plugin.results.registry.connection import connect

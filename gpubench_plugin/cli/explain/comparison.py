@@ -87,14 +87,11 @@ class _Launches:
 
     def benchmark(self, text: str) -> str:
         """The benchmark that `text` names; raises UsageProblem."""
-        results = {
-            name: result for run in self.warmup.values() for name, result in run.results.items()
-        }
-        if text in results:
+        if any(text in run.results for run in self.warmup.values()):
             return text
         names = [name for run in self.warmup.values() for name in run_benchmarks(run.results)]
         scope = f"the comparison {self._state.folder.name}"
-        return selected_benchmarks(text, names, scope, unmeasured=results)[0]
+        return selected_benchmarks(text, names, scope)[0]
 
     def limits(self, name: str) -> dict[str, Mapping[str, str]]:
         """Limits that each side's latest result of the benchmark states."""

@@ -44,7 +44,6 @@ _HINTS: Final = {
     "file is not a database": _DAMAGED,
     "malformed": _DAMAGED,
     "could not decode": _DAMAGED,
-    "disk is full": "the disk is full",
     "disk i/o error": "the disk is full or broken",
     "readonly database": "it is read-only",
     "unable to open database file": "its folder is missing or not writable",

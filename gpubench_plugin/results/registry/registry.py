@@ -119,27 +119,22 @@ class Registry(AbstractContextManager["Registry"]):
         self,
         benchmarks: Collection[str],
         *,
-        branch: str | None,
-        since: str | None,
+        branch: str,
+        since: str,
         limit: int,
-        fingerprints: Mapping[str, str] | None = None,
+        fingerprints: Mapping[str, str],
     ) -> list[Run]:
         """Complete, clean runs without regressions that measured `benchmarks`, oldest first.
 
-        Up to `limit` runs per benchmark: the first ones from the run `since` on, inclusive, else
-        the latest. A `branch` of None means any. `fingerprints` (see
-        :func:`~.fingerprints.fingerprint_of`) restrict the runs of a benchmark.
+        Up to `limit` runs of the branch per benchmark: the first ones from the run `since` on,
+        inclusive. `fingerprints` (see :func:`~.fingerprints.fingerprint_of`) restrict the runs of a
+        benchmark.
         """
-        fingerprints = fingerprints or {}
         with self.database.reading() as connection:
-            since_us = None if since is None else _started_us(connection, since)
+            since_us = _started_us(connection, since)
             rows: list[Row[Any]] = []
             for name in dict.fromkeys(benchmarks):
-                query = results_query(
-                    branch=branch is not None,
-                    since=since is not None,
-                    fingerprint=name in fingerprints,
-                )
+                query = results_query(branch=True, fingerprint=name in fingerprints)
                 values = {
                     "benchmark": ingest.benchmark_digest(name),
                     "branch": ingest.column(branch),
@@ -157,8 +152,6 @@ class Registry(AbstractContextManager["Registry"]):
 
         They are restricted to that benchmark.
         """
-        if '"' in metric:
-            return []  # not a metric name, and not quotable in a JSON path
         query = results_query(metric=metric, branch=branch is not None)
         parameters = {
             "benchmark": ingest.benchmark_digest(benchmark),
@@ -230,26 +223,23 @@ class Registry(AbstractContextManager["Registry"]):
 
 
 @cache
-def results_query(
-    *, metric: str = "", branch: bool = False, since: bool = False, fingerprint: bool = False
-) -> Select[Any]:
-    """Query for the rows of a benchmark with the `metric`, else of those that are samples.
+def results_query(*, metric: str = "", branch: bool, fingerprint: bool = False) -> Select[Any]:
+    """Query for the rows of a benchmark; with a `branch` or `fingerprint` only for those of one.
 
-    The latest, or the first from a time on; with a `branch` or `fingerprint` only those of one.
+    The latest rows with the `metric`, if one is given, else the first samples from a time on.
     """
     query = select(RESULTS, *_RUN_COLUMNS).join(RUNS, RUNS.c.key == RESULTS.c.run)
-    query = query.where(
-        RESULTS.c.benchmark == bindparam("benchmark"),
-        RESULTS.c.metrics[metric].as_float().is_not(None) if metric else RESULTS.c.sample,
-    )
+    query = query.where(RESULTS.c.benchmark == bindparam("benchmark"))
+    if metric:
+        query = query.where(RESULTS.c.metrics[metric].as_float().is_not(None))
+        order = RESULTS.c.started_us.desc()
+    else:
+        query = query.where(RESULTS.c.sample, RESULTS.c.started_us >= bindparam("since"))
+        order = RESULTS.c.started_us.asc()
     if branch:
         query = query.where(RESULTS.c.branch == bindparam("branch"))
     if fingerprint:
         query = query.where(RESULTS.c.fingerprint == bindparam("fingerprint"))
-    order = RESULTS.c.started_us.desc()
-    if since:
-        query = query.where(RESULTS.c.started_us >= bindparam("since"))
-        order = RESULTS.c.started_us.asc()
     return query.order_by(order).limit(bindparam("limit", type_=Integer))
 
 

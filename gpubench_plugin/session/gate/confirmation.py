@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.confirmation import RELAUNCHES, alarms, rejudge, withdraw_alarms
@@ -26,19 +27,19 @@ if TYPE_CHECKING:
     Launch = Callable[[Sequence[pytest.Item], Mapping[str, FixedRounds]], Iterable[Measurement]]
 
 
+@dataclass
 class Confirmation:
     """Relaunches regressed benchmarks and judges the median of all launches.
 
-    Args:
+    Attributes:
         recording: the session's; the further launches are not part of its run.
         launch: measures in fresh processes; None if impossible, for the reason `why_not`.
     """
 
-    def __init__(self, recording: SessionRecorder, launch: Launch | None, *, why_not: str = ""):
-        self._recording = recording
-        self._launch = launch
-        self._why_not = why_not
-        self._items: dict[str, pytest.Item] = {}
+    recording: SessionRecorder
+    launch: Launch | None
+    why_not: str = field(default="", kw_only=True)
+    _items: dict[str, pytest.Item] = field(default_factory=dict)
 
     def register(self, items: Iterable[pytest.Item]) -> None:
         """Register items that can be relaunched."""
@@ -48,13 +49,13 @@ class Confirmation:
         self, comparison: Comparison, reference: Reference, head: Run, options: MatchOptions
     ) -> Comparison:
         """Verdicts after confirming or withdrawing the alarms of `comparison`."""
-        if self._launch is None:
-            return withdraw_alarms(comparison, not_relaunched_text(self._why_not))
+        if self.launch is None:
+            return withdraw_alarms(comparison, not_relaunched_text(self.why_not))
         ids = alarms(comparison)
         adopted = {node_id: _ADOPTED for node_id in ids if node_id not in self._items}
         items = [self._items[node_id] for node_id in ids if node_id not in adopted]
         try:
-            runs, failures = self._relaunch(self._launch, items)
+            runs, failures = self._relaunch(self.launch, items)
         except (GpubenchError, OSError) as error:
             return withdraw_alarms(comparison, not_relaunched_text(str(error)))
         remaining = withdraw_alarms(comparison, adopted | failures)
@@ -64,17 +65,17 @@ class Confirmation:
         self, launch: Launch, items: Sequence[pytest.Item]
     ) -> tuple[list[Run], dict[str, str]]:
         """Runs of the further launches, and reasons for missing numbers."""
-        rounds = RunReader(RunDirectory(path=self._recording.path)).rounds()
+        rounds = RunReader(RunDirectory(path=self.recording.path)).rounds()
         runs: list[Run] = []
         failures: dict[str, str] = {}
         for number in range(1, RELAUNCHES + 1):
             remaining_items = [item for item in items if item.nodeid not in failures]
             label = counted(len(remaining_items), "benchmark")
-            self._recording.show(f"relaunching {label}: {number} of {RELAUNCHES}")
+            self.recording.show(f"relaunching {label}: {number} of {RELAUNCHES}")
             measurements = list(launch(remaining_items, rounds)) if remaining_items else []
             measured = [m for m in measurements if m.outcome == "measured"]
             failures |= {m.id: _failure(m) for m in measurements if m.outcome != "measured"}
-            runs.append(self._recording.run_of(measured))
+            runs.append(self.recording.run_of(measured))
         return runs, failures
 
 

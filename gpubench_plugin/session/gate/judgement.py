@@ -125,24 +125,18 @@ def _properties(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, object]]:
                 yield f"{prefix}limit", part.limit
 
 
+@dataclass
 class GateJudgement:
     """Verdicts on the session's measurements, computed on first use.
 
     `is_gone` tells whether the benchmark of the baseline with a node id no longer exists.
     """
 
-    def __init__(
-        self,
-        recording: SessionRecorder,
-        lookup: BaselineLookup,
-        is_gone: Callable[[str], bool],
-        confirmation: Confirmation,
-    ):
-        self._recording = recording
-        self._lookup = lookup
-        self._is_gone = is_gone
-        self._confirmation = confirmation
-        self._result: Comparison | Exception | None = None
+    recording: SessionRecorder
+    lookup: BaselineLookup
+    is_gone: Callable[[str], bool]
+    confirmation: Confirmation
+    _result: Comparison | Exception | None = None
 
     @property
     def result(self) -> Comparison | Exception:
@@ -155,19 +149,19 @@ class GateJudgement:
         """Judge the run; alarms are relaunched unless the session has ended."""
         from gpubench_plugin.config.resolution import cli_limits  # which imports pydantic
 
-        settings = self._lookup.settings
+        settings = self.lookup.settings
         try:
-            run = self._recording.run_of(self._recording.measurements.values())
-            reference = self._lookup.reference(run)
+            run = self.recording.run_of(self.recording.measurements.values())
+            reference = self.lookup.reference(run)
             options: MatchOptions = {
                 "allow_incomparable": settings.allow_incomparable,
                 "limits": cli_limits(settings.overrides),
-                "is_gone": self._is_gone,
+                "is_gone": self.is_gone,
             }
-            comparison = judge(reference, run, self._lookup.kind, options)
-            if settings.gate and alarms(comparison):
+            comparison = judge(reference, run, self.lookup.kind, options)
+            if self.is_gate and alarms(comparison):
                 comparison = (
-                    self._confirmation.confirm(comparison, reference, run, options)
+                    self.confirmation.confirm(comparison, reference, run, options)
                     if can_relaunch
                     else withdraw_alarms(comparison, not_relaunched_text("the session ended first"))
                 )
@@ -175,7 +169,7 @@ class GateJudgement:
             raise
         except Exception as error:  # any error: the measurements must still be written
             return error
-        self._recording.keep_verdicts(comparison)
+        self.recording.keep_verdicts(comparison)
         return comparison
 
     @property
@@ -190,7 +184,7 @@ class GateJudgement:
     @cached_property
     def policy(self) -> Policy:
         """Policy that decides which verdicts fail the gate."""
-        settings = self._lookup.settings
+        settings = self.lookup.settings
         return Policy(
             missing=settings.gate_missing,
             inconclusive=settings.gate_inconclusive,
@@ -216,20 +210,25 @@ class GateJudgement:
     @property
     def accept_command(self) -> str:
         """Command that accepts a new level; empty for an unnamed baseline."""
-        if self._lookup.kind != "history":
+        if self.lookup.kind != "history":
             return ""
-        name = shlex.quote(self._lookup.settings.baseline)
+        name = shlex.quote(self.lookup.settings.baseline)
         return f"gpubench accept {self.run_id} '<benchmark>' --baseline={name} --reason='<why>'"
+
+    @property
+    def is_gate(self) -> bool:
+        """Whether regressions fail the session."""
+        return bool(self.lookup.settings.gate)
 
     @property
     def run_id(self) -> str:
         """Id of the session's own run."""
-        return self._recording.path.name
+        return self.recording.path.name
 
     @property
     def nothing_measured(self) -> bool:
         """Whether no benchmark of the session was measured."""
-        return all(m.outcome != "measured" for m in self._recording.measurements.values())
+        return all(m.outcome != "measured" for m in self.recording.measurements.values())
 
     @property
     def failing_verdicts(self) -> tuple[Verdict, ...]:
@@ -253,7 +252,7 @@ class GateJudgement:
         if self._result is None:
             self._result = self._judge(can_relaunch=True)
         comparison = self.comparison
-        measurement = self._recording.measurements.get(node_id)
+        measurement = self.recording.measurements.get(node_id)
         details = f"{measurement.outcome}: {measurement.reason}" if measurement else "not measured"
         if self.nothing_measured:
             return GateOutcome(outcome="failed", text=f"{NOTHING_MEASURED}; {details}")

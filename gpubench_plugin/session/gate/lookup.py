@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
@@ -69,10 +70,8 @@ def subprocess_main() -> None:
         baselines = Baselines(results_dir, registry)
         if (baseline := baselines.get(name)) is not None:
             answer = {"text": to_text(baseline)}
-        elif typo := baselines.typo_message(name):
-            answer = {"typo": typo}
         else:
-            answer = {"unknown": baselines.unknown(name)}
+            answer = {"typo": baselines.typo_message(name), "unknown": baselines.unknown(name)}
     json.dump(answer, sys.stdout)
 
 
@@ -89,7 +88,6 @@ class BaselineLookup:
         early_reference: the reference; None where it is looked up after measuring.
         directories: local folders of the runs that set the level, each with the only benchmark it
             counts for, or None for all; None if the baseline is missing, or a file.
-        is_last: the baseline is the last comparable run, also looked up after measuring.
         notes: lines for the header.
     """
 
@@ -97,7 +95,6 @@ class BaselineLookup:
     cwd: Path
     early_reference: Reference | None = None
     directories: tuple[tuple[RunDirectory, str | None], ...] | None = None
-    is_last: bool = False
     notes: tuple[str, ...] = ()
 
     @classmethod
@@ -122,7 +119,7 @@ class BaselineLookup:
                     "differ by a few percent, so noise cannot be ruled out; use a named baseline "
                     "(see gpubench baseline set), gpubench ab, or --gate=threshold"
                 )
-            return replace(lookup, is_last=True)
+            return lookup
         if is_server(settings.registry):
             return lookup._in_server()
         try:
@@ -156,7 +153,7 @@ class BaselineLookup:
         """Kind of judgement it allows."""
         if self.early_reference is not None and self.early_reference.kind == "missing":
             return "missing"
-        if self.is_last:
+        if self.settings.baseline == LAST:
             return "last"
         is_single = self.early_reference is not None and self.early_reference.kind == "single"
         return "threshold" if is_single or self.settings.gate == "threshold" else "history"
@@ -236,22 +233,17 @@ def fix_rounds(items: Iterable[pytest.Item], lookup: BaselineLookup, head: Run) 
     if lookup.directories is None:
         return
     settings = lookup.settings
-    directories = [
-        (directory, benchmark_id)
-        for directory, benchmark_id in lookup.directories
-        if settings.allow_incomparable or _is_of_machine(directory, head)
-    ]
-    if not directories:
+    for override in settings.overrides:
+        if override.partition("=")[0] in _STOPPING_KEYS:
+            yield f"not using the baseline's rounds because --{override} is given"
+            return
+    rounds = _rounds(lookup.directories, None if settings.allow_incomparable else head)
+    if rounds is None:
         yield (
             "not using the baseline's rounds: none of its runs has a local directory from this "
             "machine"
         )
         return
-    for override in settings.overrides:
-        if override.partition("=")[0] in _STOPPING_KEYS:
-            yield f"not using the baseline's rounds because --{override} is given"
-            return
-    rounds = _rounds(directories)
     states = [item.stash[STATE] for item in items]
     fixable = [
         state
@@ -264,24 +256,24 @@ def fix_rounds(items: Iterable[pytest.Item], lookup: BaselineLookup, head: Run) 
         yield f"using the baseline's rounds for {len(fixable)} of {len(states)} benchmarks"
 
 
-def _is_of_machine(directory: RunDirectory, head: Run) -> bool:
-    try:
-        return is_same_machine(RunReader(directory).run(), head)
-    except GpubenchError:  # reported when its numbers are read
-        return False
+def _rounds(
+    directories: Iterable[tuple[RunDirectory, str | None]], head: Run | None
+) -> dict[str, FixedRounds] | None:
+    """Fixed rounds by node id: the accepted run's, else the median of the pinned runs'.
 
-
-def _rounds(directories: Iterable[tuple[RunDirectory, str | None]]) -> dict[str, FixedRounds]:
-    """Fixed rounds by node id: the accepted run's, else the median of the pinned runs'."""
-    pinned_rounds: dict[str, list[FixedRounds]] = {}
-    accepted_rounds: dict[str, FixedRounds] = {}
+    None if no run is of the machine of `head`, where that is given.
+    """
+    rounds_of_runs = []
     for directory, benchmark_id in directories:
-        try:
-            rounds_by_id = RunReader(directory).rounds()
-        except GpubenchError:  # reported when its numbers are read
-            continue
-        if benchmark_id in rounds_by_id:
-            accepted_rounds[benchmark_id] = rounds_by_id[benchmark_id]
-        for name, rounds in rounds_by_id.items() if benchmark_id is None else ():
-            pinned_rounds.setdefault(name, []).append(rounds)
-    return {name: median_rounds(plans) for name, plans in pinned_rounds.items()} | accepted_rounds
+        reader = RunReader(directory)
+        with suppress(GpubenchError):  # reported when its numbers are read
+            if head is None or is_same_machine(reader.run(), head):
+                rounds_of_runs.append((benchmark_id, reader.rounds()))
+    if not rounds_of_runs:
+        return None
+    pinned: dict[str, list[FixedRounds]] = {}
+    for benchmark_id, rounds in rounds_of_runs:
+        for name, plan in rounds.items() if benchmark_id is None else ():
+            pinned.setdefault(name, []).append(plan)
+    accepted = {i: rounds[i] for i, rounds in rounds_of_runs if i is not None and i in rounds}
+    return {name: median_rounds(plans) for name, plans in pinned.items()} | accepted

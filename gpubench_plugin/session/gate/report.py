@@ -64,20 +64,15 @@ def header(lookup: BaselineLookup) -> list[str]:
 
 
 def lines(
-    judgement: GateJudgement,
-    lookup: BaselineLookup,
-    width: int,
-    glyphs: Glyphs,
-    *,
-    interrupted: bool,
+    judgement: GateJudgement, width: int, glyphs: Glyphs, *, interrupted: bool
 ) -> Iterator[Line]:
     """Changed verdicts, counts, and the gate's result, undecided if the session was interrupted."""
-    is_gate = bool(lookup.settings.gate)
     comparison = judgement.comparison
+    is_gate = judgement.is_gate
     if comparison is None:
         yield ((f"judging failed: {printable(judgement.error_text)}", BAD),)
     else:
-        yield from _changes(comparison, lookup, width, glyphs)
+        yield from _changes(comparison, judgement.lookup, width, glyphs)
         for note in judgement.policy.undecided_notes(comparison.verdicts) if is_gate else ():
             yield ((note, BAD if ": fail (" in note else CAUTION),)
     if is_gate and interrupted:

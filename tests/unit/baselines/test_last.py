@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.baselines.last import LastResults
+from gpubench_plugin.baselines.last import LastResults, ended_here
 from gpubench_plugin.baselines.model import Reference
 from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.core.verdicts import LAST
@@ -147,7 +147,7 @@ def test_the_last_result_of_a_benchmark_is_found_while_others_are_measured(tmp_p
     head = RunReader(write_run(tmp_path, 5, BOTH)).run()
     write_run(tmp_path, 6, {MLP: 0.013})
 
-    last = LastResults(tmp_path)
+    last = LastResults(ended_here(tmp_path, 9, []))
     steps = {
         name: result.metrics["step_time_s"].value
         for name in (MLP, RESNET)
@@ -157,7 +157,7 @@ def test_the_last_result_of_a_benchmark_is_found_while_others_are_measured(tmp_p
     assert steps == {MLP: 0.011, RESNET: 0.020}
     shutil.rmtree(tmp_path / "default")
     assert last.of(head, RESNET) is not None
-    assert LastResults(tmp_path).of(head, MLP) is None
+    assert LastResults(ended_here(tmp_path, 9, [])).of(head, MLP) is None
 
 
 def test_no_more_than_some_runs_are_read_while_others_are_measured(tmp_path: Path) -> None:
@@ -166,5 +166,5 @@ def test_no_more_than_some_runs_are_read_while_others_are_measured(tmp_path: Pat
         write_run(tmp_path, number, {RESNET: 0.020} if number else BOTH)
     head = RunReader(write_run(tmp_path, 4, BOTH)).run()
 
-    assert LastResults(tmp_path, limit=4).of(head, MLP) is None
-    assert LastResults(tmp_path, limit=5).of(head, MLP) is not None
+    assert LastResults(ended_here(tmp_path, 4, [])).of(head, MLP) is None
+    assert LastResults(ended_here(tmp_path, 5, [])).of(head, MLP) is not None

@@ -58,7 +58,6 @@ def test_benchmarks_are_selected_as_by_pytest(text: str, matches: list[str]) -> 
         ("train", f"2 benchmarks of it; give one of them, .*\n  '{re.escape(MLP)}'\n  '"),
         ("test_mpl_train[amp-ws1]", re.escape(f"did you mean '{MLP}'")),
         ("xyz", "known: benchmarks/training/test_mlp.py"),
-        ("vit", "1 benchmark .* unsupported, such as v.py::test_vit"),
         (" ", "BENCHMARK: empty; allowed: an id"),
         ("train and", "'train and' .* pytest -k: expected not OR"),
         ("not", "'not' .* pytest -k: "),
@@ -67,7 +66,7 @@ def test_benchmarks_are_selected_as_by_pytest(text: str, matches: list[str]) -> 
 def test_what_names_no_benchmark_or_several_is_refused(text: str, message: str) -> None:
     """With the nearest, or those that match, each quoted to be copied into a shell."""
     with pytest.raises(UsageProblem, match=message):
-        selected_benchmarks(text, NAMES, "it", unmeasured=["v.py::test_vit"])
+        selected_benchmarks(text, NAMES, "it")
 
 
 def test_of_many_benchmarks_some_are_named() -> None:

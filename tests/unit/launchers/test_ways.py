@@ -70,7 +70,7 @@ def test_alarm_is_confirmed_in_the_way_in_which_it_was_measured(
     config: Any = SimpleNamespace(stash={CONTEXT: context}, getoption=lambda *_: None)
     for launcher, kind in ((Played(config, Mine()), Mine), (InProcess(), Gang)):
         confirmation: Any = start._confirmation(config, recording=Any, launcher=launcher)
-        assert [type(way) for way in confirmation._launch([], {})] == [kind]
+        assert [type(way) for way in confirmation.launch([], {})] == [kind]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpubench_plugin.results.curves import curves_of
+from gpubench_plugin.results.progress import curves_of
 
 
 def test_curves_are_those_of_the_last_try() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from contextlib import nullcontext
+from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 class Files:
     """In the place of a run's files: keeps what was written last, or has no room for it."""
 
-    directory: Any = SimpleNamespace(path=None, traces=None, checkpoints=None)
+    directory: Any = SimpleNamespace(path=Path("results/x/run"), traces=None, checkpoints=None)
     environment: Any = MappingProxyType({})
 
     def __init__(self, *, full: bool = False, asked: signal.Signals | None = None):
@@ -45,8 +46,8 @@ class Files:
 
 def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> SessionRecorder:
     monkeypatch.setattr(room, "open_run", lambda *_: RunToWrite(recorder=files))
-    monkeypatch.setattr(SessionRecorder, "_index", lambda self: None)
-    given: Any = SimpleNamespace()
+    monkeypatch.setattr(room, "store_run", lambda *_: None)
+    given: Any = SimpleNamespace(registry="none")
     context = RunContext(settings=given, ranks=given)
     config = SimpleNamespace(
         stash={CONTEXT: context},

@@ -14,10 +14,18 @@ from gpubench_plugin.results.registry import ingest
 from gpubench_plugin.results.registry.registry import results_query
 from gpubench_plugin.system import json_files, stored
 
+THIRD = "20260103T000000Z_run_abcdef"
+"""The beginning of a day, of which no run has this id."""
+
 
 def ids(runs: Any) -> list[str]:
     """The days of runs, as the test gave them."""
     return [int(run.run_id[6:8]) for run in runs]
+
+
+def earlier(registry: Any, names: list[str], **options: Any) -> Any:
+    usual = {"branch": "main", "since": "", "limit": 99, "fingerprints": {}}
+    return registry.earlier(names, **{**usual, **options})
 
 
 def step_times(runs: Any, benchmark: str) -> list[float]:
@@ -111,7 +119,7 @@ def test_interrupted_run_is_stored_from_its_journal(backend: Any, make_run: Any)
         assert registry.ingest(directory)
         row = registry.runs()[0]
         assert (row.state, row.benchmarks, row.measured) == ("interrupted", 2, 1)
-        assert registry.earlier([make_run.id("mlp")], branch="main", since=None, limit=9) == []
+        assert earlier(registry, [make_run.id("mlp")]) == []
         assert len(registry.points(make_run.id("mlp"), "step_time_s")) == 1
 
 
@@ -179,38 +187,35 @@ def history(backend: Any, make_run: Any) -> Any:
 
 
 def test_earlier_gives_only_what_can_be_compared_with(history: Any, make_run: Any) -> None:
-    """Complete, clean and not regressed runs of the branch, oldest first, the latest of them."""
+    """Complete, clean and not regressed runs of the branch, oldest first."""
     mlp = [make_run.id("mlp")]
-    assert ids(history.earlier(mlp, branch="main", since=None, limit=99)) == [1, 2, 3, 8, 9]
-    assert ids(history.earlier(mlp, branch="main", since=None, limit=2)) == [8, 9]
-    assert ids(history.earlier(mlp, branch="topic", since=None, limit=99)) == [4]
-    assert ids(history.earlier(mlp, branch=None, since=None, limit=99)) == [1, 2, 3, 4, 8, 9]
-    assert history.earlier(mlp, branch="none of them", since=None, limit=99) == []
-    assert history.earlier([], branch=None, since=None, limit=99) == []
+    assert ids(earlier(history, mlp)) == [1, 2, 3, 8, 9]
+    assert ids(earlier(history, mlp, branch="topic")) == [4]
+    assert earlier(history, mlp, branch="none of them") == []
+    assert earlier(history, []) == []
 
 
 def test_earlier_begins_at_a_run(history: Any, make_run: Any) -> None:
     """The window is anchored: the first runs from that one on, itself included."""
     mlp, anchor = [make_run.id("mlp")], "20260102T120000Z_run_000002"
-    assert ids(history.earlier(mlp, branch="main", since=anchor, limit=99)) == [2, 3, 8, 9]
-    assert ids(history.earlier(mlp, branch="main", since=anchor, limit=2)) == [2, 3]
+    assert ids(earlier(history, mlp, since=anchor)) == [2, 3, 8, 9]
+    assert ids(earlier(history, mlp, since=anchor, limit=2)) == [2, 3]
     # One that is not stored: its id says when it began.
-    gone = "20260103T000000Z_run_abcdef"
-    assert ids(history.earlier(mlp, branch="main", since=gone, limit=1)) == [3]
-    assert ids(history.earlier(mlp, branch="main", since="no time", limit=1)) == [1]
+    assert ids(earlier(history, mlp, since=THIRD, limit=1)) == [3]
+    assert ids(earlier(history, mlp, since="no time", limit=1)) == [1]
 
 
 def test_earlier_holds_the_asked_benchmarks_only(history: Any, make_run: Any) -> None:
     """Each benchmark has a window of its own; a run lacks those outside of theirs."""
     mlp, resnet = make_run.id("mlp"), make_run.id("resnet")
-    runs = history.earlier([resnet], branch="main", since=None, limit=99)
+    runs = earlier(history, [resnet])
     assert all(list(run.results) == [resnet] for run in runs)
     assert step_times(runs, resnet) == [0.1, 0.2, 0.3, 0.9]
-    runs = history.earlier([mlp, resnet, mlp], branch="main", since=None, limit=2)
+    runs = earlier(history, [mlp, resnet, mlp], since=THIRD, limit=2)
     assert {d: sorted(run.results) for d, run in zip(ids(runs), runs, strict=True)} == {
-        3: [resnet],
+        3: [mlp, resnet],
         8: [mlp],
-        9: [mlp, resnet],
+        9: [resnet],
     }
     assert runs[0].machine == {"cpu.model": "fast"}
     assert runs[0].results[resnet].settings == {"training.batch_size": 8}
@@ -221,17 +226,15 @@ def test_earlier_can_be_confined_to_like_machines(history: Any, make_run: Any) -
     mlp = make_run.id("mlp")
     facts: Any = ({"cpu.model": "fast"}, {"training.batch_size": 8})
     fingerprint = fingerprint_of(*facts, "perf_counter")
-    runs = history.earlier(
-        [mlp], branch="main", since=None, limit=2, fingerprints={mlp: fingerprint}
-    )
+    runs = earlier(history, [mlp], since=THIRD, limit=2, fingerprints={mlp: fingerprint})
     assert ids(runs) == [3, 9]
-    runs = history.earlier([mlp], branch=None, since=None, limit=2, fingerprints={mlp: fingerprint})
-    assert ids(runs) == [4, 9]
+    runs = earlier(history, [mlp], branch="topic", fingerprints={mlp: fingerprint})
+    assert ids(runs) == [4]
     events = {mlp: fingerprint_of(*facts, "cuda_events")}
-    assert history.earlier([mlp], branch=None, since=None, limit=2, fingerprints=events) == []
+    assert earlier(history, [mlp], fingerprints=events) == []
     timed = make_run.measured("mlp", 0.5, timer="cuda_events")
     history.ingest(make_run(12, mlp=timed))
-    runs = history.earlier([mlp], branch=None, since=None, limit=2, fingerprints=events)
+    runs = earlier(history, [mlp], fingerprints=events)
     assert ids(runs) == [12]
 
 
@@ -278,9 +281,9 @@ def test_odd_texts_are_stored(backend: Any, make_run: Any) -> None:
     ("index", "options"),
     [
         ("branch", {"branch": True}),
-        ("started", {}),
-        ("fingerprint", {"branch": True, "since": True, "fingerprint": True}),
-        ("started", {"metric": "step_time_s"}),
+        ("started", {"branch": False}),
+        ("fingerprint", {"branch": True, "fingerprint": True}),
+        ("started", {"metric": "step_time_s", "branch": False}),
         ("branch", {"metric": "step_time_s", "branch": True}),
     ],
 )

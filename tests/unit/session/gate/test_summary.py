@@ -37,9 +37,11 @@ def test_the_last_line_tells_how_the_gate_ended(
         "nothing_measured": False,
     }
     usual |= {"fails": False, "failing_verdicts": (), "undecided_text": "", "runs_needed": 0}
-    judgement: Any = SimpleNamespace(**{**usual, "run_id": "r1", **judged})
-    lookup: Any = SimpleNamespace(settings=SimpleNamespace(gate="auto"))
-    lines = list(report.lines(judgement, lookup, 80, glyphs_for("utf-8"), interrupted=interrupted))
+    lookup = SimpleNamespace(settings=SimpleNamespace(gate="auto"))
+    judgement: Any = SimpleNamespace(
+        **{**usual, "lookup": lookup, "is_gate": True, "run_id": "r1", **judged}
+    )
+    lines = list(report.lines(judgement, 80, glyphs_for("utf-8"), interrupted=interrupted))
     colours = {"gate: passed": "green", "gate: failed": "red"}
     ((text, markup),) = lines[-1]
     assert mentions(text, *last.split(" .. "))

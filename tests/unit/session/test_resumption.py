@@ -11,8 +11,8 @@ import yaml
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment.code import digests
 from gpubench_plugin.results.recorder import Recorder
-from gpubench_plugin.results.resume_checks import open_to_resume
 from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.session.run import open_to_resume
 
 if TYPE_CHECKING:
     from pathlib import Path
