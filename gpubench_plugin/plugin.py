@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 pytest_plugins: Final = (
     "gpubench_plugin.bench.fixtures",
-    "gpubench_plugin.bench.training",
     "gpubench_plugin.bench.workload_fixtures",
 )
 """Modules of fixtures."""
@@ -48,7 +47,7 @@ _PROBLEM = pytest.StashKey[UsageProblem]()
 _ROOT_DELAY_S: Final = 30
 """Long enough for rank zero to reach a usage error after another rank."""
 _FOLDER: Final = "benchmarks"
-"""Collected by ranks of torchrun where no ini key names paths, and it has test files."""
+"""Collected by ranks of torchrun where no ini key names paths, if a test file is for gpubench."""
 _PATHS = pytest.StashKey[list[str]]()
 """Paths of the benchmarks that were added to the command line."""
 _OUTPUT: pytest.StashKey[DeferredStream] = pytest.StashKey()
@@ -97,9 +96,10 @@ def _benchmark_paths(config: pytest.Config) -> list[str]:
         return []
     if paths := config.getini(BENCHMARK_PATHS):
         return list(paths)
-    folder = config.rootpath / _FOLDER
-    has_tests = any(any(folder.rglob(pattern)) for pattern in config.getini("python_files"))
-    return [_FOLDER] if has_tests and config.getini("testpaths") else []
+    folder, patterns = config.rootpath / _FOLDER, config.getini("python_files")
+    files = (file for pattern in patterns for file in folder.rglob(pattern))
+    is_ours = any(b"gpubench" in file.read_bytes() for file in files)
+    return [_FOLDER] if config.getini("testpaths") and is_ours else []
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
