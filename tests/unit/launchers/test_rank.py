@@ -101,10 +101,9 @@ def test_rank_runs_phases_and_their_hooks_alone(team: Team, project: Project) ->
 
     outcomes = run("test_b", "setup", "call", "teardown", before="test_c")
     assert [[result["name"] for result in o.results] for o in outcomes] == [[], ["test_b"], []]
-    _, ended = run("test_c", "setup", "call")
+    _, ended, _ = run("test_c", "setup", "call", "teardown", before="test_d")
     assert (ended.exit, ended.exit_code) == ("enough", 9)
 
-    run("test_c", "teardown")
     outcomes = run("test_d", "setup", "call", "teardown")
     assert [outcome.stops for outcome in outcomes][1:] == [{"shouldstop": "a hook says so"}] * 2
 
