@@ -367,7 +367,7 @@ def test_loss_of_ranks_that_cannot_be_replaced_ends_the_session(
     ended = project.run("-p", "no:randomly", env=TORCHRUN)
     assert stage.notes == ["start 2", *FIRST[:2], "kill"]
     assert (ended.code, ended.outcomes["test_a[ws2]"]) == (1, "crashed")
-    assert "test_a[ws2]: rank 1 was killed by SIGKILL; ranks started by torchrun" in ended.out
+    assert "test_a[ws2]: rank 1 was killed by SIGKILL; these ranks cannot" in ended.out
 
     stage.errors = {2: [GangError("rank 1 of 2 did not join")]}
     ended = project.run(env=TORCHRUN)
