@@ -46,7 +46,7 @@ from gpubench_plugin.core.verdicts import Method, Verdict, VerdictKind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_Rows = TypeVar("_Rows", Estimates, OwnPairs)
+_Rows = TypeVar("_Rows", Estimates, OwnPairs, Spread)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +242,7 @@ def paired_samples(
     suites: dict[str, list[Spread]] = {}
     for item, spread in zip((*series, *decided), spreads, strict=True):
         suites.setdefault(_noise_kind(item), []).append(spread)
-    priors = {kind: estimate_prior(_pooled(suite)) for kind, suite in suites.items()}
+    priors = {kind: estimate_prior(_stacked(suite)) for kind, suite in suites.items()}
     members: dict[Subject, Floats] = {}
     for item, spread in zip(series, spreads, strict=False):
         degree, subject = membership(spread, priors[_noise_kind(item)]), subject_of(item)
@@ -260,13 +260,6 @@ def _noise_kind(series: LaunchValues) -> str:
 def _effects(series: LaunchValues, pairs: int) -> Floats:
     value_pairs = zip(series.base[:pairs], series.head[:pairs], strict=True)
     return np.array([log_ratio(base, head, series.better) for base, head in value_pairs])
-
-
-def _pooled(spreads: Sequence[Spread]) -> Spread:
-    return Spread(
-        deviation=np.array([float(spread.deviation) for spread in spreads]),
-        dof=np.array([float(spread.dof) for spread in spreads]),
-    )
 
 
 def _paired_sample(

@@ -18,8 +18,8 @@ from gpubench_plugin.core.records import OUTCOMES, Measurement, Outcome
 from gpubench_plugin.reports.columns import (
     METRIC_COLUMNS,
     METRIC_OF,
-    any_metric_column,
     half_width,
+    metric_text,
     named_columns,
     own_metrics,
 )
@@ -36,7 +36,7 @@ from gpubench_plugin.reports.markup import (
 from gpubench_plugin.reports.names import screen_names
 from gpubench_plugin.reports.remarks import NOT_IN_TABLE, Remarks, operator_lines
 from gpubench_plugin.reports.side_by_side import scaling_lines, side_by_side_lines, variant_lines
-from gpubench_plugin.reports.table import GAP, Column, narrowed, paragraph, table, wrapped
+from gpubench_plugin.reports.table import GAP, Column, column, narrowed, paragraph, table, wrapped
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable
 from gpubench_plugin.reports.verdicts import kind_text
 
@@ -208,11 +208,11 @@ def _columns(
         left_out = {"outcome", *["relative"] * (options.group_by == BY_FILE)}
         shown = [name for name in by_name if name not in left_out]
         shown[-2:-2] = filter(_is_metric, own_metrics(rows))
-    columns = {
-        name: by_name[name] if name in by_name else any_metric_column(rows, name, glyphs)
-        for name in shown
-    }
-    return {name: column for name, column in columns.items() if any(column.cells)}
+    for name in shown:
+        if name not in by_name:
+            texts = [metric_text(m, name, glyphs) for m in rows]
+            by_name[name] = column(printable(name), texts, numeric=True)
+    return {name: by_name[name] for name in shown if any(by_name[name].cells)}
 
 
 def _is_metric(name: str) -> bool:

@@ -120,20 +120,16 @@ def _attention_backward(
     return 2 * _attention(query, key, value)
 
 
-def _flash_backward(grad: object, *operands: Any, **_: object) -> int:
-    """Twice the forward pass of the same sequences; `operands` are tensors and lengths."""
-    tensors, lengths = operands[:3], operands[5:9]
-    return 2 * int(flop_registry[aten._flash_attention_forward](*tensors, *lengths))
+def _backward_of(forward: Any, tensors: int) -> Callable[..., int]:
+    """Twice the `forward` pass of the same sequences; operands are `tensors`, then lengths."""
 
+    def backward(grad: object, *operands: Any, **_: object) -> int:
+        return 2 * int(flop_registry[forward](*operands[:tensors], *operands[5:9]))
 
-def _efficient_backward(grad: object, *operands: Any, **_: object) -> int:
-    """Twice the forward pass of the same sequences; `operands` are tensors and lengths."""
-    tensors, lengths = operands[:4], operands[5:9]
-    return 2 * int(flop_registry[aten._efficient_attention_forward](*tensors, *lengths))
+    # torch's counter passes shapes for tensors, except to a formula with this attribute.
+    backward._get_raw = True  # type: ignore[attr-defined]
+    return backward
 
-
-# torch's counter passes shapes for tensors, except to a formula with this attribute.
-_flash_backward._get_raw = _efficient_backward._get_raw = True  # type: ignore[attr-defined]
 
 _ATTENTION: Final = "_scaled_dot_product_"
 """Prefix of torch's implementations of attention, one for each device."""
@@ -155,8 +151,8 @@ FORMULAS: Mapping[Any, Callable[..., int]] = {
     aten.convolution_backward: _convolution_backward,
     **{getattr(aten, name): _attention for name in _ATTENTIONS},
     **{getattr(aten, f"{name}_backward"): _attention_backward for name in _ATTENTIONS},
-    aten._flash_attention_backward: _flash_backward,
-    aten._efficient_attention_backward: _efficient_backward,
+    aten._flash_attention_backward: _backward_of(aten._flash_attention_forward, 3),
+    aten._efficient_attention_backward: _backward_of(aten._efficient_attention_forward, 4),
 }
 
 
