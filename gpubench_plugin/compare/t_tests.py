@@ -267,16 +267,13 @@ def _paired_sample(
 ) -> Sample:
     pairs = len(effects)
     posterior = posterior_spread(own, prior, pairs, members)
-    deviation, dof, floor = (
-        np.asarray(array).reshape(())
-        for array in (posterior.deviation, posterior.dof, posterior.floor)
-    )
+    spread = Spread(**{name: np.asarray(a).reshape(()) for name, a in vars(posterior).items()})
     return Sample(
         series=series,
-        estimates=paired_estimates(effects, Spread(deviation=deviation, dof=dof, floor=floor)),
-        spread=float(deviation),
-        floor=float(floor),
-        noise=float(deviation) / math.sqrt(2),  # a difference has the noise of two launches
+        estimates=paired_estimates(effects, spread),
+        spread=float(spread.deviation),
+        floor=float(spread.floor),
+        noise=float(spread.deviation) / math.sqrt(2),  # a difference has the noise of two launches
         base=_geometric_mean(series.base[:pairs]),
         head=_geometric_mean(series.head[:pairs]),
         launches=pairs,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import filterfalse
 from pathlib import Path
@@ -89,9 +89,8 @@ def closing_lines(
 ) -> list[Line]:
     """All that a session ends with: the summary, operators, scaling, and what was compared."""
     lines = summary_lines(measurements, width, glyphs, options)
-    if not options.shown:
-        return lines
-    for part in (operator_lines, scaling_lines, side_by_side_lines, variant_lines):
+    parts = (operator_lines, scaling_lines, side_by_side_lines, variant_lines)
+    for part in parts if options.shown else ():
         if part_lines := part(measurements, width, glyphs):
             lines += [(), *part_lines]
     return lines
@@ -116,19 +115,8 @@ def summary_lines(
     names = screen_names((m.id for m in measurements), width, glyphs)
     rows = [m for m in measurements if m.outcome not in NOT_IN_TABLE]
     remarks = Remarks(measurements, names, width, glyphs)
-    lines: list[Line] = []
-    if rows:
-        result_table = _result_table(rows, names, width, glyphs, options)
-        shown = result_table.shown
-        lines += [
-            *result_table.lines,
-            *(line for text in result_table.problems for line in paragraph(text, width, CAUTION)),
-            *remarks.failures(),
-            *remarks.doubts(shown),
-            *remarks.notes(shown),
-            *remarks.metrics(result_table.below),
-        ]
-    return [*lines, *remarks.left_out(), _counts(measurements)]
+    results = _result_lines(rows, remarks, options) if rows else ()
+    return [*results, *remarks.left_out(), _counts(measurements)]
 
 
 def _counts(measurements: Sequence[Measurement]) -> Line:
@@ -143,28 +131,15 @@ def _counts(measurements: Sequence[Measurement]) -> Line:
     return tuple(spans)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ResultTable:
-    """Lines of a table, and the names of the columns that are `shown`.
+def _result_lines(
+    measurements: Sequence[Measurement], remarks: Remarks, options: TableOptions
+) -> Iterator[Line]:
+    """Table of `measurements`, options that fit none of them, and the `remarks`.
 
-    `below` are metrics that have no column, since it did not fit, or since a column of ours has
-    their name; `problems` are lines about options that fit no result.
+    Below it are also metrics without a column, since it did not fit, or since a column of ours has
+    their name.
     """
-
-    lines: Sequence[Line]
-    shown: Collection[str]
-    below: Sequence[str]
-    problems: Sequence[str]
-
-
-def _result_table(
-    measurements: Sequence[Measurement],
-    names: Mapping[str, str],
-    total: int,
-    glyphs: Glyphs,
-    options: TableOptions,
-) -> _ResultTable:
-    """Table of `measurements`, called by `names`, that fits into `total` columns."""
+    names, total, glyphs = remarks.names, remarks.width, remarks.glyphs
     stated = options
     groupings = {BY_FILE, BY_FUNCTION, "none"} | {n for m in measurements for n in m.params}
     if options.group_by not in groupings:
@@ -189,13 +164,13 @@ def _result_table(
         for name, c in _with_outcomes(columns, rows).items()
     ]
     titles = [cut(printable(group), total, glyphs.ellipsis) for group in groups]
-    lines = table([benchmark, *marked_columns], glyphs, nothing=glyphs.nothing, groups=titles)
-    return _ResultTable(
-        lines=[*lines],
-        shown=columns.keys(),
-        below=[*hidden, *homonyms],
-        problems=[*_problems(measurements, stated, missing, groupings)],
-    )
+    yield from table([benchmark, *marked_columns], glyphs, nothing=glyphs.nothing, groups=titles)
+    for text in _problems(measurements, stated, missing, groupings):
+        yield from paragraph(text, total, CAUTION)
+    yield from remarks.failures()
+    yield from remarks.doubts(columns)
+    yield from remarks.notes(columns)
+    yield from remarks.metrics([*hidden, *homonyms])
 
 
 def _columns(
