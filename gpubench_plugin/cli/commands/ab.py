@@ -15,12 +15,7 @@ from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.cli.ab.request import Request, parse_arguments, parse_duration, parse_pairs
 from gpubench_plugin.cli.ab.runner import Progress
 from gpubench_plugin.cli.ab.saved_state import SavedState
-from gpubench_plugin.cli.commands._places import (
-    add_format,
-    add_option,
-    echo_report,
-    whole_number,
-)
+from gpubench_plugin.cli.commands._places import add_format, add_option, echo_report, whole_number
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.commands.compare import LimitOptions, add_judging, exit_code, with_losses
 from gpubench_plugin.compare.effective_limits import SIDES
