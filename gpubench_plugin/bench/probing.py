@@ -173,7 +173,7 @@ def inspect_call(
 
     census = take_census(timed.run_briefly)
     if tensors is not None:
-        tensors.add_inputs(None if census is None else census.inputs)
+        tensors.add_inputs(None if census is None else census.inputs.values())
     facts = {} if tensors is None else tensors.facts
     if precision is None:
         return samples, {}, facts

@@ -61,12 +61,6 @@ class Parser(argparse.ArgumentParser):
             )
 
 
-_EXIT_CODES: Final[dict[type[GpubenchError], ExitCode]] = {
-    NothingComparable: ExitCode.NOTHING_COMPARABLE,
-    RegistryError: ExitCode.INFRASTRUCTURE,
-    ResultsError: ExitCode.INFRASTRUCTURE,
-}
-
 _EPILOG: Final = (
     "exit codes: 0 ok, 1 regression, 2 usage error, 3 nothing comparable, 4 a file or database "
     "error, or an unexpected error"
@@ -85,8 +79,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # here, not at the interpreter's exit, to report a full disk
     except GpubenchError as error:
         _print_error(str(error))
-        codes = (code for kind, code in _EXIT_CODES.items() if isinstance(error, kind))
-        return next(codes, ExitCode.USAGE)
+        if isinstance(error, NothingComparable):
+            return ExitCode.NOTHING_COMPARABLE
+        is_broken = isinstance(error, RegistryError | ResultsError)
+        return ExitCode.INFRASTRUCTURE if is_broken else ExitCode.USAGE
     except KeyboardInterrupt:
         _print_error("interrupted")
         return 130  # 128 + SIGINT, as of a shell

@@ -258,11 +258,10 @@ def _is_judged_by_time(verdict: Verdict) -> bool:
 def _sides(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> _Sides:
     """Results behind a verdict, by side; for an absolute bound the head's only."""
     sides = {"base": () if verdict.method == "absolute" else bases, "head": heads}
-    results = {
-        side: [run.results[verdict.id] for run in runs if verdict.id in run.results]
+    return {
+        side: [r for run in runs if (r := run.results.get(verdict.id)) and r.outcome == "measured"]
         for side, runs in sides.items()
     }
-    return {side: [r for r in rs if r.outcome == "measured"] for side, rs in results.items()}
 
 
 def _clauses(sides: _Sides, *, counting: bool) -> Iterator[str]:

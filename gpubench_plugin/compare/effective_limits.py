@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias, get_args
 
 from gpubench_plugin.compare.comparability import names_or_count
-from gpubench_plugin.compare.launch_values import join_names
 from gpubench_plugin.compare.matched_metrics import Sides, judged_metrics, parsed_limit
 from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.core.records import Result
@@ -90,7 +89,7 @@ def _changes(
             counting: SideName = side if name in base else "head"
             names_by_change.setdefault((*change, counting), []).append(name)
     for (before, now, counting), names in names_by_change.items():
-        yield f"changes the limit of {join_names(names)} from {before} to {now}", counting
+        yield f"changes the limit of {', '.join(names)} from {before} to {now}", counting
 
 
 def _stated(results: Iterable[Result]) -> set[str]:

@@ -6,7 +6,6 @@ Also its samples in a history, and the wording of effects in a verdict's reason.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -95,11 +94,6 @@ def _direction_word(series: LaunchValues, effect: float) -> str:
     if series.unit in {"s", "ms", "us", "ns"} and series.better == "lower":
         return "slower" if effect > 0 else "faster"
     return "higher" if (effect > 0) == (series.better == "lower") else "lower"
-
-
-def join_names(names: Sequence[str]) -> str:
-    """``a``, ``a and b``, ``a, b and c``."""
-    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
 # Values needed for a verdict: the 99% interval of the spread of ten reaches a factor of 2.3.

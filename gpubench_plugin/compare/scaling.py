@@ -20,7 +20,7 @@ SCALING: Final = (SPEED_UP, EFFICIENCY)
 SCALING_METRICS: Final = frozenset(
     {*SCALING, *confidence_bounds_of(SPEED_UP), *confidence_bounds_of(EFFICIENCY)}
 )
-"""All metrics that :func:`with_scaling` adds."""
+"""All metrics that :class:`Families` adds."""
 
 THROUGHPUT: Final = ("samples_per_s", "tokens_per_s", "bytes_per_s")
 """Rates of work that is summed over the ranks."""
@@ -41,7 +41,14 @@ class Families:
         """All members of the family of `measurement`, by id, with updated scaling metrics."""
         members = self._members.setdefault(_family(measurement), {})
         members[measurement.id] = measurement
-        members.update({member.id: member for member in with_scaling(list(members.values()))})
+        for m in members.values():  # a smaller number of ranks may have been measured since
+            unscaled = {name: v for name, v in m.metrics.items() if name not in SCALING_METRICS}
+            members[m.id] = replace(m, metrics=unscaled)
+        for family in families(members.values()):
+            if rate := _rate(family):
+                for m in family:
+                    metrics = {**m.metrics, **_relative_to(family[0], m, rate)}
+                    members[m.id] = replace(m, metrics=metrics)
         return members
 
 
@@ -56,23 +63,6 @@ def families(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
         for family in by_family.values()
         if len({measurement.world_size for measurement in family}) > 1
     ]
-
-
-def with_scaling(family: Sequence[Measurement]) -> list[Measurement]:
-    """One family's measurements with speed-up and efficiency relative to the fewest ranks.
-
-    Earlier values are replaced: a smaller number of ranks may have been measured since.
-    """
-    unscaled = [
-        replace(m, metrics={n: v for n, v in m.metrics.items() if n not in SCALING_METRICS})
-        for m in family
-    ]
-    members = families(unscaled)
-    rate = _rate(members[0]) if members else None
-    if rate is None:
-        return unscaled
-    smallest = members[0][0]
-    return [replace(m, metrics={**m.metrics, **_relative_to(smallest, m, rate)}) for m in unscaled]
 
 
 def kind_of(family: Sequence[Measurement]) -> Kind:
@@ -113,8 +103,7 @@ def _relative_to(smallest: Measurement, other: Measurement, rate: str) -> dict[s
 
     The errors of two independent rates add up in squares, as logarithms.
     """
-    is_in_doubt = doubtful_flags(smallest.flags) or doubtful_flags(other.flags)
-    if is_in_doubt or other.outcome != "measured":
+    if doubtful_flags(smallest.flags) or doubtful_flags(other.flags):
         return {}
     speed_up = other.metrics[rate].value / smallest.metrics[rate].value
     half_widths = _half_width(smallest, rate), _half_width(other, rate)

@@ -46,7 +46,7 @@ from gpubench_plugin.core.verdicts import Method, Verdict, VerdictKind
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_Rows = TypeVar("_Rows", Estimates, OwnPairs)
+_Rows = TypeVar("_Rows", Estimates, OwnPairs, Spread)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -242,7 +242,7 @@ def paired_samples(
     suites: dict[str, list[Spread]] = {}
     for item, spread in zip((*series, *decided), spreads, strict=True):
         suites.setdefault(_noise_kind(item), []).append(spread)
-    priors = {kind: estimate_prior(_pooled(suite)) for kind, suite in suites.items()}
+    priors = {kind: estimate_prior(_stacked(suite)) for kind, suite in suites.items()}
     members: dict[Subject, Floats] = {}
     for item, spread in zip(series, spreads, strict=False):
         degree, subject = membership(spread, priors[_noise_kind(item)]), subject_of(item)
@@ -262,28 +262,18 @@ def _effects(series: LaunchValues, pairs: int) -> Floats:
     return np.array([log_ratio(base, head, series.better) for base, head in value_pairs])
 
 
-def _pooled(spreads: Sequence[Spread]) -> Spread:
-    return Spread(
-        deviation=np.array([float(spread.deviation) for spread in spreads]),
-        dof=np.array([float(spread.dof) for spread in spreads]),
-    )
-
-
 def _paired_sample(
     series: LaunchValues, effects: Floats, own: Spread, prior: Prior, members: Floats
 ) -> Sample:
     pairs = len(effects)
     posterior = posterior_spread(own, prior, pairs, members)
-    deviation, dof, floor = (
-        np.asarray(array).reshape(())
-        for array in (posterior.deviation, posterior.dof, posterior.floor)
-    )
+    spread = Spread(**{name: np.asarray(a).reshape(()) for name, a in vars(posterior).items()})
     return Sample(
         series=series,
-        estimates=paired_estimates(effects, Spread(deviation=deviation, dof=dof, floor=floor)),
-        spread=float(deviation),
-        floor=float(floor),
-        noise=float(deviation) / math.sqrt(2),  # a difference has the noise of two launches
+        estimates=paired_estimates(effects, spread),
+        spread=float(spread.deviation),
+        floor=float(spread.floor),
+        noise=float(spread.deviation) / math.sqrt(2),  # a difference has the noise of two launches
         base=_geometric_mean(series.base[:pairs]),
         head=_geometric_mean(series.head[:pairs]),
         launches=pairs,

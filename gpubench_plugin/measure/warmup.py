@@ -171,18 +171,13 @@ def is_trending(rounds_s: Sequence[float], tolerance: float) -> bool:
     first_median, last_median = median(first_rounds), median(last_rounds)
     if abs(last_median - first_median) <= tolerance * first_median:
         return False
-    slower_share = _share_above(first_rounds, last_rounds)
+    # Share of pairs whose last round is slower; ties count half.
+    slower_share = float(ranks_among(sorted(first_rounds), last_rounds).mean()) / (2 * size)
     # Source: H. B. Mann and D. R. Whitney, Annals of Mathematical Statistics 18 (1947), 50-60.
     errors = abs(slower_share - 0.5) / math.sqrt((2 * size + 1) / (12 * size * size))
     if max(slower_share, 1 - slower_share) >= _APART:
         return errors >= _APART_ERRORS
     return errors >= _ERRORS * math.sqrt(_correlation_time(first_rounds, last_rounds))
-
-
-def _share_above(first_rounds: Sequence[float], last_rounds: Sequence[float]) -> float:
-    """Share of pairs whose round of `last_rounds` is slower; ties count half."""
-    ranks = ranks_among(sorted(first_rounds), last_rounds)
-    return float(ranks.mean()) / (2 * len(first_rounds))
 
 
 def _correlation_time(*sections: Sequence[float]) -> float:

@@ -21,7 +21,7 @@ from gpubench_plugin.core.records import Measurement, Result, confidence_bounds_
 from gpubench_plugin.measure.interval import FEWEST_TO_JUDGE, interval_ranks
 from gpubench_plugin.measure.paired_turns import variant_metrics
 from gpubench_plugin.reports.table import Column, column
-from gpubench_plugin.reports.text import Glyphs, digits_for, printable
+from gpubench_plugin.reports.text import Glyphs, digits_for
 from gpubench_plugin.reports.verdicts import kind_text
 
 _STEP: Final = "step_time_s"
@@ -116,12 +116,6 @@ def _cell(measurement: Measurement, spec: MetricColumn, glyphs: Glyphs) -> tuple
 def _joined(cell: tuple[str, str, str]) -> str:
     number, unit, interval = cell
     return f"{number} {unit}{interval}" if unit else f"{number}{interval}"
-
-
-def any_metric_column(measurements: Sequence[Measurement], name: str, glyphs: Glyphs) -> Column:
-    """Column of any metric, in the unit that fits."""
-    texts = [metric_text(m, name, glyphs) for m in measurements]
-    return column(printable(name), texts, numeric=True)
 
 
 def metric_text(measurement: Measurement, name: str, glyphs: Glyphs) -> str:

@@ -90,36 +90,23 @@ def dot_lines(
 
 @dataclass(frozen=True, kw_only=True)
 class _Scale:
-    """Mapping of values to rows; `above_range` and `below_range` are out of range.
-
-    `low` and `extent` are logarithms where the scale is logarithmic.
-    """
+    """Mapping of values to rows; `low` and `extent` are logarithms where it is `logarithmic`."""
 
     low: float
     extent: float
     logarithmic: bool
-    above_range: frozenset[float]
-    below_range: frozenset[float]
 
     @classmethod
     def of(cls, dots: Sequence[Dot]) -> _Scale:
         signs = {dot.sign for dot in dots}
         medians = [median(dot.value for dot in dots if dot.sign == sign) for sign in signs]
-        values = frozenset(dot.value for dot in dots)
-        above_range = frozenset(value for value in values if 0 < max(medians) * _FAR < value)
-        below_range = frozenset(value for value in values if value < min(medians) / _FAR)
-        in_range = values - above_range - below_range
+        least, most = min(medians) / _FAR, max(medians) * _FAR
+        in_range = [dot.value for dot in dots if least <= dot.value and not 0 < most < dot.value]
         lowest, highest = min(in_range), max(in_range)
         if logarithmic := 0 < lowest * _WIDE < highest:
             lowest, highest = math.log(lowest), math.log(highest)
         extent = max(highest - lowest, abs(highest) * LEAST_EXTENT) or 1.0
-        return cls(
-            low=(lowest + highest - extent) / 2,
-            extent=extent,
-            logarithmic=logarithmic,
-            above_range=above_range,
-            below_range=below_range,
-        )
+        return cls(low=(lowest + highest - extent) / 2, extent=extent, logarithmic=logarithmic)
 
     def at(self, row: int) -> float:
         """Value at the middle of a row."""
@@ -127,36 +114,30 @@ class _Scale:
         return math.exp(position) if self.logarithmic else position
 
     def row(self, value: float) -> int:
-        """Row of a value, clamped to the edges."""
+        """Row of a value, or the one below or above the plot."""
         if self.logarithmic and value <= 0:
-            return 0
+            return -1
         position = math.log(value) if self.logarithmic else value
-        return min(max(round((position - self.low) / self.extent * (_ROWS - 1)), 0), _ROWS - 1)
+        return min(max(round((position - self.low) / self.extent * (_ROWS - 1)), -1), _ROWS)
 
     def outside(self, dots: Sequence[Dot], noun: str, unit: str, glyphs: Glyphs) -> Iterator[str]:
         """Notes on a logarithmic scale and on out-of-range dots."""
         if self.logarithmic:
             yield "logarithmic scale"
-        for sign, values, direction, preposition, extreme in (
-            (_ABOVE, self.above_range, "above", "up to", max(self.above_range, default=0.0)),
-            (_BELOW, self.below_range, "below", "down to", min(self.below_range, default=0.0)),
+        for sign, row, place, extreme in (
+            (_ABOVE, _ROWS, "above the plot, up to", max),
+            (_BELOW, -1, "below the plot, down to", min),
         ):
-            count = sum(dot.value in values for dot in dots)
-            verb, reach = ("is", "at") if count == 1 else ("are", preposition)
-            if count:
-                end = number(extreme, unit, glyphs)
-                yield f"{sign} {counted(count, noun)} {verb} {direction} the plot, {reach} {end}"
+            if values := [dot.value for dot in dots if self.row(dot.value) == row]:
+                end = number(extreme(values), unit, glyphs)
+                yield f"{sign} {counted(len(values), noun)} {place} {end}"
 
 
 def _cell(dots: Sequence[Dot], row: int, scale: _Scale, glyphs: Glyphs) -> Span:
     """Cell of a column's dots in a row; out-of-range values are arrows at the edge."""
-    dots_here = [dot for dot in dots if scale.row(dot.value) == row]
+    dots_here = [dot for dot in dots if min(max(scale.row(dot.value), 0), _ROWS - 1) == row]
     if not dots_here:
         return " ", PLAIN
     dot = dots_here[-1]
-    sign = str(getattr(glyphs, dot.sign))
-    if dot.value in scale.above_range:
-        sign = _ABOVE
-    elif dot.value in scale.below_range:
-        sign = _BELOW
-    return sign, _MARKUP[dot.sign]
+    arrow = {_ROWS: _ABOVE, -1: _BELOW}.get(scale.row(dot.value))
+    return arrow or str(getattr(glyphs, dot.sign)), _MARKUP[dot.sign]

@@ -130,11 +130,21 @@ def step_summary(comparison: Comparison, *, reproduce: str, accept: str) -> str:
     `reproduce` and `accept` are command lines. From a summary too long for GitHub all but the
     headline is left out, with a note.
     """
-    text = "\n".join(_page(comparison, reproduce, accept))
+    verdicts = worst_first(comparison.verdicts)
+    unchanged = [verdict for verdict in verdicts if verdict.kind == "unchanged"]
+    collapsed = _details(headline(unchanged), table(unchanged)) if unchanged else []
+    title = f"## {escaped(headline(verdicts))}"
+    lines = [*section(comparison, title, changed(verdicts), collapsed)]
+    for purpose, command in (("reproduce", reproduce), ("accept, with a reason", accept)):
+        if command:
+            # A fence longer than any inside it.
+            fence = "`" * max(3, 1 + max(map(len, re.findall("`*", command))))
+            lines += [f"To {purpose}:", "", f"{fence}shell", printable(command), fence, ""]
+    text = "\n".join(lines)
     if len(text.encode()) <= _LIMIT_BYTES:
         return text
     overflow_note = "too many verdicts for this page; see the run's verdicts.json"
-    return f"## {escaped(headline(comparison.verdicts))}\n\n{overflow_note}\n"
+    return f"{title}\n\n{overflow_note}\n"
 
 
 def annotations(comparison: Comparison, locations: Mapping[str, tuple[str, int]]) -> list[str]:
@@ -144,49 +154,25 @@ def annotations(comparison: Comparison, locations: Mapping[str, tuple[str, int]]
     others are annotated without them.
     """
     return [
-        f"::{_LEVELS[verdict.kind]} {_properties(verdict, locations)}::{_message(verdict)}"
+        _annotation(verdict, locations)
         for verdict in worst_first(comparison.verdicts)
         if verdict.kind in _LEVELS
     ]
 
 
-def _page(comparison: Comparison, reproduce: str, accept: str) -> Iterator[str]:
-    verdicts = worst_first(comparison.verdicts)
-    unchanged = [verdict for verdict in verdicts if verdict.kind == "unchanged"]
-    collapsed = _details(headline(unchanged), table(unchanged)) if unchanged else []
-    title = f"## {escaped(headline(verdicts))}"
-    yield from section(comparison, title, changed(verdicts), collapsed)
-    if reproduce:
-        yield from ("To reproduce:", "", *_block(reproduce))
-    if accept:
-        yield from ("To accept, with a reason:", "", *_block(accept))
-
-
-def _block(command: str) -> list[str]:
-    """Code block of a command, with a fence longer than any inside it."""
-    code_lines = [printable(line) for line in command.splitlines()]
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`*", command))))
-    return [f"{fence}shell", *code_lines, fence, ""]
-
-
-def _properties(verdict: Verdict, locations: Mapping[str, tuple[str, int]]) -> str:
+def _annotation(verdict: Verdict, locations: Mapping[str, tuple[str, int]]) -> str:
     properties = {"title": f"{verdict.id.rpartition('::')[2]}: {kind_text(verdict.kind)}"}
     if verdict.id in locations:
         file, line = locations[verdict.id]
         properties = {"file": file, "line": str(line), **properties}
-    return ",".join(f"{name}={_escaped_property(value)}" for name, value in properties.items())
-
-
-def _message(verdict: Verdict) -> str:
+    texts = {name: _escaped(value) for name, value in properties.items()}
+    settings = [f"{k}={v.replace(':', '%3A').replace(',', '%2C')}" for k, v in texts.items()]
     subject = f"{verdict.metric} {change_text(verdict)}".strip()
-    return _escaped(": ".join(filter(None, (verdict.id, subject, verdict.reason))))
+    message = _escaped(": ".join(filter(None, (verdict.id, subject, verdict.reason))))
+    return f"::{_LEVELS[verdict.kind]} {','.join(settings)}::{message}"
 
 
 def _escaped(text: str) -> str:
     """Escape a command's data for the runner; other controls become visible escapes."""
     lines = (printable(line) for line in text.splitlines())
     return "%0A".join(line.replace("%", "%25") for line in lines)
-
-
-def _escaped_property(text: str) -> str:
-    return _escaped(text).replace(":", "%3A").replace(",", "%2C")

@@ -80,26 +80,19 @@ def live_lines(run: RunProgress, state: str, width: int, glyphs: Glyphs) -> list
     """Lines about the run and its current benchmark, none wider than `width`."""
     lines = [run_line(run, state)]
     if (live := run.current) is not None:
-        lines += [
-            printable(f"{_place(run)} {live.id}"),
-            _labelled("phase", status_text(live, glyphs)),
-        ]
-        if live.losses:
-            room = width - 2 * (1 + _LABEL_COLUMNS) - 2
-            bars = sparkline(evenly_chosen(live.losses, room), glyphs)
-            loss = "" if live.loss is None else f"{live.loss:.4g}"
-            lines.append(_labelled("loss", f"{bars} {loss}"))
-        if live.numbers:
-            shown = [*live.numbers.items()][-_MOST_NUMBERS:]
-            texts = [f"{name} {value:.4g}" for name, value in shown]
-            lines.append(_labelled("logged", ", ".join(texts)))
-        if speed := [*_speed(live, glyphs)]:
-            lines.append(_labelled("speed", ", ".join(speed)))
+        room = width - 2 * (1 + _LABEL_COLUMNS) - 2
+        bars = sparkline(evenly_chosen(live.losses, room), glyphs)
+        loss = "" if live.loss is None else f" {live.loss:.4g}"
+        numbers = [*live.numbers.items()][-_MOST_NUMBERS:]
+        facts = {
+            "phase": status_text(live, glyphs),
+            "loss": f"{bars}{loss}" if bars else "",
+            "logged": ", ".join(f"{name} {value:.4g}" for name, value in numbers),
+            "speed": ", ".join(_speed(live, glyphs)),
+        }
+        rows = (f"  {name:<{_LABEL_COLUMNS}}{printable(t)}" for name, t in facts.items() if t)
+        lines += [printable(f"{_place(run)} {live.id}"), *rows]
     return [cut(line, width, glyphs.ellipsis) for line in lines]
-
-
-def _labelled(label: str, text: str) -> str:
-    return f"  {label:<{_LABEL_COLUMNS}}{printable(text)}"
 
 
 def _speed(live: BenchmarkProgress, glyphs: Glyphs) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, families, kind_of
+from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, THROUGHPUT, families, kind_of
 from gpubench_plugin.core.format import percentage, ratio, significant
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import (
@@ -29,8 +29,6 @@ from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, digits_for, print
 
 # Parameters that are compared, with their names for people.
 _PARAMETERS: Final[Mapping[str, str]] = {"torch_device": "device", "precision": "precision"}
-# By which benchmarks of different work are compared.
-_RATES: Final = ("samples_per_s", "tokens_per_s", "bytes_per_s")
 _STEP: Final = "step_time_s"
 
 
@@ -96,23 +94,18 @@ def _table(
 def _relative(row: _Row, value: str, reference: str, glyphs: Glyphs) -> str:
     """``2.31x``: how many times as fast as with the `reference`; empty without one of both."""
     measurement, base = row.get(value), row.get(reference)
-    speed = _relative_speed(measurement, base) if measurement and base else None
-    if not (measurement and base and speed):
+    if measurement is None or base is None:
         return ""
+    is_rate = _has_different_work({reference: base, value: measurement})
+    common = measurement.metrics.keys() & base.metrics.keys()
+    name = next((name for name in (THROUGHPUT if is_rate else (_STEP,)) if name in common), None)
+    if name is None:
+        return ""
+    numbers = measurement.metrics[name].value, base.metrics[name].value
+    speed = numbers[0] / numbers[1] if is_rate else numbers[1] / numbers[0]
     is_doubtful = doubtful_flags(measurement.flags) or doubtful_flags(base.flags)
     doubt = glyphs.doubtful if is_doubtful and measurement is not base else ""
     return f"{doubt}{ratio(speed)}"
-
-
-def _relative_speed(measurement: Measurement, base: Measurement) -> float | None:
-    """Speed relative to `base`; None where nothing says it."""
-    is_rate = _has_different_work({"base": base, "other": measurement})
-    common = measurement.metrics.keys() & base.metrics.keys()
-    name = next((name for name in (_RATES if is_rate else (_STEP,)) if name in common), None)
-    if name is None:
-        return None
-    value, reference = measurement.metrics[name].value, base.metrics[name].value
-    return value / reference if is_rate else reference / value
 
 
 def _has_different_work(by_value: Mapping[str, Measurement]) -> bool:

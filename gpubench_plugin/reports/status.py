@@ -33,13 +33,12 @@ class StatusLine:
     So pytest continues its line where it stopped, however long that is. Nothing is written unless
     `enabled`.
 
-    `write` must not buffer. `interval_s` is the shortest time between two updates.
+    `write` must not buffer.
     """
 
     write: Callable[[str], object]
     enabled: bool
     glyphs: Glyphs = field(default=UNICODE, kw_only=True)
-    interval_s: float = field(default=_INTERVAL_S, kw_only=True)
     _shown_at: float = field(default=-math.inf, init=False)
 
     def show(self, text: str, *, at_once: bool = False) -> None:
@@ -47,7 +46,7 @@ class StatusLine:
         if not self.enabled:
             return
         current = time.monotonic()
-        if not at_once and current - self._shown_at < self.interval_s:
+        if not at_once and current - self._shown_at < _INTERVAL_S:
             return
         self._shown_at = current
         line = cut(printable(text), shutil.get_terminal_size().columns - 1, self.glyphs.ellipsis)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import filterfalse
 from pathlib import Path
@@ -18,8 +18,8 @@ from gpubench_plugin.core.records import OUTCOMES, Measurement, Outcome
 from gpubench_plugin.reports.columns import (
     METRIC_COLUMNS,
     METRIC_OF,
-    any_metric_column,
     half_width,
+    metric_text,
     named_columns,
     own_metrics,
 )
@@ -36,7 +36,7 @@ from gpubench_plugin.reports.markup import (
 from gpubench_plugin.reports.names import screen_names
 from gpubench_plugin.reports.remarks import NOT_IN_TABLE, Remarks, operator_lines
 from gpubench_plugin.reports.side_by_side import scaling_lines, side_by_side_lines, variant_lines
-from gpubench_plugin.reports.table import GAP, Column, narrowed, paragraph, table, wrapped
+from gpubench_plugin.reports.table import GAP, Column, column, narrowed, paragraph, table, wrapped
 from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable
 from gpubench_plugin.reports.verdicts import kind_text
 
@@ -89,9 +89,8 @@ def closing_lines(
 ) -> list[Line]:
     """All that a session ends with: the summary, operators, scaling, and what was compared."""
     lines = summary_lines(measurements, width, glyphs, options)
-    if not options.shown:
-        return lines
-    for part in (operator_lines, scaling_lines, side_by_side_lines, variant_lines):
+    parts = (operator_lines, scaling_lines, side_by_side_lines, variant_lines)
+    for part in parts if options.shown else ():
         if part_lines := part(measurements, width, glyphs):
             lines += [(), *part_lines]
     return lines
@@ -116,19 +115,8 @@ def summary_lines(
     names = screen_names((m.id for m in measurements), width, glyphs)
     rows = [m for m in measurements if m.outcome not in NOT_IN_TABLE]
     remarks = Remarks(measurements, names, width, glyphs)
-    lines: list[Line] = []
-    if rows:
-        result_table = _result_table(rows, names, width, glyphs, options)
-        shown = result_table.shown
-        lines += [
-            *result_table.lines,
-            *(line for text in result_table.problems for line in paragraph(text, width, CAUTION)),
-            *remarks.failures(),
-            *remarks.doubts(shown),
-            *remarks.notes(shown),
-            *remarks.metrics(result_table.below),
-        ]
-    return [*lines, *remarks.left_out(), _counts(measurements)]
+    results = _result_lines(rows, remarks, options) if rows else ()
+    return [*results, *remarks.left_out(), _counts(measurements)]
 
 
 def _counts(measurements: Sequence[Measurement]) -> Line:
@@ -143,28 +131,15 @@ def _counts(measurements: Sequence[Measurement]) -> Line:
     return tuple(spans)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _ResultTable:
-    """Lines of a table, and the names of the columns that are `shown`.
+def _result_lines(
+    measurements: Sequence[Measurement], remarks: Remarks, options: TableOptions
+) -> Iterator[Line]:
+    """Table of `measurements`, options that fit none of them, and the `remarks`.
 
-    `below` are metrics that have no column, since it did not fit, or since a column of ours has
-    their name; `problems` are lines about options that fit no result.
+    Below it are also metrics without a column, since it did not fit, or since a column of ours has
+    their name.
     """
-
-    lines: Sequence[Line]
-    shown: Collection[str]
-    below: Sequence[str]
-    problems: Sequence[str]
-
-
-def _result_table(
-    measurements: Sequence[Measurement],
-    names: Mapping[str, str],
-    total: int,
-    glyphs: Glyphs,
-    options: TableOptions,
-) -> _ResultTable:
-    """Table of `measurements`, called by `names`, that fits into `total` columns."""
+    names, total, glyphs = remarks.names, remarks.width, remarks.glyphs
     stated = options
     groupings = {BY_FILE, BY_FUNCTION, "none"} | {n for m in measurements for n in m.params}
     if options.group_by not in groupings:
@@ -189,13 +164,13 @@ def _result_table(
         for name, c in _with_outcomes(columns, rows).items()
     ]
     titles = [cut(printable(group), total, glyphs.ellipsis) for group in groups]
-    lines = table([benchmark, *marked_columns], glyphs, nothing=glyphs.nothing, groups=titles)
-    return _ResultTable(
-        lines=[*lines],
-        shown=columns.keys(),
-        below=[*hidden, *homonyms],
-        problems=[*_problems(measurements, stated, missing, groupings)],
-    )
+    yield from table([benchmark, *marked_columns], glyphs, nothing=glyphs.nothing, groups=titles)
+    for text in _problems(measurements, stated, missing, groupings):
+        yield from paragraph(text, total, CAUTION)
+    yield from remarks.failures()
+    yield from remarks.doubts(columns)
+    yield from remarks.notes(columns)
+    yield from remarks.metrics([*hidden, *homonyms])
 
 
 def _columns(
@@ -208,11 +183,11 @@ def _columns(
         left_out = {"outcome", *["relative"] * (options.group_by == BY_FILE)}
         shown = [name for name in by_name if name not in left_out]
         shown[-2:-2] = filter(_is_metric, own_metrics(rows))
-    columns = {
-        name: by_name[name] if name in by_name else any_metric_column(rows, name, glyphs)
-        for name in shown
-    }
-    return {name: column for name, column in columns.items() if any(column.cells)}
+    for name in shown:
+        if name not in by_name:
+            texts = [metric_text(m, name, glyphs) for m in rows]
+            by_name[name] = column(printable(name), texts, numeric=True)
+    return {name: by_name[name] for name in shown if any(by_name[name].cells)}
 
 
 def _is_metric(name: str) -> bool:

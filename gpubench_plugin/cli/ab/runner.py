@@ -45,12 +45,12 @@ class Progress:
         self._stream = stream
         self._is_terminal = stream.isatty()
         glyphs = glyphs_for(getattr(stream, "encoding", None))
-        self._line = StatusLine(self._write, self._is_terminal, glyphs=glyphs, interval_s=0.0)
+        self._line = StatusLine(self._write, self._is_terminal, glyphs=glyphs)
 
     def launch(self, text: str) -> None:
         """Show what a starting launch is."""
         if self._is_terminal:
-            self._line.show(f"gpubench ab: {text}")
+            self._line.show(f"gpubench ab: {text}", at_once=True)
         else:
             self.message(text)
 

@@ -15,7 +15,7 @@ from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.cli.ab.request import Request, parse_arguments, parse_duration, parse_pairs
 from gpubench_plugin.cli.ab.runner import Progress
 from gpubench_plugin.cli.ab.saved_state import SavedState
-from gpubench_plugin.cli.commands._places import add_format, add_option, echo_report
+from gpubench_plugin.cli.commands._places import add_format, add_option, echo_report, whole_number
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.commands.compare import LimitOptions, add_judging, exit_code, with_losses
 from gpubench_plugin.compare.effective_limits import SIDES
@@ -56,7 +56,8 @@ class Ab(Command):
         add("--time", type=parse_duration, help="begin no pair after this time: 90s, 20m, 1h30m")
         add_judging(parser, metavar="METRIC=LIMIT", help="such as step_time_s=3%%")
         add("--limits-from", choices=SIDES, help="whose limits apply where they differ (base)")
-        add("--launch-timeout", metavar="SECONDS", type=_timeout, help="timeout of a launch")
+        seconds = whole_number("--launch-timeout", 1)
+        add("--launch-timeout", metavar="SECONDS", type=seconds, help="timeout of a launch")
         add("--resume", metavar="DIR", help="resume an interrupted comparison")
         add_option(parser, "results_dir")
         add_format(parser, catalog.choices("formats"))
@@ -138,13 +139,6 @@ def _limits(options: argparse.Namespace) -> Mapping[str, str]:
             "example step_time_s=3%"
         )
     return limits.by_metric
-
-
-def _timeout(text: str) -> float:
-    seconds = float(text) if text.replace(".", "", 1).isdecimal() else 0.0
-    if not seconds:
-        raise UsageProblem(f"--launch-timeout={text}: not a positive number of seconds")
-    return seconds
 
 
 def _output(text: str | None) -> Path | None:

@@ -141,8 +141,3 @@ def plausibility_limits(name: str) -> DeviceLimits:
     """Upper plausibility limits for the device with that driver name."""
     model = re.sub("^(?:NVIDIA |Tesla )", "", name)
     return next((device for device in DEVICES if re.fullmatch(device.name, model)), UNKNOWN)
-
-
-def peak_tflops(device_name: str, dtype: str) -> float | None:
-    """Dense peak for `dtype` on the device with that driver name, if known."""
-    return plausibility_limits(device_name).tflops.get(dtype)

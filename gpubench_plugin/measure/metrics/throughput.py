@@ -15,7 +15,7 @@ from gpubench_plugin.core.records import (
     confidence_bounds_of,
 )
 from gpubench_plugin.core.student import t_quantile
-from gpubench_plugin.measure.metrics._peaks import peak_tflops
+from gpubench_plugin.measure.metrics._peaks import plausibility_limits
 from gpubench_plugin.measure.metrics.base import metrics
 
 # Batches of blocks put dependent neighbours together. A 95% interval covers the rate of 100
@@ -155,7 +155,8 @@ def mfu(observation: Observation) -> Iterator[Metric]:
     flops_per_s = flops_per_device(observation)
     if flops_per_s is None:
         return
-    if (peak := peak_tflops(observation.device_name, observation.precision)) is not None:
+    limits = plausibility_limits(observation.device_name)
+    if (peak := limits.tflops.get(observation.precision)) is not None:
         share = flops_per_s / (peak * 1e12)
         yield Metric(name="mfu", value=share, unit="fraction", better="higher")
 

@@ -6,7 +6,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
@@ -120,20 +119,16 @@ def _attention_backward(
     return 2 * _attention(query, key, value)
 
 
-def _flash_backward(grad: object, *operands: Any, **_: object) -> int:
-    """Twice the forward pass of the same sequences; `operands` are tensors and lengths."""
-    tensors, lengths = operands[:3], operands[5:9]
-    return 2 * int(flop_registry[aten._flash_attention_forward](*tensors, *lengths))
+def _backward_of(forward: Any, tensors: int) -> Callable[..., int]:
+    """Twice the `forward` pass of the same sequences; operands are `tensors`, then lengths."""
 
+    def backward(grad: object, *operands: Any, **_: object) -> int:
+        return 2 * int(flop_registry[forward](*operands[:tensors], *operands[5:9]))
 
-def _efficient_backward(grad: object, *operands: Any, **_: object) -> int:
-    """Twice the forward pass of the same sequences; `operands` are tensors and lengths."""
-    tensors, lengths = operands[:4], operands[5:9]
-    return 2 * int(flop_registry[aten._efficient_attention_forward](*tensors, *lengths))
+    # torch's counter passes shapes for tensors, except to a formula with this attribute.
+    backward._get_raw = True  # type: ignore[attr-defined]
+    return backward
 
-
-# torch's counter passes shapes for tensors, except to a formula with this attribute.
-_flash_backward._get_raw = _efficient_backward._get_raw = True  # type: ignore[attr-defined]
 
 _ATTENTION: Final = "_scaled_dot_product_"
 """Prefix of torch's implementations of attention, one for each device."""
@@ -155,8 +150,8 @@ FORMULAS: Mapping[Any, Callable[..., int]] = {
     aten.convolution_backward: _convolution_backward,
     **{getattr(aten, name): _attention for name in _ATTENTIONS},
     **{getattr(aten, f"{name}_backward"): _attention_backward for name in _ATTENTIONS},
-    aten._flash_attention_backward: _flash_backward,
-    aten._efficient_attention_backward: _efficient_backward,
+    aten._flash_attention_backward: _backward_of(aten._flash_attention_forward, 3),
+    aten._efficient_attention_backward: _backward_of(aten._efficient_attention_forward, 4),
 }
 
 
@@ -177,23 +172,6 @@ _COMPOSED: Final = frozenset({"linear", "matmul", "einsum", "conv1d", "conv2d", 
 """Composite operations of products, which are not decomposed if torch records no gradients."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class DtypeCensus:
-    """Matrix products by dtype, all floating-point dtypes, and input tensors of a call.
-
-    `inputs` are the tensors that it used without having computed them, one per storage.
-    """
-
-    products: Mapping[str, int]
-    dtypes: frozenset[str]
-    inputs: tuple[torch.Tensor, ...] = ()
-
-    def confirms(self, compute_dtype: str) -> bool:
-        """Whether any product was computed in that dtype, or without products any operation."""
-        storage_dtype = "fp32" if compute_dtype == "tf32" else compute_dtype
-        return storage_dtype in (self.products or self.dtypes)
-
-
 def take_census(step: Callable[[], object]) -> DtypeCensus | None:
     """Census of one call of `step`, with compiled parts run eagerly; None if the call fails."""
     with suppress(Exception):
@@ -203,18 +181,17 @@ def take_census(step: Callable[[], object]) -> DtypeCensus | None:
 
 def census_of(step: Callable[[], object]) -> DtypeCensus:
     """Census of one call of `step` as by :func:`take_census`; its errors are raised."""
-    watch = _CensusWatch()
-    with _uncompiled(), watch:
+    census = DtypeCensus()
+    with _uncompiled(), census:
         step()
-    return DtypeCensus(
-        products=dict(watch.products),
-        dtypes=frozenset(watch.dtypes),
-        inputs=tuple(watch.inputs.values()),
-    )
+    return census
 
 
-class _CensusWatch(TorchDispatchMode):
-    """Counts products by dtype and records other dtypes and tensors."""
+class DtypeCensus(TorchDispatchMode):
+    """Matrix products by dtype, all floating-point dtypes, and input tensors of a call.
+
+    `inputs` are the tensors that it used without having computed them, by address of the storage.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch does not declare it
@@ -222,6 +199,11 @@ class _CensusWatch(TorchDispatchMode):
         self.dtypes: set[str] = set()
         self.inputs: dict[int, torch.Tensor] = {}
         self._computed_storages: set[int] = set()
+
+    def confirms(self, compute_dtype: str) -> bool:
+        """Whether any product was computed in that dtype, or without products any operation."""
+        storage_dtype = "fp32" if compute_dtype == "tf32" else compute_dtype
+        return storage_dtype in (self.products or self.dtypes)
 
     def __torch_dispatch__(
         self, func: Operation, types: object, args: Arguments = (), kwargs: Keywords = None

@@ -65,7 +65,7 @@ def test_one_note_counts_the_benchmarks_of_a_change():
     assert mentions(*found.notes, f"of {TIME} from 3% to 9% (8 benchmarks)", "the base's counts")
     base = result(**{TIME: 1.0, "step_time_s": 1.0, "step_time_mean_s": 1.0})
     found = matched(replace(base, limits={TIME: "10%"}), replace(base, limits={TIME: "20%"}))
-    said = f"of {TIME}, step_time_s and step_time_mean_s from 10% to 20% (test_a)"
+    said = f"of {TIME}, step_time_s, step_time_mean_s from 10% to 20% (test_a)"
     assert mentions(*found.notes, said, "the base's counts")
     pins = [replace(limited(text), pinned=True) for text in ("1%", "3%")]
     bases = [run("a", one) for one in (*pins, limited("50%"))]

@@ -94,4 +94,7 @@ def test_products_bear_a_claim_out_and_without_any_all_operations(
     products, others, claim, borne_out
 ):
     """Where torch did nothing, nothing bears it out."""
-    assert DtypeCensus(products=products, dtypes=frozenset(others)).confirms(claim) is borne_out
+    census = DtypeCensus()
+    census.products.update(products)
+    census.dtypes.update(others)
+    assert census.confirms(claim) is borne_out

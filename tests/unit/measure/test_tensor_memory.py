@@ -107,7 +107,7 @@ def test_older_tensors_count_where_the_step_works_on_them() -> None:
     assert before == (8 + 33) * KIB
     census = take_census(call)
     assert census is not None
-    memory.add_inputs(census.inputs)
+    memory.add_inputs(census.inputs.values())
     assert memory.peak_bytes == before + (64 + 32) * KIB
 
 
@@ -141,7 +141,7 @@ def test_older_tensors_count_where_they_are_left_out_of_collections() -> None:
     assert peak > (32 + 128) * KIB
     census = take_census(call)
     assert census is not None
-    memory.add_inputs(census.inputs)
+    memory.add_inputs(census.inputs.values())
     assert memory.peak_bytes == peak + 64 * KIB
 
 

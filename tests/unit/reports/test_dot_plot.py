@@ -42,8 +42,8 @@ def test_a_wild_value_does_not_flatten_the_others() -> None:
     assert lines[0] == "1.040 ms |   x   ^"
     assert lines[8].endswith("o       o v")
     assert lines[-2:] == [
-        "^ 1 launch is above the plot, at 100.0 ms",
-        "v 1 launch is below the plot, at 10.00 us",
+        "^ 1 launch above the plot, up to 100.0 ms",
+        "v 1 launch below the plot, down to 10.00 us",
     ]
 
 

@@ -97,7 +97,7 @@ def test_the_bases_limits_count_unless_the_heads_are_asked_for() -> None:
         tracker.judge([run(slow=q) for q in QUIET] * 2, heads)
         assert kinds(tracker) == {"slow": kind}
         (note,) = tracker.comparison().notes
-        metrics = "step_time_min_s and step_time_s"
+        metrics = "step_time_min_s, step_time_s"
         assert mentions(note, metrics, "from 2% to 60% (slow); ", f"{side}'s counts")
 
 

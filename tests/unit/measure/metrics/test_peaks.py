@@ -38,7 +38,7 @@ from gpubench_plugin.measure.metrics import _peaks as peaks
 )
 def test_known_devices_have_their_own_peak(device_name: str, dtype: str, tflops: float) -> None:
     """A device goes by the whole name its driver reports; a V100S is not taken for a V100."""
-    assert peaks.peak_tflops(device_name, dtype) == tflops
+    assert peaks.plausibility_limits(device_name).tflops.get(dtype) == tflops
     model = device_name.removeprefix("NVIDIA ").removeprefix("Tesla ")
     assert sum(bool(re.fullmatch(device.name, model)) for device in peaks.DEVICES) == 1
 
@@ -73,7 +73,7 @@ def test_known_devices_have_their_own_peak(device_name: str, dtype: str, tflops:
 )
 def test_other_devices_have_none(device_name: str) -> None:
     """A variant, a slice or an unknown device is not given the peak of a similar one."""
-    assert peaks.peak_tflops(device_name, "bf16") is None
+    assert peaks.plausibility_limits(device_name).tflops.get("bf16") is None
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_other_devices_have_none(device_name: str) -> None:
 )
 def test_a_type_the_device_lacks_has_no_peak(device_name: str, dtype: str) -> None:
     """What a device does not compute natively has no peak on it."""
-    assert peaks.peak_tflops(device_name, dtype) is None
+    assert peaks.plausibility_limits(device_name).tflops.get(dtype) is None
 
 
 @pytest.mark.parametrize("device", peaks.DEVICES, ids=lambda device: device.name)
