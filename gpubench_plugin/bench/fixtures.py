@@ -132,7 +132,6 @@ def _gpubench_subjects() -> Iterator[Subjects]:
 def collective(
     request: pytest.FixtureRequest,
     gpubench_config: Configuration[Any],
-    torch_device: torch.device,
     process_group: ProcessGroup,
     precision: Precision,
 ) -> Callable[[str, str], TimedCollective]:
@@ -147,7 +146,6 @@ def collective(
             name,
             size,
             group=process_group,
-            device=torch_device,
             largest_bytes=gpubench_config.distributed.largest_message_bytes,
             computed_in=precision.compute_dtype,
         )
@@ -201,7 +199,6 @@ def gpubench(
         state=state,
         fixture=_gpubench_carrier,
         context=context_of(request.config),
-        device=torch_device,
         precision=precision,
         group=process_group,
         subjects=subjects_of(request),
@@ -210,7 +207,7 @@ def gpubench(
     def own_models() -> OwnModels:
         from gpubench_plugin.bench.own_models import OwnModels
 
-        return OwnModels(request, torch_device, process_group)
+        return OwnModels(request, process_group)
 
     bench = Bench(measuring, own_models)
     yield bench

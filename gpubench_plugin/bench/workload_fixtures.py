@@ -62,7 +62,6 @@ def _gpubench_setup(
     request: pytest.FixtureRequest,
     gpubench_config: Configuration[Any],
     workload: Workload[Any],
-    torch_device: torch.device,
     precision: Precision,
     process_group: ProcessGroup,
 ) -> TrainingSetup:
@@ -73,7 +72,6 @@ def _gpubench_setup(
     return TrainingSetup.of(
         gpubench_config,
         workload=workload,
-        device=torch_device,
         precision=precision,
         group=process_group,
     )
@@ -234,7 +232,6 @@ def diffusion(
     request: pytest.FixtureRequest,
     gpubench_config: Configuration[Any],
     workload: Workload[Any],
-    torch_device: torch.device,
     precision: Precision,
     process_group: ProcessGroup,
 ) -> DenoisingPipeline:
@@ -253,7 +250,7 @@ def diffusion(
         workload,
         section=gpubench_config.model,
         seed=gpubench_config.experiment.seed,
-        device=torch_device,
+        device=process_group.device,
         precision=precision,
     )
     context, state = context_of(request.config), running_state(request)
@@ -269,7 +266,6 @@ def diffusion(
         section=gpubench_config.diffusion,
         seed=gpubench_config.experiment.seed,
         precision=precision,
-        device=torch_device,
         group=process_group,
         remaining_s=partial(state.remaining_s, context.settings.timeout_s),
         on_events=write_events,

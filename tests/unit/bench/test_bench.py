@@ -57,6 +57,7 @@ class Group:
 
     traffic: MappingProxyType[str, int] = MappingProxyType({})
     agreement = RankAgreement()
+    device = torch.device("cpu")
 
     def __init__(self, *, rank: int = 0, size: int = 1, told: Json | None = None):
         self.world = World(rank=rank, local_rank=rank, size=size, local_size=size)
@@ -137,7 +138,6 @@ def bench(
         state=BenchmarkState(case=case, fixture=fixture, record=record),
         fixture=fixture,
         context=context,
-        device=torch.device("cpu"),
         precision=None,
         group=ranks,
         subjects=parts,
