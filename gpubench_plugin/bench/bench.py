@@ -48,10 +48,6 @@ class Bench:
             raise Misuse("gpubench.result was read before a measurement")
         return self._measuring.result
 
-    def release(self) -> None:
-        """Drop the reference to the result at the end of the test."""
-        self._measuring.result = None
-
     def __call__(
         self,
         step: Step | Subject,

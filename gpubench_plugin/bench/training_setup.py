@@ -159,8 +159,6 @@ class TrainingSetup:
         from gpubench_plugin.training.convergence import ReproducibleTraining
 
         return ReproducibleTraining(
-            module=module,
-            data=source,
             evaluator=self.evaluator(module, source),
             build_trainer=partial(self.trainer, module, source),
             seed=self.configuration.experiment.seed,

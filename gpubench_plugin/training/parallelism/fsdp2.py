@@ -69,7 +69,7 @@ class FSDP2(Parallelism):
         names = self.section.fsdp_param_dtype, self.section.fsdp_reduce_dtype
         param_dtype, reduce_dtype = (None if name is None else DTYPES[name] for name in names)
         policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=reduce_dtype)
-        for part in (*(position.block for position in blocks_of(module)), module):
+        for part in (*(block for _, _, block in blocks_of(module)), module):
             fully_shard(
                 part,
                 mesh=mesh,

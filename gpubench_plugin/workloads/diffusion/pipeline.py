@@ -332,7 +332,6 @@ def build_pipeline(
         workload=workload,
         schedule=schedule,
         precision=precision,
-        device=device,
         texts=initial_batch.context[-1].to(device),
         seed=seed,
     )
