@@ -223,8 +223,8 @@ def checked_trainer(
         from gpubench_plugin.training.checkpoint import ResumeFromCheckpoint
 
         checkpoints = checkpoints_of(request, "training.resume", setup)
-        path, world = request.config.rootpath / training.resume, setup.group.world
-        before.append(ResumeFromCheckpoint(checkpoints, path, trainer, rank=world.rank))
+        path = request.config.rootpath / training.resume
+        before.append(ResumeFromCheckpoint(checkpoints, path, trainer))
     after: list[Checkable] = [setup.seeds]
     evaluate = None
     if evaluator is not None:
@@ -345,7 +345,5 @@ def checkpoints_of(request: pytest.FixtureRequest, key: str, setup: TrainingSetu
     return Checkpoints(
         None if run is None else run.checkpoints / file_name(case_of(request)),
         settings={key: str(value) for key, value in settings.items()},
-        device=group.device,
-        gather=group.control.gather,
-        agreement=group.agreement,
+        group=group,
     )
