@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.bench.bench import Bench
-    from gpubench_plugin.bench.own_models import OwnModels
     from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
@@ -203,13 +202,7 @@ def gpubench(
         group=process_group,
         subjects=subjects_of(request),
     )
-
-    def own_models() -> OwnModels:
-        from gpubench_plugin.bench.own_models import OwnModels
-
-        return OwnModels(request, process_group)
-
-    yield Bench(measuring, own_models)
+    yield Bench(measuring, request)
     measuring.result = None  # frees it
     if pytest_benchmark.claim_unused(_gpubench_carrier):
         text = "the test requests gpubench, but never calls it: nothing was measured"

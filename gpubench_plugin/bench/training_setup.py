@@ -122,7 +122,6 @@ class TrainingSetup:
 
     def trainer(self, module: torch.nn.Module, source: DataSource, **more: Any) -> Trainer:
         """Trainer of `module` on the batches of `source`, with `more` arguments of its class."""
-        has_ranks = self.group.world.size > 1  # over which gradients may be spread
         return Trainer(
             module=module,
             workload=self.workload,
@@ -133,7 +132,7 @@ class TrainingSetup:
             device=self.group.device,
             no_sync=partial(self.parallelism.no_sync, module),
             agreement=self.group.agreement,
-            global_norm=self.parallelism.gradient_norm if has_ranks else None,
+            global_norm=self.parallelism.gradient_norm,
             ranks_per_batch=self.ranks_per_batch,
             **more,
         )

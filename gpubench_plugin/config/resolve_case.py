@@ -209,13 +209,9 @@ class CaseFactory:
             )
         except UsageProblem as error:
             raise UsageProblem(f"{item.nodeid}: {error}") from error
-        return self._deduplicated(resolved)
-
-    def _deduplicated(self, configuration: Configuration[Any]) -> Configuration[Any]:
-        """The first equal configuration, since benchmarks share few."""
-        drop_reason = configuration.training.loss_drop_ignored  # not a key, so not in the dump
-        content = type(configuration), configuration.model_dump_json(), drop_reason
-        return self._configurations.setdefault(content, configuration)
+        drop_reason = resolved.training.loss_drop_ignored  # not a key, so not in the dump
+        content = type(resolved), resolved.model_dump_json(), drop_reason
+        return self._configurations.setdefault(content, resolved)  # benchmarks share few
 
     def _preset(self, name: str | None, device: devices.Device) -> Any:
         if self._settings.preset != "auto":

@@ -54,16 +54,6 @@ class Device:
         return self.torch_name.partition(":")[0]
 
 
-def check_name(name: str) -> None:
-    """Validate a device name without importing torch; raises UsageProblem."""
-    kind, colon, index = name.partition(":")
-    if kind not in TYPES and name != "auto":
-        aliases = {f"{word}{colon}{index}": types for word, types in _ALIASES.items()}
-        raise invalid_choice("--device", name, ("auto", *TYPES), aliases=aliases)
-    if colon and not index.isdecimal():
-        raise UsageProblem(f"--device={name}: the index must be a number, e.g. {kind}:0")
-
-
 def find(name: str, *, local_rank: int = 0) -> Device:
     """Resolve `name` for this rank.
 
@@ -73,13 +63,17 @@ def find(name: str, *, local_rank: int = 0) -> Device:
     Raises:
         UsageProblem: there is no such device, or no torch.
     """
-    check_name(name)
+    kind, colon, index = name.partition(":")
+    if kind not in TYPES and name != "auto":
+        aliases = {f"{word}{colon}{index}": types for word, types in _ALIASES.items()}
+        raise invalid_choice("--device", name, ("auto", *TYPES), aliases=aliases)
+    if colon and not index.isdecimal():
+        raise UsageProblem(f"--device={name}: the index must be a number, e.g. {kind}:0")
     try:
         import torch
     except (ImportError, OSError) as error:  # not installed, or a library that it needs is not
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise UsageProblem(f"torch cannot be imported: {reason}") from error
-    kind, _, index = name.partition(":")
     if name == "auto":
         kind, devices = next((t, group) for t in TYPES if (group := _available(t)))
     else:

@@ -142,7 +142,7 @@ def bench(
         group=ranks,
         subjects=parts,
     )
-    return Bench(measuring, pytest.fail)
+    return Bench(measuring, request=item)
 
 
 @pytest.mark.parametrize(
