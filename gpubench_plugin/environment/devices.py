@@ -151,16 +151,6 @@ def too_few_reason(device: Device, ranks: int, *, shares_device: bool) -> str:
     )
 
 
-def too_small_reason(device: Device, needed_gib: float, *, precision: str) -> str:
-    """Reason that `device` has less memory than `needed_gib`; empty if enough, or unknown."""
-    if device.memory_gib is None or device.memory_gib >= needed_gib:
-        return ""
-    return (
-        f"needs {needed_gib:g} GiB of device memory in {precision}, but {device.torch_name} "
-        f"({device.model}) has {device.memory_gib:.1f}"
-    )
-
-
 def too_full_reason(device: Device, needed_gib: float, *, preset: str) -> str:
     """Reason that less than `needed_gib` of `device` are free; empty if enough is, or unknown."""
     if device.memory_gib is None or device.free_gib is None or device.free_gib >= needed_gib:
