@@ -58,7 +58,6 @@ def fitted_configuration(request: pytest.FixtureRequest) -> Configuration[Any]:
     setup_of = partial(
         TrainingSetup.of,
         workload=request.getfixturevalue("workload"),
-        device=request.getfixturevalue("torch_device"),
         precision=request.getfixturevalue("precision"),
         group=request.getfixturevalue("process_group"),
     )
@@ -141,7 +140,7 @@ def _fits_with_reference(setup: TrainingSetup) -> bool:
     Raises:
         Exception: that of an allocation, if the training does not fit.
     """
-    _reserve = torch.empty(RESERVE_BYTES, dtype=torch.uint8, device=setup.device)
+    _reserve = torch.empty(RESERVE_BYTES, dtype=torch.uint8, device=setup.group.device)
     module = setup.module()
     with nondeterminism_errors(), closing(setup.source()) as source:
         reference = reference_of(setup, shared=False)

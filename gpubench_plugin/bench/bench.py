@@ -14,6 +14,7 @@ from gpubench_plugin.measure.record_builder import CustomMetric
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    import pytest
     import torch
     from torch import nn
 
@@ -32,9 +33,9 @@ class Bench:
     Amounts are per rank and per call of the step. Checks run before the timing.
     """
 
-    def __init__(self, measuring: Measuring, own_models: Callable[[], OwnModels]) -> None:
+    def __init__(self, measuring: Measuring, request: pytest.FixtureRequest) -> None:
         self._measuring = measuring
-        self._own_models = own_models
+        self._request = request
         self._measured_once = False
 
     @property
@@ -47,10 +48,6 @@ class Bench:
         if not self._measuring.has_result:
             raise Misuse("gpubench.result was read before a measurement")
         return self._measuring.result
-
-    def release(self) -> None:
-        """Drop the reference to the result at the end of the test."""
-        self._measuring.result = None
 
     def __call__(
         self,
@@ -136,8 +133,10 @@ class Bench:
 
     def _models(self) -> OwnModels:
         """What builds own models, in the benchmark's precision: without the fixture, fp32."""
+        from gpubench_plugin.bench.own_models import OwnModels
+
         self._refuse_second()
-        models = self._own_models()
+        models = OwnModels(self._request, self._measuring.group)
         self._measuring.precision = models.precision
         return models
 

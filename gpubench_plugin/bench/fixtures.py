@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.bench.bench import Bench
-    from gpubench_plugin.bench.own_models import OwnModels
     from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
@@ -132,7 +131,6 @@ def _gpubench_subjects() -> Iterator[Subjects]:
 def collective(
     request: pytest.FixtureRequest,
     gpubench_config: Configuration[Any],
-    torch_device: torch.device,
     process_group: ProcessGroup,
     precision: Precision,
 ) -> Callable[[str, str], TimedCollective]:
@@ -147,7 +145,6 @@ def collective(
             name,
             size,
             group=process_group,
-            device=torch_device,
             largest_bytes=gpubench_config.distributed.largest_message_bytes,
             computed_in=precision.compute_dtype,
         )
@@ -201,20 +198,12 @@ def gpubench(
         state=state,
         fixture=_gpubench_carrier,
         context=context_of(request.config),
-        device=torch_device,
         precision=precision,
         group=process_group,
         subjects=subjects_of(request),
     )
-
-    def own_models() -> OwnModels:
-        from gpubench_plugin.bench.own_models import OwnModels
-
-        return OwnModels(request, torch_device, process_group)
-
-    bench = Bench(measuring, own_models)
-    yield bench
-    bench.release()
+    yield Bench(measuring, request)
+    measuring.result = None  # frees it
     if pytest_benchmark.claim_unused(_gpubench_carrier):
         text = "the test requests gpubench, but never calls it: nothing was measured"
         line = request.node.location[1] or 0

@@ -40,8 +40,6 @@ from gpubench_plugin.training.seeding import nondeterminism_errors
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    import torch
-
     from gpubench_plugin.bench.subjects import Subjects
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.launchers.context import BenchmarkState, RunContext
@@ -77,7 +75,6 @@ class Measuring:
     state: BenchmarkState
     fixture: BenchmarkFixture
     context: RunContext
-    device: torch.device
     precision: Precision | None
     group: ProcessGroup
     subjects: Subjects
@@ -141,7 +138,7 @@ class Measuring:
             name: Observation(
                 samples=of_variant,
                 work=work,
-                device=self.device.type,
+                device=self.group.device.type,
                 device_name=self._case.device.model,
                 precision="" if self.precision is None else self.precision.compute_dtype,
                 world_size=1,
@@ -251,7 +248,7 @@ class Measuring:
         cache = self._case.configuration.measure.cache
         return Variant(
             name=name,
-            clock=clock_for(self.device, timing=self._case.timing, cache=cache),
+            clock=clock_for(self.group.device, timing=self._case.timing, cache=cache),
             task=replace(
                 timed,
                 setup=self.metric_log.around_calls(timed.setup),
@@ -304,7 +301,7 @@ class Measuring:
         compare = partial(
             steps.compare_results,
             run,
-            device=self.device,
+            device=self.group.device,
             subjects=self.subjects.all,
             check=check,
         )
@@ -326,10 +323,10 @@ class Measuring:
     @contextmanager
     def _probed(self, clocks: Sequence[Clock]) -> Iterator[probing.Probes]:
         """Probes of a measurement by `clocks`, which waits while the GPU is throttled."""
-        sharing_ranks = self.group.world.local_size if self._case.shares_device else 1
-        state = DeviceState(self.device, sharing_ranks=sharing_ranks)
-        tensors = self.subjects.tensor_memory
-        with probing.probed(self.device, clocks, device_state=state, tensors=tensors) as probes:
+        group, tensors = self.group, self.subjects.tensor_memory
+        sharing_ranks = group.world.local_size if self._case.shares_device else 1
+        state = DeviceState(group.device, sharing_ranks=sharing_ranks)
+        with probing.probed(group.device, clocks, device_state=state, tensors=tensors) as probes:
             self._guard(state)
             yield probes
         if (event := state.event) is not None:
@@ -381,7 +378,7 @@ class Measuring:
 
         self.record.enter("profile")
         path = None if run is None else run.traces / f"{probing.file_name(self._case)}.json"
-        operators = profile(timed.run, section=section, device=self.device, path=path)
+        operators = profile(timed.run, section=section, device=self.group.device, path=path)
         return {} if operators is None else {"operators": operators}
 
     def _work(self, stated: Work, subject_work: Work, subject: Subject | None) -> Work:

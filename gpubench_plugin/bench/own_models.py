@@ -46,7 +46,6 @@ class OwnModels:
     """
 
     request: pytest.FixtureRequest
-    device: torch.device
     group: ProcessGroup
 
     @property
@@ -72,7 +71,7 @@ class OwnModels:
         """
         training = _with_optimizer(self._configuration.training, optimizer)
         _refuse_data_keys(training)
-        stated_loss = StatedLoss(loss, device=self.device, weights=_weights_dtype(self.precision))
+        stated_loss = StatedLoss(loss, device=self.group.device, weights=self._weights)
         own_optimizer = optimizer if callable(optimizer) else None
 
         def batch_of(training: TrainingSection) -> StatedBatch:
@@ -123,7 +122,7 @@ class OwnModels:
         if stated_size is None:
             training = _with_samples(training, stated_batch.samples)
         training = training.with_samples(stated_batch.samples)
-        loss = StatedLoss(None, device=self.device, weights=_weights_dtype(self.precision))
+        loss = StatedLoss(None, device=self.group.device, weights=self._weights)
         setup = self._setup_of(model, loss, None, self._reconfigure(training), stated_batch)
         return checked_inference(self.request, setup, self._built(setup, loss), setup.source())
 
@@ -135,6 +134,12 @@ class OwnModels:
         parameters = sum(parameter.numel() for parameter in module.parameters())
         self._reconfigure(setup.configuration.training, {"model.parameters": parameters})
         return module
+
+    @property
+    def _weights(self) -> torch.dtype:
+        """Type of the weights that the precision converts to."""
+        module = self.precision.convert_module(nn.Linear(1, 1, device="meta"))
+        return next(module.parameters()).dtype
 
     @property
     def _configuration(self) -> Configuration[Any]:
@@ -149,7 +154,8 @@ class OwnModels:
             return batch
         world, seed = self.group.world, self._configuration.experiment.seed
         arguments = (training.samples,) if required_argument(batch, follow_wrapped=True) else ()
-        with seeding.seeded(seeding.synthetic_seed(seed, world.size, world.rank), self.device):
+        seed = seeding.synthetic_seed(seed, world.size, world.rank)
+        with seeding.seeded(seed, self.group.device):
             drawn: object = batch(*arguments)
         return drawn
 
@@ -181,7 +187,7 @@ class OwnModels:
             )
         workload = OwnWorkload(
             drawn_section(configuration),
-            model=StatedModel(model, weights=_weights_dtype(self.precision)),
+            model=StatedModel(model, weights=self._weights),
             batch=batch,
             loss=loss,
             own_optimizer=own_optimizer,
@@ -189,7 +195,6 @@ class OwnModels:
         return TrainingSetup.of(
             configuration,
             workload=workload,
-            device=self.device,
             precision=self.precision,
             group=self.group,
         )
@@ -279,9 +284,3 @@ def _size_contradiction(key: str, stated: object, samples: int) -> UsageProblem:
         f"{key}={stated}, but the batch has {samples} samples; leave the key out, or pass as batch "
         "a function of the number of samples"
     )
-
-
-def _weights_dtype(precision: Precision) -> torch.dtype:
-    """Type of the weights that `precision` converts to."""
-    module = precision.convert_module(nn.Linear(1, 1, device="meta"))
-    return next(module.parameters()).dtype

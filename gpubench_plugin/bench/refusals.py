@@ -16,7 +16,8 @@ from gpubench_plugin.config.parametrization import (
     overriding_fixture,
 )
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import UsageProblem, did_you_mean, suggest
+from gpubench_plugin.core.errors import UsageProblem, did_you_mean
+from gpubench_plugin.system import json_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +38,7 @@ def refusal(item: pytest.Item, case: Case) -> str:
 
     A fixture that the project overrides is not asked: it need not read the configuration.
     """
-    fixtures = _own_fixtures(item)
+    fixtures = frozenset(n for n in fixture_names(item) if overriding_fixture(item, n) is None)
     if FIXTURE in fixtures and (reason := measurement_refusal(item)):
         return reason
     reasons = (reason(case) for needed, reason in _REASONS if needed <= fixtures)
@@ -68,11 +69,6 @@ def measurement_refusal(item: pytest.Item) -> str:
         if not is_own and FOREIGN_FIXTURE in definitions[-1].argnames:
             return f"with the fixture {name!r} the test {pytest_benchmark.TWO_MEASUREMENTS}"
     return ""
-
-
-def _own_fixtures(item: pytest.Item) -> frozenset[str]:
-    """Fixtures of the test, direct and indirect, but those of the project."""
-    return frozenset(n for n in fixture_names(item) if overriding_fixture(item, n) is None)
 
 
 def _backend(case: Case) -> str:
@@ -176,9 +172,7 @@ def checkpoint_refusal(rootdir: Path, training: TrainingSection) -> str:
         problem = f"this folder has no {LATEST}{did_you_mean(folders[:1])}" if path.exists() else ""
     except OSError as error:  # no permission, or a name that is too long
         return f"training.resume={training.resume}: {error.strerror}"
-    if not problem:
-        siblings = [sibling.name for sibling in path.parent.glob("*")]
-        problem = f"no such file or folder{suggest(path.name, siblings)}"
+    problem = problem or f"no such file or folder{json_files.nearest_hint(path)}"
     return (
         f"training.resume={training.resume}: {problem}; allowed: a checkpoint of an earlier "
         f"session, as its manifest or the folder of its {LATEST}"

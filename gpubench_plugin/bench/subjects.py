@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.config.parametrization import FOREIGN_FIXTURE, overriding_fixture
 from gpubench_plugin.core.errors import Misuse
+from gpubench_plugin.core.records import Check
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.sections import Configuration
-    from gpubench_plugin.core.records import Check
     from gpubench_plugin.launchers.context import BenchmarkState
 
 
@@ -40,14 +40,6 @@ _KINDS: Final = {
     "workload": "gpubench_plugin.workloads.Workload",
 }
 """Class of the values by fixture name."""
-
-
-@dataclass(eq=False)
-class _SubjectEntry:
-    """Subject with itself and its checks as `parts`, in order."""
-
-    subject: Subject
-    parts: tuple[Checkable, ...]
 
 
 class FirstForward:
@@ -78,7 +70,8 @@ class Subjects:
     """Subjects and checks of one benchmark, in the order its fixtures were created."""
 
     def __init__(self) -> None:
-        self._entries: list[_SubjectEntry] = []
+        self._entries: list[tuple[Subject, tuple[Checkable, ...]]] = []
+        """Each subject with itself and its checks, in order."""
         self._checks: list[Checkable] = []
         self._facts: list[tuple[Subject, Facts]] = []
         self._tracked: list[FirstForward] = []
@@ -91,11 +84,11 @@ class Subjects:
         self, subject: Subject, *, before: Iterable[Checkable] = (), after: Iterable[Checkable] = ()
     ) -> None:
         """Register `subject` with the checks that run right before and after it."""
-        self._entries.append(_SubjectEntry(subject, (*before, subject, *after)))
+        self._entries.append((subject, (*before, subject, *after)))
 
     def include(self, subject: Subject) -> None:
         """Register `subject` if no fixture has done so."""
-        if all(entry.subject is not subject for entry in self._entries):
+        if all(registered is not subject for registered in self.all):
             self.add(subject)
 
     def add_check(self, check: Checkable) -> None:
@@ -118,7 +111,7 @@ class Subjects:
     @property
     def all(self) -> tuple[Subject, ...]:
         """All subjects, in the order in which fixtures registered them."""
-        return tuple(entry.subject for entry in self._entries)
+        return tuple(subject for subject, _ in self._entries)
 
     def check(self, timed: Subject | None, log: Log) -> Check:
         """Run every check, those of the `timed` subject last, since its state is timed.
@@ -128,18 +121,11 @@ class Subjects:
         Raises:
             CorrectnessError: a check failed.
         """
-        from gpubench_plugin.core.records import Check
-
-        timed_entry = None if timed is None else self._entry(timed)
         independent = [checkable.prepare(log) for checkable in self._checks]
-        other_correctness = [
-            checkable.prepare(log).correctness
-            for entry in self._entries
-            if entry is not timed_entry
-            for checkable in entry.parts
-        ]
-        timed_parts = () if timed_entry is None else timed_entry.parts
-        checks = [*independent, *(checkable.prepare(log) for checkable in timed_parts)]
+        others = [parts for subject, parts in self._entries if subject is not timed]
+        other_correctness = [part.prepare(log).correctness for parts in others for part in parts]
+        own = [parts for subject, parts in self._entries if subject is timed]
+        checks = [*independent, *(part.prepare(log) for parts in own for part in parts)]
         return Check(
             correctness=_merge((*other_correctness, *(check.correctness for check in checks))),
             facts=_merge(check.facts for check in checks),
@@ -149,9 +135,6 @@ class Subjects:
     def facts(self, timed: Subject) -> dict[str, float]:
         """Extra facts requested of the `timed` subject."""
         return _merge(facts() for subject, facts in self._facts if subject is timed)
-
-    def _entry(self, subject: Subject) -> _SubjectEntry:
-        return next(entry for entry in self._entries if entry.subject is subject)
 
 
 def _merge(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -50,7 +50,6 @@ class TrainingSetup:
 
     configuration: Configuration[Any]
     workload: Workload[Any]
-    device: torch.device
     precision: Precision
     group: ProcessGroup
     parallelism: Parallelism
@@ -66,7 +65,6 @@ class TrainingSetup:
         configuration: Configuration[Any],
         *,
         workload: Workload[Any],
-        device: torch.device,
         precision: Precision,
         group: ProcessGroup,
     ) -> TrainingSetup:
@@ -86,7 +84,6 @@ class TrainingSetup:
         return cls(
             configuration=configuration,
             workload=workload,
-            device=device,
             precision=precision,
             group=group,
             parallelism=parallelism,
@@ -98,7 +95,7 @@ class TrainingSetup:
             self.workload,
             section=self.workload.section,
             seed=self.configuration.experiment.seed,
-            device=self.device,
+            device=self.group.device,
             precision=self.precision,
             default_scope=self.parallelism.default_scope,
             compiled=self.parallelism.compiled,
@@ -116,7 +113,7 @@ class TrainingSetup:
             self.workload,
             section=configuration.data,
             batch_size=configuration.training.samples * sharing,
-            device=self.device,
+            device=self.group.device,
             world_size=world.size // sharing,
             rank=world.rank // sharing,
             seed=configuration.experiment.seed,
@@ -125,7 +122,6 @@ class TrainingSetup:
 
     def trainer(self, module: torch.nn.Module, source: DataSource, **more: Any) -> Trainer:
         """Trainer of `module` on the batches of `source`, with `more` arguments of its class."""
-        has_ranks = self.group.world.size > 1  # over which gradients may be spread
         return Trainer(
             module=module,
             workload=self.workload,
@@ -133,10 +129,10 @@ class TrainingSetup:
             precision=self.precision,
             training=self.configuration.training,
             precision_section=self.configuration.precision,
-            device=self.device,
+            device=self.group.device,
             no_sync=partial(self.parallelism.no_sync, module),
             agreement=self.group.agreement,
-            global_norm=self.parallelism.gradient_norm if has_ranks else None,
+            global_norm=self.parallelism.gradient_norm,
             ranks_per_batch=self.ranks_per_batch,
             **more,
         )
@@ -153,7 +149,7 @@ class TrainingSetup:
             workload=self.workload,
             data=source,
             precision=self.precision,
-            device=self.device,
+            device=self.group.device,
             agreement=self.group.agreement,
         )
 
@@ -162,8 +158,6 @@ class TrainingSetup:
         from gpubench_plugin.training.convergence import ReproducibleTraining
 
         return ReproducibleTraining(
-            module=module,
-            data=source,
             evaluator=self.evaluator(module, source),
             build_trainer=partial(self.trainer, module, source),
             seed=self.configuration.experiment.seed,
@@ -179,7 +173,7 @@ class TrainingSetup:
                 self.workload,
                 section=self.workload.section.model_copy(update=EAGER),
                 seed=self.configuration.experiment.seed,
-                device=self.device,
+                device=self.group.device,
                 precision=fp32,
                 wrap=parallelism.wrap,
             )
@@ -228,8 +222,8 @@ def checked_trainer(
         from gpubench_plugin.training.checkpoint import ResumeFromCheckpoint
 
         checkpoints = checkpoints_of(request, "training.resume", setup)
-        path, world = request.config.rootpath / training.resume, setup.group.world
-        before.append(ResumeFromCheckpoint(checkpoints, path, trainer, rank=world.rank))
+        path = request.config.rootpath / training.resume
+        before.append(ResumeFromCheckpoint(checkpoints, path, trainer))
     after: list[Checkable] = [setup.seeds]
     evaluate = None
     if evaluator is not None:
@@ -271,7 +265,7 @@ def checked_inference(
         workload=setup.workload,
         data=source,
         precision=setup.precision,
-        device=setup.device,
+        device=setup.group.device,
         ranks_per_batch=setup.ranks_per_batch,
     )
     subjects_of(request).add(inference)
@@ -290,7 +284,7 @@ def scheduled(setup: TrainingSetup, source: DataSource) -> TrainingSetup:
 
 def reference_of(setup: TrainingSetup, *, shared: bool) -> Fp32Reference | None:
     """Reference for the first training steps, if any; ranks with a `shared` device split memory."""
-    configuration, precision = setup.configuration, setup.precision
+    configuration, precision, group = setup.configuration, setup.precision, setup.group
     training, measure = configuration.training, configuration.measure
     if reason := check_refusal(configuration):  # of gpubench.train, which nothing refuses before
         raise UsageProblem(reason)
@@ -301,9 +295,8 @@ def reference_of(setup: TrainingSetup, *, shared: bool) -> Fp32Reference | None:
 
     def free() -> int | None:
         """Memory this rank may allocate after torch has released its unused cache."""
-        release_memory(setup.device)
-        local_ranks = setup.group.world.local_size
-        return free_bytes(setup.device, local_ranks=local_ranks, shared=shared)
+        release_memory(group.device)
+        return free_bytes(group.device, local_ranks=group.world.local_size, shared=shared)
 
     return Fp32Reference(
         workload=setup.workload,
@@ -312,8 +305,8 @@ def reference_of(setup: TrainingSetup, *, shared: bool) -> Fp32Reference | None:
         precision=precision.name,
         compute_dtypes=[precision.compute_dtype, *([reduced_in] if reduced_in else [])],
         seed=configuration.experiment.seed,
-        device=setup.device,
-        agreement=setup.group.agreement,
+        device=group.device,
+        agreement=group.agreement,
         averaging=setup.parallelism.name != "none",
         shares_batch=setup.parallelism.shares_batch,
         # A full preset compares one step by default.
@@ -351,7 +344,5 @@ def checkpoints_of(request: pytest.FixtureRequest, key: str, setup: TrainingSetu
     return Checkpoints(
         None if run is None else run.checkpoints / file_name(case_of(request)),
         settings={key: str(value) for key, value in settings.items()},
-        device=group.device,
-        gather=group.control.gather,
-        agreement=group.agreement,
+        group=group,
     )

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.generation import Decode, Prefill
     from gpubench_plugin.training.inference import Inference
-    from gpubench_plugin.training.trainer import ExposedCommunication, Trainer
+    from gpubench_plugin.training.trainer import Trainer
     from gpubench_plugin.workloads.base import Workload
     from gpubench_plugin.workloads.diffusion.pipeline import DenoisingPipeline
     from gpubench_plugin.workloads.moe.measured import MoESubject
@@ -62,7 +62,6 @@ def _gpubench_setup(
     request: pytest.FixtureRequest,
     gpubench_config: Configuration[Any],
     workload: Workload[Any],
-    torch_device: torch.device,
     precision: Precision,
     process_group: ProcessGroup,
 ) -> TrainingSetup:
@@ -73,7 +72,6 @@ def _gpubench_setup(
     return TrainingSetup.of(
         gpubench_config,
         workload=workload,
-        device=torch_device,
         precision=precision,
         group=process_group,
     )
@@ -158,8 +156,6 @@ def convergence(
     is_fp32 = setup.precision.name == "fp32" and not reduces_in_16_bit
     convergence = TimeToTarget(
         course=setup.course(model, data),
-        workload=setup.workload,
-        data=data,
         training=configuration.training,
         reference=None if is_fp32 else setup.fp32_course,
     )
@@ -177,9 +173,9 @@ def convergence(
 @pytest.fixture
 def exposed_communication(
     request: pytest.FixtureRequest, trainer: Trainer, _gpubench_setup: TrainingSetup
-) -> ExposedCommunication:
+) -> None:
     """Adds ``exposed_communication_s`` to a benchmark of `trainer` when requested."""
-    from gpubench_plugin.training.trainer import ExposedCommunication
+    from gpubench_plugin.training.trainer import exchange_times
 
     require_kinds(request, trainer=trainer)
     name = _gpubench_setup.parallelism.name
@@ -188,9 +184,7 @@ def exposed_communication(
             f"exposed_communication: under {name} a step cannot run without its gradient "
             "exchange; use distributed.parallelism=ddp"
         )
-    exposed = ExposedCommunication(trainer)
-    subjects_of(request).add_facts(trainer, exposed.facts)
-    return exposed
+    subjects_of(request).add_facts(trainer, partial(exchange_times, trainer))
 
 
 @pytest.fixture
@@ -234,7 +228,6 @@ def diffusion(
     request: pytest.FixtureRequest,
     gpubench_config: Configuration[Any],
     workload: Workload[Any],
-    torch_device: torch.device,
     precision: Precision,
     process_group: ProcessGroup,
 ) -> DenoisingPipeline:
@@ -253,7 +246,7 @@ def diffusion(
         workload,
         section=gpubench_config.model,
         seed=gpubench_config.experiment.seed,
-        device=torch_device,
+        device=process_group.device,
         precision=precision,
     )
     context, state = context_of(request.config), running_state(request)
@@ -269,7 +262,6 @@ def diffusion(
         section=gpubench_config.diffusion,
         seed=gpubench_config.experiment.seed,
         precision=precision,
-        device=torch_device,
         group=process_group,
         remaining_s=partial(state.remaining_s, context.settings.timeout_s),
         on_events=write_events,

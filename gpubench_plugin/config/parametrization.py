@@ -32,11 +32,6 @@ def is_benchmark(item: pytest.Item, fixturenames: Iterable[str]) -> bool:
     return FIXTURE in names or is_marked or is_adopted(item, names)
 
 
-def uses_precision(item: pytest.Item) -> bool:
-    """Whether the benchmark or one of its fixtures requests ``precision``."""
-    return PRECISION in fixture_names(item)
-
-
 def fixture_names(item: pytest.Item) -> tuple[str, ...]:
     """Names of all fixtures of `item`, direct and indirect; empty for non-functions."""
     return tuple(getattr(item, "fixturenames", ()))

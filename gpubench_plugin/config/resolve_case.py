@@ -15,11 +15,11 @@ from gpubench_plugin.config.marks import (
 )
 from gpubench_plugin.config.parametrization import (
     FIXTURE,
+    PRECISION,
     fixture_names,
     is_adopted,
     overriding_fixture,
     supports,
-    uses_precision,
 )
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem
@@ -85,7 +85,7 @@ class CaseFactory:
         name = params.get("torch_device", self._settings.devices[0])
         device = self._device(name, local_rank=0)  # its type, and what fits into its memory
         world_size = int(params.get("world_size", "1"))
-        uses = uses_precision(item)
+        uses = PRECISION in fixture_names(item)
         default = self._settings.default_precisions[0] if uses else _PLAIN
         precision = params.get("precision", default)
         # Benchmarks without precision run if none is selected, or fp32, which stands for them.
@@ -209,13 +209,9 @@ class CaseFactory:
             )
         except UsageProblem as error:
             raise UsageProblem(f"{item.nodeid}: {error}") from error
-        return self._deduplicated(resolved)
-
-    def _deduplicated(self, configuration: Configuration[Any]) -> Configuration[Any]:
-        """The first equal configuration, since benchmarks share few."""
-        drop_reason = configuration.training.loss_drop_ignored  # not a key, so not in the dump
-        content = type(configuration), configuration.model_dump_json(), drop_reason
-        return self._configurations.setdefault(content, configuration)
+        drop_reason = resolved.training.loss_drop_ignored  # not a key, so not in the dump
+        content = type(resolved), resolved.model_dump_json(), drop_reason
+        return self._configurations.setdefault(content, resolved)  # benchmarks share few
 
     def _preset(self, name: str | None, device: devices.Device) -> Any:
         if self._settings.preset != "auto":
@@ -232,11 +228,16 @@ class CaseFactory:
 
 def _too_small(mark: BenchmarkMark, device: devices.Device, precision: str) -> str:
     """Why `device` cannot hold what the mark says that it needs in `precision`, if so."""
-    if mark.needs_memory_gib is None:
+    if mark.needs_memory_gib is None or device.memory_gib is None:
         return ""
     compute_dtype = catalog.load("precision", precision).compute_dtype
     needed_gib = mark.needs_memory_gib * {"fp16": 0.5, "bf16": 0.5, "fp64": 2}.get(compute_dtype, 1)
-    return devices.too_small_reason(device, needed_gib, precision=precision)
+    if device.memory_gib >= needed_gib:
+        return ""
+    return (
+        f"needs {needed_gib:g} GiB of device memory in {precision}, but {device.torch_name} "
+        f"({device.model}) has {device.memory_gib:.1f}"
+    )
 
 
 def _params(item: pytest.Item) -> dict[str, Any]:

@@ -160,21 +160,8 @@ class MicroSection(Section):
     """Features per layer"""
 
 
-def refuse_second_z_loss(balancing: str, z_loss_weight: float | None) -> None:
-    """Refuse a z-loss that is added to itself.
-
-    Raises:
-        ValueError: naming both keys.
-    """
-    if balancing == "z-loss" and z_loss_weight is not None:
-        raise ValueError(
-            f"z_loss_weight={z_loss_weight:g} beside balancing=z-loss, which is weighted by "
-            "balancing_weight; allowed: z_loss_weight beside balancing=aux-loss or none, or null"
-        )
-
-
-class MoeSection(Section):
-    """A mixture-of-experts layer."""
+class RoutedSection(Section):
+    """Experts of a layer, and their router."""
 
     experts: PositiveInt = 8
     """Number of experts over all ranks"""
@@ -184,14 +171,34 @@ class MoeSection(Section):
     """Model width (features per token)"""
     hidden: PositiveInt = 128
     """Hidden width of an expert"""
-    tokens: PositiveInt = 256
-    """Tokens per rank and call"""
     balancing: Literal["none", "aux-loss", "z-loss"] = "aux-loss"
     """Load balancing loss of the router"""
     balancing_weight: PositiveFloat = 0.01
     """Weight of the balancing loss"""
     z_loss_weight: PositiveFloat | None = None
     """Weight of a z-loss added to the balancing loss; null: none"""
+
+    @model_validator(mode="after")
+    def _check_routing(self) -> Self:
+        if self.top_k > self.experts:
+            raise ValueError(
+                f"top_k={self.top_k} exceeds experts={self.experts}; allowed: top_k from 1 to "
+                f"{self.experts}"
+            )
+        if self.balancing == "z-loss" and self.z_loss_weight is not None:  # added to itself
+            raise ValueError(
+                f"z_loss_weight={self.z_loss_weight:g} beside balancing=z-loss, which is weighted "
+                "by balancing_weight; allowed: z_loss_weight beside balancing=aux-loss or none, "
+                "or null"
+            )
+        return self
+
+
+class MoeSection(RoutedSection):
+    """A mixture-of-experts layer."""
+
+    tokens: PositiveInt = 256
+    """Tokens per rank and call"""
     capacity_factor: PositiveFloat | None = None
     """Tokens per expert relative to an even share; null: no limit, no dropped token"""
     dispatcher: Literal["auto", "local", "all-gather", "all-to-all", "flex"] = "auto"
@@ -212,14 +219,7 @@ class MoeSection(Section):
     """Replay the router, which has static shapes, as a CUDA graph"""
 
     @model_validator(mode="after")
-    def _validate(self) -> Self:
-        """Validate keys against each other."""
-        if self.top_k > self.experts:
-            raise ValueError(
-                f"top_k={self.top_k} exceeds experts={self.experts}; allowed: top_k from 1 to "
-                f"{self.experts}"
-            )
-        refuse_second_z_loss(self.balancing, self.z_loss_weight)
+    def _check_slices(self) -> Self:
         if self.hidden % self.tensor_parallel:
             raise ValueError(
                 f"tensor_parallel={self.tensor_parallel} does not divide "

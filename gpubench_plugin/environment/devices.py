@@ -54,16 +54,6 @@ class Device:
         return self.torch_name.partition(":")[0]
 
 
-def check_name(name: str) -> None:
-    """Validate a device name without importing torch; raises UsageProblem."""
-    kind, colon, index = name.partition(":")
-    if kind not in TYPES and name != "auto":
-        aliases = {f"{word}{colon}{index}": types for word, types in _ALIASES.items()}
-        raise invalid_choice("--device", name, ("auto", *TYPES), aliases=aliases)
-    if colon and not index.isdecimal():
-        raise UsageProblem(f"--device={name}: the index must be a number, e.g. {kind}:0")
-
-
 def find(name: str, *, local_rank: int = 0) -> Device:
     """Resolve `name` for this rank.
 
@@ -73,13 +63,17 @@ def find(name: str, *, local_rank: int = 0) -> Device:
     Raises:
         UsageProblem: there is no such device, or no torch.
     """
-    check_name(name)
+    kind, colon, index = name.partition(":")
+    if kind not in TYPES and name != "auto":
+        aliases = {f"{word}{colon}{index}": types for word, types in _ALIASES.items()}
+        raise invalid_choice("--device", name, ("auto", *TYPES), aliases=aliases)
+    if colon and not index.isdecimal():
+        raise UsageProblem(f"--device={name}: the index must be a number, e.g. {kind}:0")
     try:
         import torch
     except (ImportError, OSError) as error:  # not installed, or a library that it needs is not
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise UsageProblem(f"torch cannot be imported: {reason}") from error
-    kind, _, index = name.partition(":")
     if name == "auto":
         kind, devices = next((t, group) for t in TYPES if (group := _available(t)))
     else:
@@ -154,16 +148,6 @@ def too_few_reason(device: Device, ranks: int, *, shares_device: bool) -> str:
     return (
         f"{ranks} ranks need one {device.type} device each, but this host has "
         f"{device.device_count}; --distributed.share_device=true runs them on one"
-    )
-
-
-def too_small_reason(device: Device, needed_gib: float, *, precision: str) -> str:
-    """Reason that `device` has less memory than `needed_gib`; empty if enough, or unknown."""
-    if device.memory_gib is None or device.memory_gib >= needed_gib:
-        return ""
-    return (
-        f"needs {needed_gib:g} GiB of device memory in {precision}, but {device.torch_name} "
-        f"({device.model}) has {device.memory_gib:.1f}"
     )
 
 

@@ -28,17 +28,16 @@ from gpubench_plugin.core.errors import (
 )
 from gpubench_plugin.core.events import CheckpointEvent, ResumedEvent
 from gpubench_plugin.core.format import listed
-from gpubench_plugin.core.records import Check, Json
+from gpubench_plugin.core.records import Check
 from gpubench_plugin.environment.device_errors import is_device_failure
-from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.system import files, json_files, stored
 from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:
     from gpubench_plugin.measure.protocols import Log
+    from gpubench_plugin.ranks.process_group import ProcessGroup
     from gpubench_plugin.training.trainer import Trainer
 
-    Gather = Callable[[str, Json], "list[Json] | None"]
 
 LATEST: Final = "latest.json"
 BEST: Final = "best.json"
@@ -50,16 +49,14 @@ _DATA: Final = re.compile(r"step-\d{9,}-[0-9a-f]{8}\.pt")
 class Checkpoints:
     """Checkpoints of one benchmark in `folder`: latest and best.
 
-    A resumed training must have the same `settings`. Only rank zero has a folder and writes;
-    `gather` sends it the random states of all ranks, and `agreement` spreads its failure.
+    A resumed training must have the same `settings`. Only rank zero of the `group` has a folder and
+    writes: the random states of all ranks are sent to it, and its failure is that of all.
     """
 
     folder: Path | None
     _: KW_ONLY
     settings: Mapping[str, str]
-    device: torch.device
-    gather: Gather = lambda _, record: [record]
-    agreement: RankAgreement = field(default_factory=RankAgreement)
+    group: ProcessGroup
 
     def save(
         self,
@@ -77,7 +74,8 @@ class Checkpoints:
         Raises:
             ResultsError: it could not be written, on all ranks; earlier checkpoints are intact.
         """
-        states = self.gather("random states", asdict(RandomState.capture(self.device)))
+        own_state = asdict(RandomState.capture(self.group.device))
+        states = self.group.control.gather("random states", own_state)
         path: Path | None = None
         failure: Exception | None = None
         if states is not None and self.folder is not None:
@@ -90,11 +88,11 @@ class Checkpoints:
             except (GpubenchError, Unsupported) as error:
                 failure = error
         elsewhere = ResultsError("rank zero could not write its checkpoint")
-        _raise_on_all_ranks(self.agreement, failure, elsewhere)
+        _raise_on_all_ranks(self.group, failure, elsewhere)
         return path
 
-    def load(self, path: Path, training: Trainer, *, rank: int = 0) -> Manifest:
-        """Resume `training` from the manifest or folder at `path`, with random states of `rank`.
+    def load(self, path: Path, training: Trainer) -> Manifest:
+        """Resume `training` from the manifest or folder at `path`, with this rank's random states.
 
         Raises:
             UsageProblem: it is damaged, or does not fit. Nothing was loaded then, except from a
@@ -117,11 +115,11 @@ class Checkpoints:
             state: dict[str, Any] = torch.load(data, map_location="cpu", weights_only=True)
             states = state.pop("random")
             refuse_mismatch(path, differences(layouts_of(state["model"], "model"), current))
-            if rank >= len(states):
+            if self.group.world.rank >= len(states):
                 raise UsageProblem(f"{path}: contains random states of only {len(states)} ranks")
-            random_state = RandomState(**states[rank])
+            random_state = RandomState(**states[self.group.world.rank])
             training.load_state_dict(state)
-            random_state.restore(self.device)
+            random_state.restore(self.group.device)
         return manifest
 
     def _write(
@@ -162,10 +160,10 @@ def _publish(folder: Path, manifest: Manifest, *, is_best: bool) -> Path:
 
 
 def _raise_on_all_ranks(
-    agreement: RankAgreement, failure: Exception | None, elsewhere: Exception
+    group: ProcessGroup, failure: Exception | None, elsewhere: Exception
 ) -> None:
     """Raise this rank's `failure`, or `elsewhere` if another rank has one."""
-    if not agreement.everywhere(failure is None):
+    if not group.agreement.everywhere(failure is None):
         raise failure or elsewhere
 
 
@@ -199,7 +197,6 @@ class ResumeFromCheckpoint:
     checkpoints: Checkpoints
     path: Path
     trainer: Trainer
-    rank: int
 
     def prepare(self, log: Log) -> Check:
         """Load the checkpoint on all ranks or none.
@@ -210,12 +207,12 @@ class ResumeFromCheckpoint:
         """
         failure: GpubenchError | None = None
         try:
-            manifest = self.checkpoints.load(self.path, self.trainer, rank=self.rank)
+            manifest = self.checkpoints.load(self.path, self.trainer)
         except GpubenchError as error:
             failure = type(error)(f"training.resume: {error}")
         # All ranks or none start training.
         elsewhere = UsageProblem(f"training.resume: another rank could not load {self.path}")
-        _raise_on_all_ranks(self.checkpoints.agreement, failure, elsewhere)
+        _raise_on_all_ranks(self.checkpoints.group, failure, elsewhere)
         event = ResumedEvent(step=manifest.step, file=manifest.file, sha256=manifest.sha256)
         log(event.line())
         return Check(correctness={"resumed": asdict(event)})

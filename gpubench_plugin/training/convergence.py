@@ -21,11 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
-    from torch import nn
-
     from gpubench_plugin.config.sections import TrainingSection
     from gpubench_plugin.measure.protocols import Log
-    from gpubench_plugin.training.data.base import DataSource
     from gpubench_plugin.training.evaluation import Evaluation, Evaluator
     from gpubench_plugin.training.trainer import Trainer
     from gpubench_plugin.training.training_log import TrainingLog
@@ -99,12 +96,10 @@ class Target:
 class ReproducibleTraining:
     """A reproducible training: same weights, batch order and random numbers each time.
 
-    It starts from the current weights of `module`; `build_trainer` makes a trainer of `module` on
-    `data` with a fresh optimizer.
+    It starts from the current weights of the module that `evaluator` evaluates; `build_trainer`
+    makes a trainer of that on the same data, with a fresh optimizer.
     """
 
-    module: nn.Module
-    data: DataSource
     evaluator: Evaluator
     build_trainer: Callable[[], Trainer]
     seed: int
@@ -112,7 +107,7 @@ class ReproducibleTraining:
     _counts: Counter[str] = field(default_factory=Counter, init=False)
 
     def __post_init__(self) -> None:
-        self._initial_state = deepcopy(self.module.state_dict())
+        self._initial_state = deepcopy(self.evaluator.module.state_dict())
 
     @property
     def trainer(self) -> Trainer:
@@ -135,8 +130,8 @@ class ReproducibleTraining:
             CorrectnessError: the last training failed its checks.
         """
         self._close()
-        self.module.load_state_dict(self._initial_state)
-        self.data.restart()
+        self.evaluator.module.load_state_dict(self._initial_state)
+        self.evaluator.data.restart()
         torch.manual_seed(self.seed)
         self._trainer = self.build_trainer()
         self._trainer.begin()
@@ -180,8 +175,6 @@ class TimeToTarget:
     """
 
     course: ReproducibleTraining
-    workload: Workload[Any]
-    data: DataSource
     training: TrainingSection
     reference: Callable[[], AbstractContextManager[ReproducibleTraining]] | None = None
     observers: list[Callable[[Milestone], object]] = field(default_factory=list, init=False)
@@ -190,11 +183,12 @@ class TimeToTarget:
     _untimed_evaluation: Evaluation | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        training, name = self.training, self.workload.section.name
-        if reason := Target.refusal(training, name, type(self.workload)):
+        training, workload = self.training, self.course.evaluator.workload
+        if reason := Target.refusal(training, workload.section.name, type(workload)):
             raise UsageProblem(reason)
         self._target = Target(accuracy=training.target_accuracy, loss=training.target_loss)
-        batches, batches_per_step = self.data.steps_per_epoch, self.training.accumulation_steps
+        batches = self.course.evaluator.data.steps_per_epoch
+        batches_per_step = self.training.accumulation_steps
         self._steps_per_epoch = (batches or 0) / batches_per_step
         self._evaluate_every = self.training.evaluate_every or ceil(
             (batches or 1) / batches_per_step
@@ -265,11 +259,12 @@ class TimeToTarget:
 
     def work(self) -> Work:
         """Samples and tokens of one training on this rank."""
-        return Work(samples=self._samples, tokens=self.workload.tokens(self._samples))
+        tokens = self.course.evaluator.workload.tokens(self._samples)
+        return Work(samples=self._samples, tokens=tokens)
 
     def flops_step(self) -> None:
         """Forward and backward passes of one training as one huge fake batch."""
-        run_fake_step(self.workload, samples=self._samples, backward=True)
+        run_fake_step(self.course.evaluator.workload, samples=self._samples, backward=True)
 
     @property
     def _samples(self) -> int:

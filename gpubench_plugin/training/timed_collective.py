@@ -162,7 +162,6 @@ def exchange(
     size: str,
     *,
     group: ProcessGroup,
-    device: torch.device,
     largest_bytes: int | None,
     computed_in: str = "fp32",
 ) -> TimedCollective:
@@ -189,11 +188,11 @@ def exchange(
         rank=world.rank,
         world_size=world.size,
         size_bytes=size_bytes,
-        device=device,
+        device=group.device,
         dtype=DTYPES.get(computed_in, torch.float32),
     )
     needed_bytes, ranks = _BUFFERS * size_bytes, world.local_size
-    free = free_bytes(device, local_ranks=ranks, shared=group.shares_device)
+    free = free_bytes(group.device, local_ranks=ranks, shared=group.shares_device)
     if not group.agreement.everywhere(needed_bytes <= free):  # or the others would wait for it
         raise Unsupported(
             f"{name} of {size}: needs {byte_size(needed_bytes)} on every rank; free are "

@@ -388,27 +388,22 @@ class Trainer:
                 training_log.write(evaluation)
 
 
-@dataclass(frozen=True, eq=False)
-class ExposedCommunication:
-    """Times steps with and without gradient exchange alternately.
+def exchange_times(trainer: Trainer) -> Mapping[str, float]:
+    """Medians ``step_exchanging_s`` and ``step_alone_s`` of this rank, of steps in turns.
 
     Steps begin on all ranks together and end when the device is idle. They follow the measurement,
     because weights diverge without the exchange.
     """
 
-    trainer: Trainer
+    def together_s(step: Callable[[], None]) -> float:
+        synchronize(trainer.device)
+        trainer.agreement.barrier()
+        return timed_s(step, trainer.device)
 
-    def facts(self) -> Mapping[str, float]:
-        """Medians ``step_exchanging_s`` and ``step_alone_s`` of this rank."""
-        steps = self.trainer.step, self.trainer.step_without_exchange
-        pairs = [tuple(map(self._timed_s, steps)) for _ in range(1 + PAIRS)]
-        with_exchange_s, without_exchange_s = zip(*pairs[1:], strict=True)  # the first warms up
-        return {
-            "step_exchanging_s": median(with_exchange_s),
-            "step_alone_s": median(without_exchange_s),
-        }
-
-    def _timed_s(self, step: Callable[[], None]) -> float:
-        synchronize(self.trainer.device)
-        self.trainer.agreement.barrier()
-        return timed_s(step, self.trainer.device)
+    steps = trainer.step, trainer.step_without_exchange
+    pairs = [tuple(map(together_s, steps)) for _ in range(1 + PAIRS)]
+    with_exchange_s, without_exchange_s = zip(*pairs[1:], strict=True)  # the first warms up
+    return {
+        "step_exchanging_s": median(with_exchange_s),
+        "step_alone_s": median(without_exchange_s),
+    }

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import numpy as np
 import torch
 
-from gpubench_plugin.core.errors import MissingPackage, Unsupported, UsageProblem, suggest
+from gpubench_plugin.core.errors import MissingPackage, Unsupported, UsageProblem
+from gpubench_plugin.system import json_files
 from gpubench_plugin.training.data._loading import (
     ArrayImages,
     FileImages,
@@ -65,8 +66,7 @@ class Images(DataSource):
             try:
                 path.stat()
             except FileNotFoundError:
-                siblings = [sibling.name for sibling in path.parent.glob("*")]
-                problem = f"no such file or folder{suggest(path.name, siblings)}"
+                problem = f"no such file or folder{json_files.nearest_hint(path)}"
             except OSError as error:  # no permission, or a name that is too long
                 problem = str(error.strerror)
             else:

@@ -55,7 +55,12 @@ class FSDP2(Parallelism):
             Unsupported: a parameter is not contiguous, as with ``model.channels_last``, or batch
                 normalisation would compute in a 16-bit dtype.
         """
-        _require_contiguous(module)
+        for name, parameter in module.named_parameters():
+            if not parameter.is_contiguous():
+                raise Unsupported(
+                    f"fsdp2: only contiguous parameters can be sharded, and {name} is not; set "
+                    "model.channels_last=false"
+                )
         if self.section.fsdp_param_dtype is not None and has_batch_norm(module):
             raise Unsupported(
                 f"distributed.fsdp_param_dtype={self.section.fsdp_param_dtype}: the statistics of "
@@ -69,7 +74,7 @@ class FSDP2(Parallelism):
         names = self.section.fsdp_param_dtype, self.section.fsdp_reduce_dtype
         param_dtype, reduce_dtype = (None if name is None else DTYPES[name] for name in names)
         policy = MixedPrecisionPolicy(param_dtype=param_dtype, reduce_dtype=reduce_dtype)
-        for part in (*(position.block for position in blocks_of(module)), module):
+        for part in (*(block for _, _, block in blocks_of(module)), module):
             fully_shard(
                 part,
                 mesh=mesh,
@@ -89,12 +94,3 @@ class FSDP2(Parallelism):
             yield
         finally:
             module.set_requires_gradient_sync(True)
-
-
-def _require_contiguous(module: nn.Module) -> None:
-    for name, parameter in module.named_parameters():
-        if not parameter.is_contiguous():
-            raise Unsupported(
-                f"fsdp2: only contiguous parameters can be sharded, and {name} is not; set "
-                "model.channels_last=false"
-            )

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config.sections import DistributedSection, TrainingSection
     from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.ranks.process_group import ProcessGroup
     from gpubench_plugin.workloads.base import Batch, Stages, Workload
 
     Context = Callable[[], AbstractContextManager[object]]
@@ -77,15 +78,14 @@ class PipelinePasses:
     module: LocalStages
     schedule: str
     microbatches: int
-    ranks: int
-    device: torch.device
+    group: ProcessGroup
     context: Context
 
     def __post_init__(self) -> None:
         self.parameter_names = self.module.parameter_names
         self._is_first = 0 in self.module.runs
         self._is_last = self.module.count - 1 in self.module.runs
-        self._no_loss = torch.zeros((), device=self.device)
+        self._no_loss = torch.zeros((), device=self.group.device)
         self._schedule: Any = None
 
     def __call__(self, module: nn.Module, batch: Batch) -> Tensor:
@@ -98,7 +98,7 @@ class PipelinePasses:
             return self._no_loss
         losses: list[Tensor] = []
         self._schedule.step(*inputs, target=batch.targets, losses=losses, return_outputs=False)
-        return torch.stack([loss.detach() for loss in losses]).mean() * self.ranks
+        return torch.stack([loss.detach() for loss in losses]).mean() * self.group.world.size
 
     def _scheduled(self, batch: Batch) -> Any:
         inputs = batch.inputs[: len(batch.inputs) // self.microbatches]
@@ -109,13 +109,13 @@ class PipelinePasses:
 
     def _stage(self, number: int, inputs: Tensor) -> PipelineStage:
         """Stage with known shapes, which torch would otherwise exchange as pickled objects."""
-        own_stages = self.module
+        own_stages, device = self.module, self.group.device
         module = own_stages.stages[str(number)]
         dtype = next(module.parameters()).dtype
         is_last = number == own_stages.count - 1
         if number > 0:
             shape = (len(inputs), *own_stages.boundary_shape)
-            inputs = torch.zeros(shape, dtype=dtype, device=self.device, requires_grad=True)
+            inputs = torch.zeros(shape, dtype=dtype, device=device, requires_grad=True)
         run = _Stage(own_stages.runs[number], self.context, None if is_last else dtype)
         with torch.no_grad():
             output = _Stage(module, self.context, run.dtype)(inputs)
@@ -123,7 +123,7 @@ class PipelinePasses:
             run,
             number,
             own_stages.count,
-            self.device,
+            device,
             input_args=(inputs,),
             output_args=(output.requires_grad_(),),
         )
@@ -267,8 +267,7 @@ class PipelineParallel(Parallelism):
             module=module,
             schedule=self.section.pipeline_schedule,
             microbatches=self._microbatches,
-            ranks=self.group.world.size,
-            device=device,
+            group=self.group,
             context=lambda: precision.forward_context(device),
         )
 

@@ -23,7 +23,7 @@ class AllGather(Collective):
     def expected_output(self) -> Tensor:
         """The parts of all ranks."""
         parts = (self.values(rank, count=self.part) for rank in range(self.world_size))
-        return self.concatenated(parts, count=self.count)
+        return self.concatenated(parts)
 
     def run(self, send_buffer: Tensor, recv_buffer: Tensor) -> None:
         """Gather the parts of all ranks into `recv_buffer`."""

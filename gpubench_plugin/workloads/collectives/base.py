@@ -124,9 +124,9 @@ class Collective(ABC):
         repetitions = -(-count // length)
         return period.to(self.device, self.dtype).repeat(repetitions)[:count]
 
-    def concatenated(self, chunks: Iterable[Tensor], *, count: int) -> Tensor:
-        """Concatenate `chunks` while holding only one at a time."""
-        result = torch.empty(count, dtype=self.dtype, device=self.device)
+    def concatenated(self, chunks: Iterable[Tensor]) -> Tensor:
+        """Concatenate the `chunks` of a message while holding only one at a time."""
+        result = torch.empty(self.count, dtype=self.dtype, device=self.device)
         end = 0
         for chunk in chunks:
             result[end : end + chunk.numel()] = chunk

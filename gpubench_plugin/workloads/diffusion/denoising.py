@@ -198,21 +198,21 @@ class Denoising:
     """Runs any range of steps of any sample, without hidden state.
 
     Latents are fp32 between steps in every precision. The noise of a step is seeded by `seed`,
-    sample and step. `texts` are embeddings of the samples, N×tokens×features, on `device`.
+    sample and step. `texts` are embeddings of the samples, N×tokens×features, on
+    the device.
     """
 
     module: nn.Module
     workload: Workload[Any]
     schedule: NoiseSchedule
     precision: Precision
-    device: torch.device
     texts: Tensor
     seed: int
 
     def __post_init__(self) -> None:
         self.module.eval()
         self._texts = self.texts.split(1)
-        self._generator = torch.Generator(self.device) if self.schedule.draws_noise else None
+        self._generator = torch.Generator(self.texts.device) if self.schedule.draws_noise else None
 
     def __call__(
         self, latents: Tensor, *, sample: int, steps: range, log: EventLog | None = None
@@ -243,7 +243,7 @@ class Denoising:
         batch = self.precision.convert_batch(Batch(inputs, inputs, (self._texts[sample],)))
         # Time steps are not converted: 16 bits do not distinguish 999 from 1000.
         batch = batch._replace(context=(self.schedule.on_device[step], *batch.context))
-        with self.precision.forward_context(self.device):
+        with self.precision.forward_context(self.texts.device):
             predicted = self.workload.forward(self.module, batch)
         return predicted.to(model_input.dtype)
 

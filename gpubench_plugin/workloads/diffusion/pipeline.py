@@ -282,7 +282,6 @@ def build_pipeline(
     section: DiffusionSection,
     seed: int,
     precision: Precision,
-    device: torch.device,
     group: ProcessGroup,
     remaining_s: Callable[[], float],
     on_events: Callable[[Sequence[Json]], None],
@@ -299,6 +298,7 @@ def build_pipeline(
     if not isinstance(workload, UNetCond):
         name = workload.section.name
         raise Unsupported(f"model.name={name} has no denoising steps; allowed: diffusion")
+    device = group.device
     schedule = NoiseSchedule(
         section.scheduler,
         steps=section.denoising_steps,
@@ -321,7 +321,6 @@ def build_pipeline(
     if world_size > 1:
         stated_s = section.receive_timeout_s
         transport = Transport(
-            device=device,
             group=group,
             timeout_s=lambda: stated_s or longest_wait_s(remaining_s()),
             timeout_key="diffusion.receive_timeout_s"
@@ -333,7 +332,6 @@ def build_pipeline(
         workload=workload,
         schedule=schedule,
         precision=precision,
-        device=device,
         texts=initial_batch.context[-1].to(device),
         seed=seed,
     )

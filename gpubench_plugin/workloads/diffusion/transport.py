@@ -74,7 +74,6 @@ class Transport:
     `steps` are this rank's.
     """
 
-    device: torch.device
     group: ProcessGroup
     timeout_s: Callable[[], float]
     timeout_key: str
@@ -84,7 +83,7 @@ class Transport:
         steps = self.steps
         self._steps = "" if steps is None else f" (steps {steps.start} to {steps.stop - 1})"
         is_gloo = self.group.backend == "gloo"
-        self._transfer_device = HOST if is_gloo else self.device
+        self._transfer_device = HOST if is_gloo else self.group.device
         self._headers = None if is_gloo else self.group.agreement.group
         # Keeps the tensors of unfinished transfers alive.
         self._pending: list[tuple[Header, dist.Work | None, Tensor]] = []
@@ -125,7 +124,7 @@ class Transport:
             raise CorrectnessError(f"{self._wait_text(expected)}, but received {received}")
         payload = torch.empty(expected.shape, dtype=expected.dtype, device=self._transfer_device)
         self._fill(payload, expected, None)
-        return payload.to(self.device)
+        return payload.to(self.group.device)
 
     def _fill(self, tensor: Tensor, expected: Header, group: dist.ProcessGroup | None) -> None:
         context = self._wait_text(expected)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Literal
 
 import torch
-from pydantic import model_validator
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
@@ -13,7 +12,7 @@ from gpubench_plugin.config.sections import (
     MoeSection,
     PositiveFloat,
     PositiveInt,
-    refuse_second_z_loss,
+    RoutedSection,
 )
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 from gpubench_plugin.workloads.base import Batch
@@ -24,7 +23,7 @@ from gpubench_plugin.workloads.moe.layer import MoELayer
 from gpubench_plugin.workloads.moe.routing import Router
 
 
-class MoEModelSection(ImageSection):
+class MoEModelSection(RoutedSection, ImageSection):
     """Sizes of the blocks; every rank holds all experts."""
 
     image_size: PositiveInt = 8
@@ -33,32 +32,12 @@ class MoEModelSection(ImageSection):
     """Number of classes"""
     blocks: PositiveInt = 2
     """Mixture-of-experts layers"""
-    width: PositiveInt = 64
-    """Model width"""
-    hidden: PositiveInt = 128
-    """Hidden width of an expert"""
-    experts: PositiveInt = 8
-    """Experts of a layer"""
-    top_k: PositiveInt = 2
-    """Experts per token"""
     expert_kind: Literal["sequential", "grouped"] = "grouped"
     """Expert implementation"""
     balancing: Literal["none", "aux-loss", "z-loss"] = "z-loss"
     """Load balancing loss of the router"""
     balancing_weight: PositiveFloat = 0.001
     """Weight of the balancing loss"""
-    z_loss_weight: PositiveFloat | None = None
-    """Weight of a z-loss added to the balancing loss; null: none"""
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.top_k > self.experts:
-            raise ValueError(
-                f"top_k={self.top_k} exceeds experts={self.experts}; allowed: top_k from 1 to "
-                f"{self.experts}"
-            )
-        refuse_second_z_loss(self.balancing, self.z_loss_weight)
-        return self
 
 
 class MoE(ImageClassifier[MoEModelSection]):

@@ -57,6 +57,7 @@ class Group:
 
     traffic: MappingProxyType[str, int] = MappingProxyType({})
     agreement = RankAgreement()
+    device = torch.device("cpu")
 
     def __init__(self, *, rank: int = 0, size: int = 1, told: Json | None = None):
         self.world = World(rank=rank, local_rank=rank, size=size, local_size=size)
@@ -137,12 +138,11 @@ def bench(
         state=BenchmarkState(case=case, fixture=fixture, record=record),
         fixture=fixture,
         context=context,
-        device=torch.device("cpu"),
         precision=None,
         group=ranks,
         subjects=parts,
     )
-    return Bench(measuring, pytest.fail)
+    return Bench(measuring, request=item)
 
 
 @pytest.mark.parametrize(
@@ -879,5 +879,5 @@ def test_the_last_result_is_there_until_the_test_ends(disabled: bool) -> None:
     kept = [ref for ref in made[-2:] if ref() is not None]
     assert [ref() for ref in kept] == [measured.result]
     assert not any(ref() for ref in made[:-2])
-    measured.release()
+    measured._measuring.result = None
     assert kept[0]() is None

@@ -39,10 +39,11 @@ def markdown_table(schema: schema_errors.Schema = Configuration[ModelSection]) -
 
 
 def _meaning(schema: schema_errors.Schema, key: Key) -> str:
-    """The docstring below the key in the class of its section, on one line."""
+    """The docstring below the key in the class of its section or a base of it, on one line."""
     *parents, name = key
     section = schema_errors.section_of(schema_errors.annotation_at(schema, tuple(parents)))
-    definition = cast("ast.ClassDef", ast.parse(inspect.getsource(cast("type", section))).body[0])
+    owner = next(kind for kind in cast("type", section).__mro__ if name in kind.__annotations__)
+    definition = cast("ast.ClassDef", ast.parse(inspect.getsource(owner)).body[0])
     for statement, below in pairwise(definition.body):
         if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == name:
             text = ast.literal_eval(below.value) if isinstance(below, ast.Expr) else ""

@@ -212,7 +212,7 @@ def test_without_cuda_the_message_says_what_brings_it(
 def test_other_words_for_devices_are_answered_by_meaning(name: str, meaning: str) -> None:
     """Not by spelling, in which gpu is near to cpu and xpu."""
     with pytest.raises(UsageProblem) as error:
-        devices.check_name(name)
+        devices.find(name)
     hint = meaning and f" (did you mean {meaning!r}?)"
     assert f"unknown {name!r}{hint}; allowed: auto, cuda" in str(error.value)
 

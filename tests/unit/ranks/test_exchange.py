@@ -23,6 +23,7 @@ class Told:
     """A group of two in which the other rank has said how much memory it has."""
 
     backend = "gloo"
+    device = CPU
     shares_device = False
 
     def __init__(self, *, others_fit: bool = True, size: int = 2):
@@ -33,7 +34,7 @@ class Told:
 
 
 def ask(name: str, size: str, group: Told, largest_bytes: int | None = None) -> TimedCollective:
-    return exchange(name, size, group=group, device=CPU, largest_bytes=largest_bytes)  # type: ignore[arg-type] # a stand-in
+    return exchange(name, size, group=group, largest_bytes=largest_bytes)  # type: ignore[arg-type] # a stand-in
 
 
 def test_too_little_memory_on_another_rank() -> None:

@@ -7,6 +7,7 @@ import os
 import random
 from hashlib import sha256
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ import torch
 from torch import nn
 
 from gpubench_plugin.core.errors import ResultsError, Unsupported, UsageProblem
+from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.system import files
 from gpubench_plugin.training.checkpoint import (
     BEST,
@@ -42,6 +44,16 @@ HARD = {
 }
 
 
+def ranks(rank=0, *, gather=lambda _, record: [record], agreement=None):
+    """As much of a process group as checkpoints use."""
+    return SimpleNamespace(
+        device=CPU,
+        world=SimpleNamespace(rank=rank),
+        control=SimpleNamespace(gather=gather),
+        agreement=agreement or RankAgreement(),
+    )
+
+
 @pytest.fixture
 def started(slope, make_trainer):
     """Builds a trainer with dropout and everything else that has a state."""
@@ -60,7 +72,7 @@ def started(slope, make_trainer):
 @pytest.fixture
 def kept(tmp_path):
     """The checkpoints in an empty folder."""
-    return Checkpoints(tmp_path / "kept", settings=SETTINGS, device=CPU)
+    return Checkpoints(tmp_path / "kept", settings=SETTINGS, group=ranks())
 
 
 def trained(trainer, steps):
@@ -171,7 +183,7 @@ class Saving(Scenario):
         self._trainers = [trained(started(), steps) for steps in (1, 2, 3)]
 
     def _save(self, folder, step, **more):
-        kept = Checkpoints(folder, settings=SETTINGS, device=CPU)
+        kept = Checkpoints(folder, settings=SETTINGS, group=ranks())
         kept.save(self._trainers[step - 1], {"loss": float(step)}, **more)
 
     def prepare(self, folder):
@@ -186,7 +198,7 @@ class Saving(Scenario):
         self._save(folder, 3, is_best=True)
 
     def look(self, folder, ended):
-        kept = Checkpoints(folder, settings=SETTINGS, device=CPU)
+        kept = Checkpoints(folder, settings=SETTINGS, group=ranks())
         for name, before in ((LATEST, 2), (BEST, 1)):
             step = kept.load(folder / name, self._loading).step
             assert step in ([3] if ended else [before, 3])
@@ -324,11 +336,11 @@ def test_model_that_is_not_alike_is_refused(saved, here, said, kept, make_traine
 def test_other_settings_and_too_many_ranks_are_refused(kept, started, tmp_path):
     """Another optimizer, or a rank that the checkpoint has no random state of, is refused."""
     path = kept.save(started(), {"loss": 1.0})
-    other = Checkpoints(None, settings={"training.optimizer": "sgd"}, device=CPU)
+    other = Checkpoints(None, settings={"training.optimizer": "sgd"}, group=ranks())
     with pytest.raises(UsageProblem, match=r"training\.optimizer is adamw .*, but sgd here"):
         other.load(path, started())
     with pytest.raises(UsageProblem, match="contains random states of only 1 ranks"):
-        kept.load(path, started(), rank=1)
+        Checkpoints(None, settings=SETTINGS, group=ranks(1)).load(path, started())
     with pytest.raises(UsageProblem, match="no such file"):
         kept.load(tmp_path, started())
 
@@ -341,8 +353,8 @@ def test_only_rank_zero_writes_and_every_rank_has_its_random_state(started, tmp_
         told.append(record)
         return told if len(told) == 2 else None
 
-    def checkpoints(folder):
-        return Checkpoints(folder, settings=SETTINGS, device=CPU, gather=gather)
+    def checkpoints(folder, rank=0):
+        return Checkpoints(folder, settings=SETTINGS, group=ranks(rank, gather=gather))
 
     trainer = started(seed=1)
     assert checkpoints(None).save(trainer, {"loss": 1.0}) is None
@@ -350,7 +362,7 @@ def test_only_rank_zero_writes_and_every_rank_has_its_random_state(started, tmp_
     told.reverse()
     path = checkpoints(tmp_path).save(trainer, {"loss": 1.0})
     for rank, seed in enumerate((1, 0)):
-        checkpoints(None).load(path, started(seed=9), rank=rank)
+        checkpoints(None, rank).load(path, started(seed=9))
         drawn = torch.rand(3)
         torch.manual_seed(seed)
         assert drawn.equal(torch.rand(3))
@@ -374,8 +386,8 @@ def test_a_message_names_the_first_differences_and_counts_the_rest():
 
 def test_all_ranks_fail_where_rank_zero_cannot_write(started):
     """A rank that has nothing to write does not go on as if there were a checkpoint."""
-    agreement = Together([0.0])
-    other = Checkpoints(None, settings={}, device=CPU, gather=lambda *_: None, agreement=agreement)
+    group = ranks(gather=lambda *_: None, agreement=Together([0.0]))
+    other = Checkpoints(None, settings={}, group=group)
     with pytest.raises(ResultsError, match="rank zero could not write its checkpoint"):
         other.save(started(), {"loss": 1.0})
 

@@ -237,7 +237,7 @@ def test_blocks_are_the_entries_of_the_outermost_lists() -> None:
         {"a": nn.Sequential(nn.ReLU(), nn.Sequential(nn.Linear(1, 1))), "b": inner}
     )
     model["head"] = nn.Linear(1, 1)
-    assert [(p.name, type(p.block)) for p in blocks_of(model)] == [
+    assert [(name, type(block)) for _, name, block in blocks_of(model)] == [
         ("1", nn.Sequential),
         ("0", nn.Linear),
     ]

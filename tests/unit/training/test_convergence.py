@@ -59,8 +59,6 @@ class Setting:
             device=CPU,
         )
         return ReproducibleTraining(
-            module=self.module,
-            data=self.data,
             evaluator=evaluator,
             build_trainer=self.trainer,
             seed=0,
@@ -69,8 +67,6 @@ class Setting:
     def convergence(self, reference=None):
         return TimeToTarget(
             course=self.course(),
-            workload=self.workload,
-            data=self.data,
             training=self.configuration.training,
             reference=reference,
         )

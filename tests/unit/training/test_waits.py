@@ -14,7 +14,7 @@ from gpubench_plugin.config.sections import PrecisionSection, TrainingSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.training.data.synthetic import Synthetic
 from gpubench_plugin.training.inference import Inference
-from gpubench_plugin.training.trainer import PAIRS, ExposedCommunication, Trainer
+from gpubench_plugin.training.trainer import PAIRS, Trainer, exchange_times
 from tests.support.exhaustive import shown
 from tests.support.hot_path import Reads
 from tests.support.presets import inference_of, preset_of, trainer_of
@@ -146,6 +146,6 @@ def test_exchange_of_gradients_is_timed_until_the_device_is_idle(events: list[st
         agreement=SimpleNamespace(barrier=lambda: events.append("barrier")),
         device=DEVICE,
     )
-    ExposedCommunication(trainer).facts()
+    exchange_times(trainer)
     pair = [("wait", "barrier", "wait", step, "wait") for step in ("exchanging", "alone")]
     assert events == [*pair[0], *pair[1]] * (1 + PAIRS)

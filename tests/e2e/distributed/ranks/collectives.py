@@ -91,7 +91,6 @@ def find(group: ProcessGroup) -> dict[str, Any]:
                 name,
                 size,
                 group=group,
-                device=group.device,
                 largest_bytes=None,
                 computed_in=computed_in,
             )

@@ -40,8 +40,6 @@ def converged(name=None, group=None):
         "agreement": agreement,
     }
     course = ReproducibleTraining(
-        module=module,
-        data=data,
         evaluator=Evaluator(**parts),
         build_trainer=partial(
             Trainer,
@@ -51,9 +49,7 @@ def converged(name=None, group=None):
         ),
         seed=0,
     )
-    convergence = TimeToTarget(
-        course=course, workload=workload, data=data, training=configuration.training
-    )
+    convergence = TimeToTarget(course=course, training=configuration.training)
     check = convergence.prepare(lambda event: None)
     convergence.begin()
     convergence.restart()

@@ -62,7 +62,6 @@ def made(case, group):
         section=configuration.diffusion,
         seed=0,
         precision=precision,
-        device=CPU,
         group=group,
         remaining_s=lambda: 60.0,
         on_events=lambda events: None,
@@ -71,8 +70,7 @@ def made(case, group):
 
 def transport(timeout_s):
     return Transport(
-        device=CPU,
-        group=SimpleNamespace(backend="gloo"),
+        group=SimpleNamespace(backend="gloo", device=CPU),
         timeout_s=lambda: timeout_s,
         timeout_key="measure.timeout_s",
     )

@@ -76,9 +76,7 @@ def checkpointed(group, folder):
         return Checkpoints(
             folder if group.world.is_root else None,
             settings={"parallelism": "ddp"},
-            device=CPU,
-            gather=group.control.gather,
-            agreement=group.agreement,
+            group=group,
         )
 
     def state(trainer):
@@ -94,7 +92,7 @@ def checkpointed(group, folder):
     expected = state(trainer)
     resumed = trainer_of(group, *case)
     torch.manual_seed(9)
-    checkpoints().load(folder, resumed, rank=group.world.rank)
+    checkpoints().load(folder, resumed)
     resumed.step()
     resumed.step()
     return {"path": path and path.name, "equal": bool(state(resumed).equal(expected))}

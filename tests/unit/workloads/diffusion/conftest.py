@@ -33,6 +33,7 @@ class Ranks:
 
     world: Place = field(default_factory=Place)
     backend: str = "gloo"
+    device: torch.device = CPU
     agreement: Any = field(default_factory=RankAgreement)
 
 
@@ -78,7 +79,6 @@ def make_pipeline(unet: Any) -> Callable[..., DenoisingPipeline]:
             section=DiffusionSection(**{"denoising_steps": 4, **keys}),
             seed=0,
             precision=catalog.load("precision", "fp32")(),
-            device=CPU,
             group=group,
             remaining_s=lambda: remaining_s,
             on_events=(kept if kept is not None else []).extend,

@@ -224,7 +224,6 @@ def test_workload_without_steps_is_unsupported() -> None:
             section=None,
             seed=0,
             precision=None,
-            device=None,
             group=None,
             remaining_s=lambda: 60.0,
             on_events=None,
@@ -240,9 +239,9 @@ def test_tensors_go_through_the_host_only_where_they_must(
 ) -> None:
     """NCCL sends from device to device, its headers between hosts; gloo stages a device's."""
     hosts = object()
-    group: Any = SimpleNamespace(backend=backend, agreement=SimpleNamespace(group=hosts))
-    transport = Transport(
-        device=torch.device(device), group=group, timeout_s=lambda: 60.0, timeout_key=""
+    group: Any = SimpleNamespace(
+        backend=backend, device=torch.device(device), agreement=SimpleNamespace(group=hosts)
     )
+    transport = Transport(group=group, timeout_s=lambda: 60.0, timeout_key="")
     assert (transport._transfer_device.type == "cpu") == (staged or device == "cpu")
     assert transport._headers is (hosts if backend == "nccl" else None)

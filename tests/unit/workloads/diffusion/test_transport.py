@@ -66,9 +66,9 @@ def wired(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def on(device: str, *, staged: bool, headers: Any = None) -> Transport:
     agreement = SimpleNamespace(group=headers)
-    group: Any = SimpleNamespace(backend="gloo" if staged else "nccl", agreement=agreement)
+    backend = "gloo" if staged else "nccl"
+    group: Any = SimpleNamespace(backend=backend, device=torch.device(device), agreement=agreement)
     return Transport(
-        device=torch.device(device),
         group=group,
         timeout_s=lambda: 5.0,
         timeout_key="diffusion.receive_timeout_s",
