@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -96,10 +97,14 @@ def _benchmark_paths(config: pytest.Config) -> list[str]:
         return []
     if paths := config.getini(BENCHMARK_PATHS):
         return list(paths)
+    if not config.getini("testpaths"):
+        return []
     folder, patterns = config.rootpath / _FOLDER, config.getini("python_files")
-    files = (file for pattern in patterns for file in folder.rglob(pattern))
-    is_ours = any(b"gpubench" in file.read_bytes() for file in files)
-    return [_FOLDER] if config.getini("testpaths") and is_ours else []
+    for file in (file for pattern in patterns for file in folder.rglob(pattern)):
+        with suppress(OSError):
+            if b"gpubench" in file.read_bytes():
+                return [_FOLDER]
+    return []
 
 
 def pytest_report_header(config: pytest.Config) -> str | None:
@@ -144,6 +149,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the launcher and the recording of a session with benchmarks."""
+    if isinstance(sys.exception(), KeyboardInterrupt | pytest.exit.Exception):
+        return  # the collection has been ended
     config = session.config
     benchmarks = [item for item in session.items if is_benchmark(item, fixture_names(item))]
     own_benchmarks = [item for item in benchmarks if not is_adopted(item, fixture_names(item))]

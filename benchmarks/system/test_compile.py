@@ -118,7 +118,7 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
         exact=exact,
     )
     measure_section = gpubench_config.measure
-    timing = measure_section.timing_on(torch_device.type, mark="step")
+    timing = "step" if measure_section.timing == "auto" else measure_section.timing
     clock = clock_for(torch_device, timing=timing, cache=measure_section.cache)
 
     def speed_up():

@@ -217,7 +217,7 @@ def required_argument(function: Any, *, follow_wrapped: bool = False) -> str:
 
     A decorator may provide the arguments of the function that it wraps.
     """
-    if function is None or hasattr(function, "__signature__"):
+    if function is None or (hasattr(function, "__signature__") and not follow_wrapped):
         return ""
     try:
         parameters = inspect.signature(function, follow_wrapped=follow_wrapped).parameters

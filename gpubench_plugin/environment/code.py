@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
@@ -15,16 +16,22 @@ from gpubench_plugin.environment.fingerprints import ABSENT, differences
 from gpubench_plugin.environment.redaction import redact
 from gpubench_plugin.system.child_process import ChildError, output_of
 
+# Their hashes take 60 kB in the journal.
+_MOST_FILES: Final = 1000
 _NO_CODE: Final = frozenset({"site-packages", "dist-packages", "node_modules"})
 
 
 def digests(rootdir: Path) -> dict[str, str]:
     """Content hashes (16 hex digits) of the code files below `rootdir`, by path from there.
 
-    Hidden folders, installed packages, and folders that ignore themselves, as those of results and
-    virtual environments do, hold no code; links to folders are not followed.
+    More than a thousand files have one hash together. Hidden folders, installed packages, and
+    folders that ignore themselves, as those of results and virtual environments do, hold no code;
+    links to folders are not followed.
     """
-    return {file.relative_to(rootdir).as_posix(): _digest(file) for file in _files(rootdir)}
+    hashes = {file.relative_to(rootdir).as_posix(): _digest(file) for file in _files(rootdir)}
+    if len(hashes) <= _MOST_FILES:
+        return hashes
+    return {f"more than {_MOST_FILES} *.py files": _hash(json.dumps(hashes).encode())}
 
 
 def changes(rootdir: Path, recorded: Mapping[str, str]) -> list[str]:
@@ -45,8 +52,12 @@ def _digest(file: Path) -> str:
     with suppress(OSError):
         if not file.is_file():  # a pipe would block
             return "no file"
-        return sha256(file.read_bytes()).hexdigest()[:16]
+        return _hash(file.read_bytes())
     return "unreadable"
+
+
+def _hash(data: bytes) -> str:
+    return sha256(data).hexdigest()[:16]
 
 
 def _may_hold_code(folder: Path) -> bool:

@@ -469,7 +469,7 @@ class Controller(InProcessLauncher):
         if text not in self._warned:
             self._warned.add(text)
             category = pytest.PytestWarning
-            message = warnings.WarningMessage(category(text), category, __file__, 1)
+            message = warnings.WarningMessage(category(text), category, __file__, 1, line="")
             note = {"warning_message": message, "when": "runtest", "nodeid": "", "location": None}
             self._config.hook.pytest_warning_recorded.call_historic(kwargs=note)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
+from time import monotonic
 
 import pytest
 
@@ -51,6 +52,7 @@ class InProcessLauncher:
         self._watchdog = Watchdog(self._end)
         self._running_test: tuple[pytest.Item, Deadline] | None = None
         self._logged_phases: set[str] = set()
+        self._phase_began = 0.0
 
     @property
     def _context(self) -> RunContext:
@@ -79,6 +81,7 @@ class InProcessLauncher:
         timeouts = Timeouts.of_case(state.case, self._context.settings.timeout_s)
         self._running_test = item, Deadline(timeouts, 0.0)
         self._logged_phases.clear()
+        self._phase_began = monotonic()
         try:
             with self._watchdog.guarding(timeouts.timeout_s):
                 return (yield)
@@ -87,6 +90,7 @@ class InProcessLauncher:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Remember what is known of the running benchmark."""
+        self._phase_began = monotonic()
         self._logged_phases.add(str(report.when))
 
     def pytest_enter_pdb(self) -> None:
@@ -103,7 +107,7 @@ class InProcessLauncher:
             state="stuck",
             details=deadline.message,
             stack=stacks.dump_own(),
-            duration_s=deadline.at,
+            duration_s=monotonic() - self._phase_began,
         )
         verdict = JointVerdict(outcome="hang", reason=deadline.message)
         force_exit(

@@ -24,6 +24,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
@@ -164,6 +165,11 @@ class Invitation:
     def folder(self) -> Path:
         """The private folder with the unix socket; on another host it does not exist."""
         return Path(self.addresses[0].removeprefix("unix:")).parent
+
+    @property
+    def digest(self) -> str:
+        """Names the launch without its secret."""
+        return sha256(self.token.encode()).hexdigest()[:16]
 
     def to_text(self) -> str:
         """JSON with the token, for a private channel."""

@@ -20,6 +20,7 @@ from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.launchers import output, report_transport
 from gpubench_plugin.launchers.context import (
+    CONTEXT,
     STATE,
     RunContext,
     case_on_ranks,
@@ -29,6 +30,7 @@ from gpubench_plugin.launchers.context import (
 )
 from gpubench_plugin.launchers.link import Invitation, connect
 from gpubench_plugin.launchers.processes import this_process
+from gpubench_plugin.ranks.world import SESSION
 from gpubench_plugin.results import pytest_benchmark, report_payload
 from gpubench_plugin.results.journal import as_json
 from gpubench_plugin.results.run_directory import RunDirectory
@@ -54,9 +56,8 @@ class Rank:
             for number in ENDING:
                 signal.signal(number, lambda *_: None)
             signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-        self._leads_group = not self.runs_all and os.getpgrp() == os.getpid()
-        if not self._leads_group:
-            die_with_parent()
+        die_with_parent()
+        os.environ[SESSION] = invitation.digest
         rank = int(os.environ["RANK"])
         if invitation.folder.is_dir():  # on the controller's host
             stacks.enable_dumps(invitation.folder, rank)
@@ -79,7 +80,7 @@ class Rank:
         return context_of(self._config)
 
     def _listen(self) -> None:
-        """Queue orders; exit if the controller disconnects, with what this process has started."""
+        """Queue orders; exit if the controller disconnects."""
         while (order := self._connection.receive()) is not None:
             if "stack" in order:
                 self._connection.send({"stack": stacks.dump_own()})
@@ -87,8 +88,6 @@ class Rank:
             self._orders.put(order)
             if "finish" in order:
                 return
-        if self._leads_group:
-            os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
     @pytest.hookimpl(tryfirst=True)
@@ -271,7 +270,8 @@ class Rank:
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
         """Leave the process group, then exit at once."""
-        self._context.ranks.close()
+        if CONTEXT in self._config.stash:
+            self._context.ranks.close()
         # At exit Python collects all objects several times, with torch for half a second, for which
         # the next gang would wait.
         gc.freeze()

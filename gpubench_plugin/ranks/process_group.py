@@ -23,7 +23,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from gpubench_plugin.core.errors import MeasurementError, UsageProblem
 from gpubench_plugin.ranks.control_plane import ControlPlane
-from gpubench_plugin.ranks.world import STORE, World
+from gpubench_plugin.ranks.world import SESSION, STORE, World
 from gpubench_plugin.system.timeout_clock import TimeoutClock
 
 TIMEOUT: Final = timedelta(minutes=30)
@@ -101,7 +101,8 @@ class ProcessGroup:
         self.shares_device = shares_device
         self.device = rank_device(device, world, shares_device=shares_device)
         self.backend = backend_for(device, backend, shares_device=shares_device)
-        store = PrefixStore(f"gpubench/{next(_groups)}", store_for(world))
+        prefix = f"gpubench/{os.environ.get(SESSION, '')}/{next(_groups)}"
+        store = PrefixStore(prefix, store_for(world))
         with ExitStack() as exit_stack:
             exit_stack.enter_context(_bind_gloo_to_loopback(world))
             self._join_default_group(PrefixStore("group", store), exit_stack)

@@ -13,6 +13,8 @@ from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment.hardware import usable_cores
 from gpubench_plugin.environment.redaction import THREADS
 
+SESSION: Final = "GPUBENCH_SESSION"
+"""Environment variable by which sessions that use one store in turn differ."""
 STORE: Final = "GPUBENCH_STORE"
 """Environment variable with the file in which the ranks of a gang rendezvous."""
 

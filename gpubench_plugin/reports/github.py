@@ -127,22 +127,26 @@ def publish(
 def step_summary(comparison: Comparison, *, reproduce: str, accept: str) -> str:
     """Job summary: changes, collapsed remainder, and instructions.
 
-    `reproduce` and `accept` are command lines. From a summary too long for GitHub all but the
-    headline is left out, with a note.
+    `reproduce` and `accept` are command lines. From a summary too long for GitHub the collapsed
+    remainder is left out, then all but the headline, with a note.
     """
     verdicts = worst_first(comparison.verdicts)
     unchanged = [verdict for verdict in verdicts if verdict.kind == "unchanged"]
-    collapsed = _details(headline(unchanged), table(unchanged)) if unchanged else []
     title = f"## {escaped(headline(verdicts))}"
-    lines = [*section(comparison, title, changed(verdicts), collapsed)]
+    commands: list[str] = []
     for purpose, command in (("reproduce", reproduce), ("accept, with a reason", accept)):
         if command:
             # A fence longer than any inside it.
             fence = "`" * max(3, 1 + max(map(len, re.findall("`*", command))))
-            lines += [f"To {purpose}:", "", f"{fence}shell", printable(command), fence, ""]
-    text = "\n".join(lines)
-    if len(text.encode()) <= _LIMIT_BYTES:
-        return text
+            commands += [f"To {purpose}:", "", f"{fence}shell", printable(command), fence, ""]
+    for collapsed in (
+        _details(headline(unchanged), table(unchanged)) if unchanged else [],
+        [f"{headline(unchanged)}: too many to list here", ""],
+    ):
+        lines = section(comparison, title, changed(verdicts), collapsed)
+        text = "\n".join([*lines, *commands])
+        if len(text.encode()) <= _LIMIT_BYTES:
+            return text
     overflow_note = "too many verdicts for this page; see the run's verdicts.json"
     return f"{title}\n\n{overflow_note}\n"
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.projects import InlineProject
+from tests.support.projects import QUICK, InlineProject
 
 if TYPE_CHECKING:
     from tests.support.projects import Project, Run
@@ -318,6 +320,23 @@ def test_plain_tests_of_all_ranks_run_together(project: Project) -> None:
     assert "Traceback" not in run.out.partition("short test summary")[2].partition("Error")[0]
     names = [b["name"] for b in json.loads((project.path / "saved.json").read_text())["benchmarks"]]
     assert names == ["test_mine[ws2]", "test_theirs"]
+
+
+@pytest.mark.exhaustive
+def test_sessions_may_follow_each_other_on_one_store(project: Project) -> None:
+    """Each finds its own controller, and makes groups of its own."""
+    tests = "def test_mine(gpubench, process_group): gpubench(lambda: None)\n"
+    mark = "import pytest\npytestmark = pytest.mark.gpubench(ranks='any')\n"
+    project.write("test_it.py", mark + tests)
+    pytest_command = f"{sys.executable} -m pytest {' '.join(QUICK)} test_it.py"
+    project.write("twice.sh", f"{pytest_command} && {pytest_command}\n")
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command = [*torchrun, "--nproc-per-node=2", "--no-python", "bash", "twice.sh"]
+    done = subprocess.run(
+        command, cwd=project.path, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("1 passed") == 2
 
 
 @pytest.mark.exhaustive

@@ -49,6 +49,7 @@ def test_what_is_no_rank_of_torchrun_collects_as_ever(project: Project) -> None:
     assert collected(project, f"{LIMITED}\ngpubench_paths = more", env={}) == ["tests"]
     project.write("pytest.ini", f"[pytest]\n{LIMITED}\n")
     (project.path / "benchmarks" / "test_b.py").rename(project.path / "benchmarks" / "b.py")
+    (project.path / "benchmarks" / "test_gone.py").symlink_to("nowhere.py")
     for _ in range(2):
         run = project.run("--collect-only", env=RANK, quick=False)
         assert "torchrun without a path" not in run.out

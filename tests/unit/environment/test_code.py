@@ -65,6 +65,17 @@ def test_code_is_what_lies_below_in_a_repository_or_not(rootdir: Path) -> None:
     assert set(code.digests(rootdir / "bench")) == {"test_it.py"}
 
 
+@pytest.mark.slow
+def test_more_than_a_thousand_files_have_one_hash(tmp_path: Path) -> None:
+    """So that those of a large repository do not fill the journal; any change still counts."""
+    for number in range(1001):
+        (tmp_path / f"{number}.py").touch()
+    before = code.digests(tmp_path)
+    assert len(before) == 1
+    (tmp_path / "7.py").write_text("x")
+    assert code.changes(tmp_path, before) == ["more than 1000 *.py files (changed)"]
+
+
 def test_a_pipe_is_no_code_and_is_not_waited_for(tmp_path: Path) -> None:
     """Whoever opened it would wait for a writer."""
     os.mkfifo(tmp_path / "pipe.py")

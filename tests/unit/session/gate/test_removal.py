@@ -52,6 +52,8 @@ def removal(folder: Path, *arguments: str, importmode: str = "prepend") -> Remov
         ("deleted/test_x.py::test_kept", True),
         ("test_x.py/test_x.py::test_kept", True),
         ("test_nameless", False),  # no file's
+        ("a\0b.py::test_lost", False),
+        (f"{'long' * 999}.py::test_lost", False),
     ],
 )
 def test_a_benchmark_is_gone_when_its_function_is(tmp_path: Path, nodeid: str, gone: bool) -> None:
