@@ -373,6 +373,18 @@ def test_step_summary_stays_below_the_limit_of_github() -> None:
     assert "600 regressed" in text
 
 
+@pytest.mark.slow
+def test_what_did_not_change_leaves_a_long_summary_first() -> None:
+    """The regressed benchmark and the commands stay."""
+    same = [verdict(f"{'long' * 60}{n}", "unchanged", 0.0) for n in range(4500)]
+    text = github.step_summary(
+        comparison(*same, verdict("test_bad")), reproduce="pytest bad", accept=""
+    )
+    assert "too many to list here" in text
+    assert "test_bad" in text
+    assert "pytest bad" in text
+
+
 def test_annotations_are_escaped() -> None:
     """Errors for regressions and failures, warnings for doubts, each by the runner's rules."""
     odd = verdict("test_odd[a,b:c%]", reason="50% worse\r\nnext: line, really")
