@@ -5,12 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-import socket
-import subprocess
-import sys
-from contextlib import suppress
 from pathlib import Path
-from random import shuffle
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,29 +22,12 @@ SCRIPTS = Path(__file__).parent / "ranks"
 OF_LAUNCHERS = ("RANK", "WORLD_SIZE", "LOCAL_", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
 
 
-@pytest.fixture
-def environment() -> dict[str, str]:
-    """An environment for ranks: of this checkout, one thread each, in no other world."""
-    return environment_of_ranks()
-
-
 def environment_of_ranks() -> dict[str, str]:
+    """An environment for ranks: of this checkout, one thread each, in no other world."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith((*OF_LAUNCHERS, "GLOO_"))}
     checkout = str(Path(gpubench_plugin.__file__).parents[1])
     path = os.pathsep.join(filter(None, (checkout, kept.get("PYTHONPATH"))))
     return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-
-
-@pytest.fixture
-def free_port() -> int:
-    """A port that was free a moment ago, below those that the system gives to others meanwhile."""
-    ports = [*range(20_000, 32_000)]
-    shuffle(ports)
-    for port in ports:
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise AssertionError("no port is free")
 
 
 @pytest.fixture
@@ -88,30 +66,6 @@ def found_once(script: str, factory: pytest.TempPathFactory) -> list[Any]:
 def equivalence(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """What each of two ranks found in the script ``equivalence.py``, which runs once."""
     return found_once("equivalence.py", tmp_path_factory)
-
-
-@pytest.fixture
-def bare_ranks(tmp_path: Path, environment: dict[str, str], free_port: int) -> Run:
-    """The same without torchrun: the environment alone tells the ranks who they are."""
-
-    def run(script: str) -> list[Any]:
-        address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port), "WORLD_SIZE": "2"}
-        ranks = [
-            subprocess.Popen(
-                [sys.executable, str(SCRIPTS / script), str(tmp_path)],
-                env={**environment, **address, "RANK": rank, "LOCAL_RANK": rank},
-            )
-            for rank in ("0", "1")
-        ]
-        try:
-            assert [rank.wait(timeout=180) for rank in ranks] == [0, 0]
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
-        return read_ranks(tmp_path)
-
-    return run
 
 
 def read_ranks(folder: Path, ranks: int = 2) -> list[Any]:

@@ -17,7 +17,6 @@ from gpubench_plugin.ranks.process_group import ProcessGroup, backend_for, rank_
 from gpubench_plugin.ranks.ranks import RankSession
 from gpubench_plugin.ranks.world import World
 from tests.e2e.distributed.ranks.listeners import listeners, on_loopback
-from tests.support.exhaustive import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,10 +30,8 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
 @linux
-@pytest.mark.parametrize("launcher", shown("torchrun", exhaustively=("bare_ranks",)))
-def test_two_ranks_meet_talk_and_leave(launcher: str, request: pytest.FixtureRequest) -> None:
+def test_two_ranks_meet_talk_and_leave(torchrun: Callable[[str], list[Any]]) -> None:
     """Records arrive in the order of ranks, rank zero's word holds, no port is open to others."""
-    run: Callable[[str], list[Any]] = request.getfixturevalue(launcher)
     said_by_all = {
         "published": {"from": 0},
         "decided": 7,
@@ -49,7 +46,7 @@ def test_two_ranks_meet_talk_and_leave(launcher: str, request: pytest.FixtureReq
         "again": [{"twice": 0}, {"twice": 1}],
         "second": [{"second": 0}, {"second": 1}],
     }
-    assert [{**said_by_all, **root}, {**said_by_all, **dict.fromkeys(root)}] == run("meet.py")
+    assert [{**said_by_all, **root}, {**said_by_all, **dict.fromkeys(root)}] == torchrun("meet.py")
 
 
 @linux
