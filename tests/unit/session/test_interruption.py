@@ -97,11 +97,11 @@ def test_report_that_is_being_logged_is_logged_to_its_end(interruption: SignalIn
     assert logged == ["all of it"]
 
 
-def test_request_of_the_collection_waits_for_the_tests(request: pytest.FixtureRequest) -> None:
-    """The launcher is not registered yet, which would take note of the interruption."""
+def test_request_before_the_tests_is_raised_at_once(request: pytest.FixtureRequest) -> None:
+    """And once more where somebody has swallowed it."""
     made = SignalInterrupt(request.session, InProcessLauncher(request.config))
     try:
-        assert asked(signal.SIGTERM) is None
+        assert isinstance(asked(signal.SIGTERM), KeyboardInterrupt)
         assert isinstance(raised(lambda: next(made.pytest_runtestloop())), KeyboardInterrupt)
     finally:
         made.pytest_unconfigure()
