@@ -157,9 +157,9 @@ class Rank:
         """Whether the ranks can communicate, in a new group if none can replace these ranks."""
         ranks = self._context.ranks
         ranks.resynchronize(self._number)
-        if not (self.runs_all and order["damaged"]) and ranks.is_healthy(order["health_timeout_s"]):
+        if self.runs_all and order["damaged"] and ranks.renew():
             return True
-        return self.runs_all and ranks.renew()
+        return ranks.is_healthy(order["health_timeout_s"]) or (self.runs_all and ranks.renew())
 
     def _answer(self, message: Json) -> None:
         self._connection.send({**message, "order": self._order["order"], "number": self._number})
