@@ -43,7 +43,7 @@ Subject = TypeVar("Subject", Machine, Gpu)
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What the check `name` found: `value` is the fact in words, or why it is `unknown`.
+    """Result of the check `name`: `value` is the fact in words, or why it is `unknown`.
 
     A `warning` has an `advice`, and an unknown fact may have one. `device` is the GPU, None of
     other checks.
