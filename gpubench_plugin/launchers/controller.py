@@ -180,14 +180,12 @@ class Controller(InProcessLauncher):
             return
         if phase == "setup" and self._test is not None and self._test.has_ended:  # it is repeated
             self._prepare(item, self._nextitem)
-        self._merged = report = self._phase(item, phase)
-        if report is None or report.passed:
+        self._merged = self._phase(item, phase)
+        if self._merged is None or self._merged.passed:
             if phase == "teardown" and case is not None:
                 self._store(case)
             return
-        crash = getattr(report.longrepr, "reprcrash", None)
-        reason = crash.message if crash else report.longreprtext.strip().rpartition("\n")[2]
-        self._raised = (pytest.skip if report.skipped else pytest.fail).Exception(reason)
+        self._raised = merging.exception_of(self._merged)
         raise self._raised
 
     def remeasure(

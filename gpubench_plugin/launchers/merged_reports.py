@@ -88,6 +88,13 @@ def start_error_report(item: pytest.Item, error: GangError) -> pytest.TestReport
     return call
 
 
+def exception_of(report: pytest.TestReport) -> BaseException:
+    """What a test raises in the controller whose `report` says that it failed or was skipped."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    reason = crash.message if crash else report.longreprtext.strip().rpartition("\n")[2]
+    return (pytest.skip if report.skipped else pytest.fail).Exception(reason)
+
+
 def _event(outcome: RankOutcome) -> Json:
     """Journal event with the outcome of one rank."""
     event = RankEndedEvent(

@@ -177,11 +177,14 @@ class Fp32Reference:
     ) -> _ReferenceSteps | Check:
         """Run the reference from `start`, preserving generators and memory."""
         current_state = RandomState.capture(self.device)
+        searches = torch.backends.cudnn.benchmark
         start.restore(self.device)
         try:
+            torch.backends.cudnn.benchmark = False  # in fp32 a search takes minutes, for few steps
             with catalog.load("precision", "fp32")().switches():
                 return self._run_if_it_fits(steps)
         finally:
+            torch.backends.cudnn.benchmark = searches
             current_state.restore(self.device)
             release_memory(self.device)
 

@@ -162,11 +162,11 @@ DECODING: Final = Selection(
 CLOCKS: Final = Selection(
     arguments=("tests/gpu/bench_clocks.py",),
     names=(
-        *(f"test_step[{load}-ws1]" for load in ("product-8192", "product-2048", "softmax")),
+        *(f"test_step[{load}-ws1]" for load in ("product-4096", "product-1024", "softmax")),
         *(f"test_step[{load}-ws1]" for load in ("convolution", "20-us", "50-us", "200-us")),
         *(f"test_step[{load}-ws1]" for load in ("1000-us", "300-kernels", "busy-host")),
         "test_step_that_waits[ws1]",
-        *(f"test_kernel[{load}-ws1]" for load in ("product-8192", "200-us")),
+        *(f"test_kernel[{load}-ws1]" for load in ("product-4096", "200-us")),
         "test_cache[ws1]",
     ),
 )

@@ -1,8 +1,8 @@
 """The numbers of docs/evidence/gpu.md, from a run of ``tox -e gpu``.
 
 ``python tools/generate/gpu.py [FOLDER]`` takes the runs and the reports of pytest (``*.xml``) in
-the folder, ``results/gpu`` by default, and rewrites the page's part that is about them. Exit code 1
-if a test failed, a bound is broken, or the folder has neither.
+the folder, ``results/gpu`` by default, and rewrites the page's part about their device; those about
+others stay. Exit code 1 if a test failed, a bound is broken, or the folder has neither.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from gpubench_plugin.reports.github import code, escaped
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "evidence" / "gpu.md"
 FIGURES: Final = ROOT / "tests" / "gpu" / "figures.yaml"
-NEXT_PART: Final = "\n## What is shown without a GPU"
 RATES: Final = ("tokens_per_s", "samples_per_s", "tflops", "bytes_per_s")
 """In the order of preference."""
 COUNTED: Final = ("samples/s", "tokens/s")
@@ -54,6 +53,14 @@ def section(runs: Sequence[Json], cases: Sequence[tuple[str, str, str]], figures
 def latest(runs: Sequence[Json]) -> Sequence[Json]:
     """Each benchmark as the last of the runs has it."""
     return [*{b["id"]: b for run in runs for b in run["benchmarks"]}.values()]
+
+
+def replaced(page: str, section: str) -> str:
+    """The page with that section instead of the one with the same heading, or as its first."""
+    head, *others = page.split("\n## ")
+    title = section.removeprefix("## ").partition("\n")[0]
+    kept = [other for other in others if other.partition("\n")[0] != title]
+    return "\n## ".join([head, section.removeprefix("## "), *kept])
 
 
 def _head(runs: Sequence[Json]) -> str:
@@ -201,9 +208,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
     figures = yaml.safe_load(FIGURES.read_text(encoding="utf-8"))
     page = PAGE.read_text(encoding="utf-8")
-    head, tail = page.partition("\n## ")[0], page.partition(NEXT_PART)[2]
-    text = section(runs, cases, figures)
-    PAGE.write_text(f"{head}\n{text}{NEXT_PART}{tail}", encoding="utf-8")
+    PAGE.write_text(replaced(page, section(runs, cases, figures)), encoding="utf-8")
     failed = [name for name, outcome, _ in cases if outcome == "failed"]
     failed += [
         f"{benchmark['name']}: {name}"

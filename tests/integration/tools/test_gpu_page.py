@@ -20,7 +20,7 @@ PAGE = """# On a GPU
 
 No measurement yet.
 
-## The record
+## What a run on an NVIDIA H200 says
 
 of an earlier run
 
@@ -113,7 +113,7 @@ def test_a_run_takes_the_place_of_the_earlier_one(folder: Path) -> None:
 
     assert gpu.main([str(folder)]) == 0
     text = gpu.PAGE.read_text(encoding="utf-8")
-    head, _, rest = PAGE.partition("\n## The record\n\nof an earlier run\n")
+    head, _, rest = PAGE.partition("\n## What a run on an NVIDIA H200 says\n\nof an earlier run\n")
     assert text.startswith(head)
     assert text.endswith(rest)
     assert "of an earlier run" not in text
@@ -184,6 +184,11 @@ def test_a_recorded_run_has_what_the_page_says(folder: Path, project: Project) -
     assert "| `test_it[ws1]` | step_time_s |" in text
 
 
-def test_the_committed_page_can_be_rewritten() -> None:
-    """It has the part that follows the run's."""
-    assert gpu.NEXT_PART in gpu.PAGE.read_text(encoding="utf-8")
+def test_records_of_other_devices_stay() -> None:
+    """A device's own is replaced, or comes before them."""
+    page = gpu.PAGE.read_text(encoding="utf-8")
+    first = gpu.replaced(page, "## What a run on an A says\n\none\n")
+    assert gpu.replaced(first, "## What a run on an A says\n\ntwo\n") == first.replace(
+        "one\n", "two\n", 1
+    )
+    assert first.replace("## What a run on an A says\n\none\n\n", "") == page

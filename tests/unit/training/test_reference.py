@@ -240,6 +240,22 @@ def test_comparison_changes_nothing_of_the_training(slope, compared, make_traine
     assert check.correctness["reference"]["gradient_norm_error"] == 0
 
 
+def test_reference_searches_no_fastest_algorithm(slope, compared, monkeypatch):
+    """In fp32 cuDNN's search takes minutes; the training searches as before."""
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
+    searches = []
+
+    def distort(loss, _module):
+        searches.append(torch.backends.cudnn.benchmark)
+        return loss
+
+    slope.distort = distort
+    compared()
+    assert searches[-5:] == [False] * 5  # of the reference
+    assert all(searches[:-5])
+    assert torch.backends.cudnn.benchmark
+
+
 def test_reference_leaves_nothing_in_memory(compared, monkeypatch):
     """Before anything is timed its model is gone."""
     built = []
