@@ -80,7 +80,7 @@ def _bands(first: tuple[float, float], later: tuple[float, float]) -> Bands:
 _FP32: Final = _bands((1e-4, 1e-3), (1e-4, 1e-3))
 _ELEVEN_BITS: Final = _bands((0.001, 0.01), (0.05, 0.4))
 _NORMALISED_LATER: Final = (0.5, 1.5)
-# Weights off by 1e-7, as by another kernel's order of sums, change the loss of the tiny ResNet-50 by
+# Weights off by 1e-7, as by another kernel's order of sums, change the tiny ResNet-50's loss by
 # up to 2.4e-5 at step 1 and 0.27 later (seeds 0 to 3). ResNet-18's on an H100 was off by 1.7e-3.
 _NORMALISED_FP32: Final = _bands((1e-3, 1e-2), _NORMALISED_LATER)
 
