@@ -3,16 +3,20 @@
 A request interrupts the main thread by an exception, which the code of a test may swallow: a weak
 reference's callback, a compiler that wraps whatever it meets, an ``except`` for everything. So the
 request lasts, and no phase of a test that ends after it is reported. A main thread that does not
-end its phase, or stays in C, is given some seconds.
+end its phase, or stays in C, is given some seconds. If it keeps the interpreter's lock there, the
+process is killed some seconds later.
 """
 
 from __future__ import annotations
 
 import os
+import select
 import signal
+import socket
 import sys
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType, TracebackType
 from typing import Any, Final
 
@@ -21,11 +25,14 @@ import pytest
 from gpubench_plugin.core.errors import with_causes
 from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
+from gpubench_plugin.system import lock_guard
 from gpubench_plugin.system.helper_threads import HelperThread
-from gpubench_plugin.system.watchdog import Watchdog
+from gpubench_plugin.system.watchdog import STDERR, Watchdog
 
 GRACE_S: Final = 10.0
 """For the main thread; with the end of the session within the 30 s that schedulers wait."""
+LOCK_GRACE_S: Final = 20.0
+"""For a thread that holds the interpreter's lock: results are written if it lets go before."""
 _DEFAULTS: Final[dict[signal.Signals, Any]] = {
     signal.SIGINT: signal.default_int_handler,
     signal.SIGTERM: signal.SIG_DFL,
@@ -52,8 +59,7 @@ class SignalInterrupt:
         self._is_debugged = has_debugger(session.config)
         self._grace = Watchdog(self._end_unresponsive)
         self._first = threading.Lock()
-        self._wakeup = os.pipe()
-        os.set_blocking(self._wakeup[1], False)
+        self._wakeup_fd = -1
         self._own_signals: Sequence[signal.Signals] = ()
         if _is_main_thread():
             self._own_signals = [n for n, d in _DEFAULTS.items() if signal.getsignal(n) is d]
@@ -63,20 +69,19 @@ class SignalInterrupt:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
         """Let signals interrupt the tests; a later one waits for its place."""
-        return (yield from self._holding(False))
+        with self._noticing():
+            return (yield from self._holding(False))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
         """Notice signals while a test runs C code, in which Python calls no handler."""
         if self._is_debugged or not self._own_signals:
             return (yield)
-        HelperThread("gpubench-signals", self._notice).start()
-        previous = signal.set_wakeup_fd(self._wakeup[1], warn_on_full_buffer=False)
+        previous = signal.set_wakeup_fd(self._wakeup_fd, warn_on_full_buffer=False)
         try:
             return (yield)
         finally:
             signal.set_wakeup_fd(previous)
-            os.write(self._wakeup[1], b"\0")  # ends the thread
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self) -> Generator[None, object, object]:
@@ -113,8 +118,6 @@ class SignalInterrupt:
         """Restore the default handlers."""
         self._grace.cancel()
         _restore_defaults()
-        for descriptor in self._wakeup:
-            os.close(descriptor)
 
     def _holding(self, is_held: bool) -> Generator[None, object, object]:
         """Hold signals, or let them through, around other hooks; a request ends the session."""
@@ -137,10 +140,28 @@ class SignalInterrupt:
             signal.raise_signal(number)
         self._interrupt(signal.Signals(number).name)  # again, if a test has caught the first
 
-    def _notice(self) -> None:
-        while number := int.from_bytes(os.read(self._wakeup[0], 1)):
-            if signal.getsignal(number) == self._handle:
-                self._request(number)
+    @contextmanager
+    def _noticing(self) -> Iterator[None]:
+        """Notice signals in a thread, and where no thread comes to run, in another process."""
+        if not self._own_signals:
+            yield
+            return
+        received, wakeup = socket.socketpair()
+        lock_guard.start(received, self._own_signals, grace_s=LOCK_GRACE_S, stderr=STDERR)
+        HelperThread("gpubench-signals", self._notice, received).start()
+        with wakeup:  # whose end is that of both
+            wakeup.setblocking(False)
+            self._wakeup_fd = wakeup.fileno()
+            yield
+
+    def _notice(self, received: socket.socket) -> None:
+        with received:
+            while select.select([received], [], []):  # has the lock again before it reads
+                number = int.from_bytes(received.recv(1))
+                if not number:
+                    return
+                if signal.getsignal(number) == self._handle:
+                    self._request(number)
 
     def _request(self, number: int) -> None:
         """Keep the first request; called in the handler and beside it, so it waits for no lock."""

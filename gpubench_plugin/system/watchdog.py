@@ -16,7 +16,7 @@ from typing import Final
 from gpubench_plugin.system.helper_threads import HelperThread
 from gpubench_plugin.system.timeout_clock import TimeoutClock, poll_interval_s
 
-_STDERR: Final = os.dup(2)
+STDERR: Final = os.dup(2)
 """The terminal even while pytest captures: this module is imported before any test runs."""
 
 
@@ -30,7 +30,7 @@ def call_or_exit(function: Callable[[], object]) -> None:
     except BaseException:
         with suppress(OSError):
             text = f"gpubench: fatal error in a helper thread:\n{traceback.format_exc()}"
-            os.write(_STDERR, text.encode(errors="replace"))
+            os.write(STDERR, text.encode(errors="replace"))
         os._exit(3)
 
 

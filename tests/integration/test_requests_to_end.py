@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 
 import pytest
@@ -60,6 +61,23 @@ def test_main_thread_that_does_not_react_is_ended(
     assert (run.code, run.summary["status"]) == (2, "interrupted")
     own = {} if name == "lock" else {f"test_{name}[ws1]": "not_measured"}  # that is a plain test
     assert run.outcomes == {"test_before[ws1]": "measured", **own}
+
+
+@pytest.mark.slow
+def test_thread_that_keeps_the_interpreters_lock_is_killed(
+    project: InlineProject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was measured is in the journal, and the terminal says why."""
+    terminal = project.path / "terminal"
+    monkeypatch.setattr(interruption, "LOCK_GRACE_S", 0.2)
+    write_tests(project)
+    with terminal.open("w") as stderr:
+        monkeypatch.setattr(interruption, "STDERR", stderr.fileno())
+        run = asked(project, "before or held", None)
+    assert run.code == -signal.SIGKILL
+    assert "gpubench: killed: asked to end" in terminal.read_text()
+    names = [line["name"] for line in run.journal if line["event"] == "benchmark"]
+    assert names == ["test_before[ws1]"]
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def compile(rounds=2):
         for kind in KINDS: kind()
 """
 TESTS = """
-import ctypes, os, signal, time
+import ctypes, os, signal, subprocess, time
 import pytest
 import compiler
 
@@ -106,6 +106,10 @@ def test_benchmark(gpubench): gpubench(lambda: None)
 def test_lock(asked):
     mutex = ctypes.create_string_buffer(64)
     for _ in range(2): ctypes.CDLL(None).pthread_mutex_lock(mutex)
+
+def test_held():
+    subprocess.Popen(["sh", "-c", f"sleep 0.2; kill {os.getpid()}"])
+    sum(range(10**12))
 
 def test_others(gpubench):
     for _ in range(20):
