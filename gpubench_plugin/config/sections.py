@@ -7,6 +7,7 @@ below it, which the reference page shows.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import (
@@ -32,6 +33,17 @@ class Section(BaseModel):
     """A frozen section that rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    multiples: ClassVar[Mapping[str, str]] = {}
+    """Keys whose value must be a multiple of another key's; not a key."""
+
+    @model_validator(mode="after")
+    def _check_multiples(self) -> Self:
+        for name, divisor in self.multiples.items():
+            value, of = getattr(self, name), getattr(self, divisor)
+            if value % of:
+                raise ValueError(f"{name} {value} is not a multiple of {divisor} {of}")
+        return self
 
 
 SCHEDULERS: Final = {
@@ -197,6 +209,8 @@ class RoutedSection(Section):
 class MoeSection(RoutedSection):
     """A mixture-of-experts layer."""
 
+    multiples: ClassVar = {"hidden": "tensor_parallel"}
+
     tokens: PositiveInt = 256
     """Tokens per rank and call"""
     capacity_factor: PositiveFloat | None = None
@@ -217,15 +231,6 @@ class MoeSection(RoutedSection):
     """Experts kept on the device, with the others in pinned memory; null: all"""
     graph_capture: bool = False
     """Replay the router, which has static shapes, as a CUDA graph"""
-
-    @model_validator(mode="after")
-    def _check_slices(self) -> Self:
-        if self.hidden % self.tensor_parallel:
-            raise ValueError(
-                f"tensor_parallel={self.tensor_parallel} does not divide "
-                f"hidden={self.hidden}; allowed: a divisor of hidden"
-            )
-        return self
 
 
 class ProfilingSection(Section):

@@ -114,6 +114,8 @@ Source: https://huggingface.co/docs/transformers/attention_interface
 class LanguageSection(ModelSection):
     """Sizes of a transformer, by default those of the model it is named after."""
 
+    multiples: ClassVar = {"width": "heads"}
+
     layers: PositiveInt = 12
     """Transformer blocks"""
     width: PositiveInt = 768
@@ -127,15 +129,11 @@ class LanguageSection(ModelSection):
     sequence_length: PositiveInt = 1024
     """Sequence length"""
 
-    @model_validator(mode="after")
-    def _check_heads(self) -> Self:
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
-        return self
-
 
 class RotarySection(LanguageSection):
     """Sizes of a transformer with grouped-query attention and rotary embeddings."""
+
+    multiples: ClassVar = {"width": "heads", "heads": "key_value_heads"}
 
     vocabulary: PositiveInt = 32000
     """Vocabulary size"""
@@ -146,10 +144,6 @@ class RotarySection(LanguageSection):
 
     @model_validator(mode="after")
     def _check_rotary_heads(self) -> Self:
-        if self.heads % self.key_value_heads:
-            raise ValueError(
-                f"heads {self.heads} is not a multiple of key_value_heads {self.key_value_heads}"
-            )
         if (features := self.width // self.heads) % 2:
             raise ValueError(
                 f"width {self.width} / heads {self.heads} is {features}: rotary embeddings "

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Self
-
-from pydantic import model_validator
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
@@ -24,6 +22,8 @@ if TYPE_CHECKING:
 class ViTSection(ImageSection):
     """Depth, width and patches of the encoder, with feed-forward layers four times as wide."""
 
+    multiples: ClassVar = {"width": "heads", "image_size": "patch_size"}
+
     layers: PositiveInt = 12
     """Encoder layers"""
     width: PositiveInt = 768
@@ -32,16 +32,6 @@ class ViTSection(ImageSection):
     """Attention heads"""
     patch_size: PositiveInt = 16
     """Patch height and width in pixels; divides image_size"""
-
-    @model_validator(mode="after")
-    def _check_sizes(self) -> Self:
-        if self.width % self.heads:
-            raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
-        if self.image_size % self.patch_size:
-            raise ValueError(
-                f"image_size {self.image_size} is not a multiple of patch_size {self.patch_size}"
-            )
-        return self
 
 
 class ViT(ImageClassifier[ViTSection]):

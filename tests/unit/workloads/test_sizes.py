@@ -29,7 +29,7 @@ REFUSED = [
     ("cnn", "model.image_size=3", "model: image_size=3 is too small; allowed: at least 4"),
     ("moe", "moe.top_k=9", "moe: top_k=9 exceeds experts=8; allowed: top_k from 1 to 8"),
     ("moe", "model.top_k=9", "model: top_k=9 exceeds experts=4; allowed: top_k from 1"),
-    ("moe", "moe.tensor_parallel=3", "moe: tensor_parallel=3 .* hidden=128; .* divisor of hidden"),
+    ("moe", "moe.tensor_parallel=3", "hidden 128 is not a multiple of tensor_parallel 3"),
     ("diffusion", "diffusion.scheduler=eulr", "'eulr' .did you mean 'euler'.*allowed: "),
     ("diffusion", "diffusion.scheduler=DDIMSchedular", "did you mean 'DDIMScheduler'"),
     ("diffusion", "diffusion.scheduler=EulerScheduler", "did you mean 'EulerD"),
