@@ -40,9 +40,10 @@ class Section(BaseModel):
     @model_validator(mode="after")
     def _check_multiples(self) -> Self:
         for name, divisor in self.multiples.items():
-            value, of = getattr(self, name), getattr(self, divisor)
-            if value % of:
-                raise ValueError(f"{name} {value} is not a multiple of {divisor} {of}")
+            values, of = getattr(self, name), getattr(self, divisor)
+            for value in values if isinstance(values, tuple) else (values,):
+                if value % of:
+                    raise ValueError(f"{name} {value} is not a multiple of {divisor} {of}")
         return self
 
 

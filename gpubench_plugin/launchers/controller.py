@@ -109,7 +109,7 @@ class Controller(InProcessLauncher):
                 make_proxy(item, self.order)
         if self.replaces_ranks:
             # Tests in this process come first, so that their fixtures end before the ranks start.
-            session.items.sort(key=_world_size)
+            session.items.sort(key=lambda i: case.world_size if (case := case_on_ranks(i)) else 0)
         if run := self._context.run:
             self._run = run.path
         if not self.replaces_ranks:
@@ -485,11 +485,6 @@ class Controller(InProcessLauncher):
             self._team, self._has_closed = None, True
             if faults:
                 self._warn_once(f"after their last test, {faults}")
-
-
-def _world_size(item: pytest.Item) -> int:
-    case = case_on_ranks(item)
-    return 0 if case is None else case.world_size
 
 
 def _measurement(report: pytest.TestReport) -> Measurement | None:

@@ -231,13 +231,24 @@ class Team:
         if self.is_idle:
             self._send({"finish": True})
             clock = TimeoutClock()
+            departed = self._departed({r for r, peer in self._peers.items() if not peer.pid}, clock)
             for rank, process in self._processes.items():
                 exit_text = process.exit_text(clock.remaining(_LEAVE_TIMEOUT_S))
-                if exit_text not in GOOD_ENDS:
+                if exit_text not in GOOD_ENDS and rank not in departed:
                     fault = exit_text or f"did not exit within {_LEAVE_TIMEOUT_S:g} s"
                     faults.append(f"{self._name(rank)} {fault}")
         self.kill()
         return "; ".join(faults)
+
+    def _departed(self, ranks: Collection[int], clock: TimeoutClock) -> set[int]:
+        """Those of the `ranks`, on other hosts, that disconnect in time; no more is known there."""
+        departed: set[int] = set()
+        for rank, message in self._messages(clock, lambda: _LEAVE_TIMEOUT_S) if ranks else ():
+            if message is None and rank in ranks:
+                departed.add(rank)
+            if rank < 0 or departed == ranks:
+                break
+        return departed
 
     def kill(self) -> None:
         """Kill all ranks and remove their shared files; idempotent."""

@@ -15,8 +15,8 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from types import FrameType, TracebackType
 from typing import Any, Final
 
@@ -69,7 +69,7 @@ class SignalInterrupt:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
         """Let signals interrupt the tests; a later one waits for its place."""
-        with self._noticing():
+        with self._noticing() if self._own_signals else nullcontext():
             return (yield from self._holding(False))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -77,11 +77,17 @@ class SignalInterrupt:
         """Notice signals while a test runs C code, in which Python calls no handler."""
         if self._is_debugged or not self._own_signals:
             return (yield)
+        for number in self._own_signals:
+            if signal.getsignal(number) == _DEFAULTS[number]:  # an event loop has left it so
+                signal.signal(number, self._handle)
         previous = signal.set_wakeup_fd(self._wakeup_fd, warn_on_full_buffer=False)
+        if previous != -1:  # of an event loop, say, that lives longer than a test
+            signal.set_wakeup_fd(previous)
         try:
             return (yield)
         finally:
-            signal.set_wakeup_fd(previous)
+            if (current := signal.set_wakeup_fd(-1)) != self._wakeup_fd:
+                signal.set_wakeup_fd(current)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(self) -> Generator[None, object, object]:
@@ -117,7 +123,7 @@ class SignalInterrupt:
     def pytest_unconfigure(self) -> None:
         """Restore the default handlers."""
         self._grace.cancel()
-        _restore_defaults()
+        _restore_defaults(self._own_signals)
 
     def _holding(self, is_held: bool) -> Generator[None, object, object]:
         """Hold signals, or let them through, around other hooks; a request ends the session."""
@@ -143,11 +149,9 @@ class SignalInterrupt:
     @contextmanager
     def _noticing(self) -> Iterator[None]:
         """Notice signals in a thread, and where no thread comes to run, in another process."""
-        if not self._own_signals:
-            yield
-            return
         received, wakeup = socket.socketpair()
-        lock_guard.start(received, self._own_signals, grace_s=LOCK_GRACE_S, stderr=STDERR)
+        with suppress(OSError):
+            lock_guard.start(received, self._own_signals, grace_s=LOCK_GRACE_S, stderr=STDERR)
         HelperThread("gpubench-signals", self._notice, received).start()
         with wakeup:  # whose end is that of both
             wakeup.setblocking(False)
@@ -156,12 +160,10 @@ class SignalInterrupt:
 
     def _notice(self, received: socket.socket) -> None:
         with received:
-            while select.select([received], [], []):  # has the lock again before it reads
-                number = int.from_bytes(received.recv(1))
-                if not number:
-                    return
-                if signal.getsignal(number) == self._handle:
-                    self._request(number)
+            # Between the two it has the lock again.
+            while select.select([received], [], []) and (data := received.recv(1)):
+                if data[0] in self._own_signals and signal.getsignal(data[0]) == self._handle:
+                    self._request(data[0])
 
     def _request(self, number: int) -> None:
         """Keep the first request; called in the handler and beside it, so it waits for no lock."""
@@ -207,10 +209,10 @@ def _is_main_thread() -> bool:
     return threading.current_thread() is threading.main_thread()
 
 
-def _restore_defaults() -> None:
-    for number, default in _DEFAULTS.items():
+def _restore_defaults(numbers: Iterable[signal.Signals]) -> None:
+    for number in numbers:
         if isinstance(getattr(signal.getsignal(number), "__self__", None), SignalInterrupt):
-            signal.signal(number, default)
+            signal.signal(number, _DEFAULTS[number])
 
 
 _mask = threading.local()
@@ -226,7 +228,7 @@ def _after_fork() -> None:
 
 
 def _leave_session() -> None:
-    _restore_defaults()
+    _restore_defaults(_DEFAULTS)
     signal.set_wakeup_fd(-1)
     _after_fork()
 

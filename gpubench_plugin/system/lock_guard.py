@@ -23,9 +23,12 @@ _START = 'trap "" INT TERM HUP; exec "$0" "$@" >/dev/null &'
 
 
 def start(receiver: socket, numbers: Collection[int], *, grace_s: float, stderr: int) -> None:
-    """Start a guard of this process, which ends with it.
+    """Start a guard of this process, which ends with it (Linux).
 
     It kills if one of the `numbers` stays unread at the `receiver`, a stream, for `grace_s`.
+
+    Raises:
+        OSError: it cannot be started.
     """
     own = map(str, (receiver.fileno(), os.getpid(), grace_s, *numbers))
     subprocess.run(
@@ -38,15 +41,14 @@ def start(receiver: socket, numbers: Collection[int], *, grace_s: float, stderr:
 
 def guard(receiver: socket, process: int, grace_s: float, *numbers: int) -> None:
     """Return when the process ends or closes the socket; kill it if it has to be."""
-    ends = [receiver.fileno()]
-    with suppress(AttributeError, OSError):  # macOS, old kernels: the end of the socket is enough
-        ends.append(os.pidfd_open(process))
+    ends = [receiver.fileno(), os.pidfd_open(process)]  # a forked child may keep the socket open
     waited_s, step_s = 0.0, min(0.5, grace_s)
     while select.select(ends, [], [])[0] == ends[:1] and (unread := receiver.recv(4096, MSG_PEEK)):
         is_requested = not set(numbers).isdisjoint(unread)
         if is_requested and waited_s >= grace_s:
-            os.write(2, b"\ngpubench: killed: asked to end, but a thread keeps Python's lock\n")
             os.kill(process, signal.SIGKILL)
+            signal.alarm(5)  # if nobody reads
+            os.write(2, b"\ngpubench: killed: asked to end, but a thread keeps Python's lock\n")
             return
         time.sleep(step_s)
         waited_s = waited_s + step_s if is_requested else 0.0
@@ -54,4 +56,5 @@ def guard(receiver: socket, process: int, grace_s: float, *numbers: int) -> None
 
 if __name__ == "__main__":
     _descriptor, _process, _grace_s, *_numbers = sys.argv[1:]
-    guard(socket(fileno=int(_descriptor)), int(_process), float(_grace_s), *map(int, _numbers))
+    with suppress(AttributeError, OSError):  # it has ended, or there are no pidfds
+        guard(socket(fileno=int(_descriptor)), int(_process), float(_grace_s), *map(int, _numbers))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import torch
-from pydantic import model_validator
 
 from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._diffusion import Denoiser, UNetSection, Width
@@ -14,6 +13,8 @@ from gpubench_plugin.workloads.base import Batch
 
 class UNetCondSection(UNetSection):
     """Network of Stable Diffusion 1.5, and its text embeddings."""
+
+    multiples: ClassVar = {"hidden_sizes": "heads"}
 
     sample_size: PositiveInt = 64
     """Latent height and width"""
@@ -27,14 +28,6 @@ class UNetCondSection(UNetSection):
     """Text length in tokens"""
     text_width: PositiveInt = 768
     """Width of the text embeddings"""
-
-    @model_validator(mode="after")
-    def _check_heads(self) -> Self:
-        if bad_widths := [width for width in self.hidden_sizes if width % self.heads]:
-            raise ValueError(
-                f"hidden_sizes: {bad_widths[0]} is not a multiple of heads {self.heads}"
-            )
-        return self
 
 
 class UNetCond(Denoiser[UNetCondSection]):

@@ -47,6 +47,7 @@ FAULTS = {
             "crashed", "rank 1 was killed by SIGSEGV", said="Fatal Python error: Segmentation fault"
         ),
         "exit_3": Fault("crashed", "rank 0 exited with code 3"),
+        "kills_zero": Fault("crashed", "rank 0 was killed by SIGKILL"),
     },
     "disagreements": {
         "raise": Fault(
@@ -79,6 +80,7 @@ FAULTS = {
         "misconfigured": Fault("misconfigured", "rank 1: data.path: not on this host"),
         "all_raise": Fault("failed", "Mute: <exception str() failed>"),
         "group_timeout": Fault("failed", "RuntimeError: "),
+        "asked": HEALTHY,
         "half_done": HEALTHY,
     },
 }

@@ -81,6 +81,23 @@ def test_thread_that_keeps_the_interpreters_lock_is_killed(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("left", ["a_loop", "a_session"])
+def test_signals_come_to_the_session_again(project: InlineProject, left: str) -> None:
+    """After a test that has left them to nobody."""
+    write_tests(project)
+    run = asked(project, f"left_by_{left} or test_left[", None)
+    assert (run.code, run.outcomes) == (0, {"test_left[ws1]": "measured"}), run.out
+
+
+@pytest.mark.slow
+def test_event_loop_keeps_its_signals(project: InlineProject) -> None:
+    """Also one that lives longer than a test."""
+    write_tests(project)
+    run = asked(project, "loop and not left", None)
+    assert (run.code, [*run.outcomes.values()]) == (0, ["measured"] * 2), run.out
+
+
+@pytest.mark.slow
 def test_instruction_without_a_line_may_be_interrupted(project: InlineProject) -> None:
     """Python's compiler leaves some, and pytest looks for the line that was interrupted."""
     write_tests(project)

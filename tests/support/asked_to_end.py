@@ -82,7 +82,7 @@ def compile(rounds=2):
         for kind in KINDS: kind()
 """
 TESTS = """
-import ctypes, os, signal, subprocess, time
+import asyncio, contextlib, ctypes, os, pathlib, signal, subprocess, time
 import pytest
 import compiler
 
@@ -110,6 +110,34 @@ def test_lock(asked):
 def test_held():
     subprocess.Popen(["sh", "-c", f"sleep 0.2; kill {os.getpid()}"])
     sum(range(10**12))
+
+@pytest.fixture(scope="module")
+def loop():
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        loop.received = []
+        loop.add_signal_handler(signal.SIGUSR1, loop.received.append, 1)
+        yield loop
+
+@pytest.mark.parametrize("number", range(2))
+def test_loop(gpubench, loop, number):
+    gpubench(lambda: None)
+    signal.raise_signal(signal.SIGUSR1)
+    loop.run_until_complete(asyncio.sleep(0.1))
+    assert len(loop.received) == number + 1
+
+def test_left_by_a_loop():
+    with contextlib.closing(asyncio.new_event_loop()) as loop:
+        loop.add_signal_handler(signal.SIGTERM, print)
+        loop.remove_signal_handler(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+def test_left_by_a_session():
+    pathlib.Path("inner.py").write_text("def test_it(gpubench): gpubench(list)")
+    assert pytest.main(["inner.py", "-p", "no:cacheprovider", "--results-dir=inner"]) == 0
+
+def test_left(gpubench):
+    assert signal.getsignal(signal.SIGTERM).__name__ == "_handle"
+    gpubench(lambda: None)
 
 def test_others(gpubench):
     for _ in range(20):

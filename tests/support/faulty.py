@@ -77,6 +77,10 @@ def test_exit_3(gpubench, process_group):
     if RANK == 0: os._exit(3)
     meet()
 
+def test_kills_zero(gpubench, process_group):
+    if RANK == 0: os.kill(os.getpid(), signal.SIGKILL)
+    meet()
+
 def test_raise(gpubench, process_group):
     if RANK == 1: raise ValueError("no luck")
     meet()
@@ -122,6 +126,11 @@ def test_group_timeout(gpubench, process_group):
         meet()
     finally:
         failed.touch() if RANK == 0 else failed.unlink()
+    gpubench(meet)
+
+def test_asked(gpubench, process_group):
+    # What sends this is meant for the controller.
+    for number in (signal.SIGTERM, signal.SIGHUP): os.kill(os.getpid(), number)
     gpubench(meet)
 
 def test_half_done(gpubench, process_group):

@@ -47,6 +47,8 @@ class Torchrun(Launcher):
         if not context.ranks.started_world_size:
             return False
         _refuse_flags_of_gangs(context)
+        if cases:
+            _refuse_initialized()
         return bool(cases)
 
     def host(self) -> str | None:
@@ -70,7 +72,6 @@ class Torchrun(Launcher):
         from gpubench_plugin.launchers import processes
         from gpubench_plugin.ranks.process_group import hosted_store
 
-        _refuse_initialized()
         die_with_parent(signal.SIGTERM)  # what was measured is written
         self._store = hosted_store(serves=os.environ.get(_AGENT_STORE) != "True")
         self._store.set(_KEY, invitation.to_text())

@@ -177,6 +177,22 @@ def test_team_runs_phase_after_phase_and_leaves_nothing(start: Start) -> None:
     assert open_files() == before
 
 
+@pytest.mark.parametrize(
+    ("end", "faults"), [("", ""), ("time.sleep(60)", "rank 1 did not exit within 0.5 s")]
+)
+def test_rank_on_another_host_has_left_once_it_disconnects(
+    start: Start, monkeypatch: pytest.MonkeyPatch, end: str, faults: str
+) -> None:
+    """How its process ended is not known there."""
+    monkeypatch.setattr("gpubench_plugin.launchers.team._LEAVE_TIMEOUT_S", 0.5 if end else 60.0)
+    hello = 'namespace="far", host="afar"'
+    source = f"link = reach({hello}); join(link); serve(link)"
+    team = start(f"{source}\nif rank == 1: {end or 'pass'}", kind=HalfGang)
+    run(team, "first")
+    team.run("teardown", "first")
+    assert team.close() == faults
+
+
 def test_rank_without_the_test_runs_its_setup_only(start: Start) -> None:
     """It says why; the others go on, and it has not left the team."""
     team = start()

@@ -85,6 +85,13 @@ def test_number_that_nobody_reads_is_the_end(guarded: Guarded) -> None:
     guard.wait(timeout=10)
 
 
+def test_nobody_has_to_read_why(guarded: Guarded) -> None:
+    """The process ends also where its terminal is gone."""
+    assert guarded.process.stderr is not None
+    guarded.process.stderr.close()
+    assert not guarded.runs("wakeup.send(bytes([signal.SIGHUP])); time.sleep(60)")
+
+
 @pytest.mark.parametrize(
     "line",
     [
