@@ -80,7 +80,6 @@ FAULTS = {
         "misconfigured": Fault("misconfigured", "rank 1: data.path: not on this host"),
         "all_raise": Fault("failed", "Mute: <exception str() failed>"),
         "group_timeout": Fault("failed", "RuntimeError: "),
-        "asked": HEALTHY,
         "half_done": HEALTHY,
     },
 }

@@ -116,6 +116,17 @@ def test_run_whose_torchrun_is_ended_is_interrupted(
 
 
 @pytest.mark.exhaustive
+def test_child_leaves_requests_to_the_controller(project: Project) -> None:
+    """Whoever signals the whole group reaches both, and one of them ends the session."""
+    asked = (
+        "RANK or [os.kill(os.getpid(), n) for n in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)]"
+    )
+    project.write("test_it.py", AROUND % f"{asked}; gpubench(meet)")
+    run = project.run(ranks=2)
+    assert (run.code, {*run.outcomes.values()}) == (0, {"measured"}), run.out + run.err
+
+
+@pytest.mark.exhaustive
 def test_all_ranks_stop_after_the_same_failure(project: Project, mark: dict[str, str]) -> None:
     """A benchmark is one failure on every rank however it ended there; an OOM outranks the rest."""
     project.write(

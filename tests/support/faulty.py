@@ -128,11 +128,6 @@ def test_group_timeout(gpubench, process_group):
         failed.touch() if RANK == 0 else failed.unlink()
     gpubench(meet)
 
-def test_asked(gpubench, process_group):
-    # What sends this is meant for the controller.
-    for number in (signal.SIGTERM, signal.SIGHUP): os.kill(os.getpid(), number)
-    gpubench(meet)
-
 def test_half_done(gpubench, process_group):
     gpubench(meet)
     if RANK == 1: dist.barrier(async_op=True)
