@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from torch import distributed as dist
 
 from gpubench_plugin.core.errors import GangError
 from gpubench_plugin.launchers import controller
@@ -130,6 +131,7 @@ def stage(
 ) -> Stage:
     """The ranks of the project's session, and the module of its tests."""
     made = Stage(project.path / "trace", reported, came_to_end)
+    monkeypatch.setattr(dist, "is_initialized", lambda: False)  # whatever other tests have left
     monkeypatch.setattr(controller, "Team", made.start)
     project.write("test_it.py", MODULE)
     return made

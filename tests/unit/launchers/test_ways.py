@@ -34,6 +34,7 @@ class Mine(InProcess):
 
 def test_launchers_of_others_are_asked_first(monkeypatch: pytest.MonkeyPatch) -> None:
     """What they do not claim is run by one of ours, and by one alone."""
+    monkeypatch.setattr(dist, "is_initialized", lambda: False)  # whatever other tests have left
     kinds = {name: catalog.load("launchers", name) for name in catalog.choices("launchers")}
     monkeypatch.setattr(catalog, "choices", lambda _: [*kinds, "mine"])
     monkeypatch.setattr(catalog, "load", lambda _, name: kinds.get(name, Mine))
