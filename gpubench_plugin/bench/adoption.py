@@ -22,7 +22,6 @@ from gpubench_plugin.core.quality_flags import (
     CONTENDED,
     DEPENDENT,
     DRIFTING,
-    NOT_CONVERGED,
     OUTLIERS,
 )
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
@@ -207,14 +206,11 @@ class _AdoptedFixture:
         )
 
     def _flags(self, rounds_s: tuple[float, ...]) -> tuple[str, ...]:
-        """Flags raised by the rounds; too few for an interval raise no flag for its width."""
+        """Flags raised by the rounds, and by what disturbed them."""
         section = self._case.configuration.measure
-        autocorrelation = Autocorrelation(rounds_s)
-        interval = autocorrelation.interval(section.confidence)
         flags = {
             DRIFTING: is_trending(rounds_s, section.steady_tolerance),
-            NOT_CONVERGED: interval is not None and interval.half_width > section.ci_half_width,
-            DEPENDENT: autocorrelation.is_strong,
+            DEPENDENT: Autocorrelation(rounds_s).hides_interval(section.confidence),
             OUTLIERS: has_outliers(rounds_s),
             CONTENDED: self._contention.is_contended,
         }

@@ -13,10 +13,10 @@ CONTENDED: Final = "contended"
 THROTTLED: Final = "throttled"
 UNSTEADY: Final = "unsteady"
 DRIFTING: Final = "drifting"
-NOT_CONVERGED: Final = "not_converged"
 DEPENDENT: Final = "dependent"
 SUSPENDED: Final = "suspended"
 INSTRUMENTED: Final = "instrumented"
+CUT_SHORT: Final = "cut_short"
 OUTLIERS: Final = "outliers"
 STALLS: Final = "stalls"
 FAST_CALLS: Final = "fast_calls"
@@ -40,12 +40,12 @@ MACHINE_FLAGS: Final = (CONTENDED, THROTTLED, DESCHEDULED, SUSPENDED)
 MEANINGS: Final[Mapping[str, str]] = {
     CONTENDED: "the measuring threads waited for a CPU for more than 5% of the timed blocks",
     THROTTLED: "temperature or power slowed the GPU down for more than 5% of the timed calls",
-    UNSTEADY: "the warm-up reached its limit before the step was steady",
+    UNSTEADY: "the warm-up reached its limit while the step became slower or faster",
     DRIFTING: "the rounds show a trend: the step became slower or faster",
-    NOT_CONVERGED: "the time or round limit was reached before the median was precise enough",
-    DEPENDENT: "neighbouring rounds are correlated: few of them are independent",
+    DEPENDENT: "too few rounds are independent of their neighbours to tell an interval",
     SUSPENDED: "the process was stopped, frozen or suspended during the measurement",
     INSTRUMENTED: "a debugger, tracer or Python debug mode was active",
+    CUT_SHORT: "the time limit came before all rounds of the baseline: there are fewer",
     OUTLIERS: "more than 0.5% of the durations are far above the median",
     STALLS: "a few slow calls dominate: throughput is 10% below what the median implies",
     FAST_CALLS: "many calls are far below the median: throughput is 10% above what it implies",
@@ -70,8 +70,7 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     THROTTLED: "heat or power slowed the GPU; cool it or lock clocks",
     UNSTEADY: "not steady after warm-up; raise measure.warmup_max_s",
     DRIFTING: "the step became slower or faster; find what grows",
-    NOT_CONVERGED: "not precise in time; raise measure.max_time_s",
-    DEPENDENT: "slow and fast phases; raise measure.max_time_s",
+    DEPENDENT: "slow and fast phases as long as the measurement; raise measure.max_time_s",
     SUSPENDED: "the process was stopped in between; repeat",
     INSTRUMENTED: "a debugger or tracer was on; measure without it",
 }

@@ -30,10 +30,10 @@ FEWEST_TO_JUDGE: Final = 100
 """Fewer values can hide dependence: intervals of an AR(1) process with φ = 0.9 cover its median in
 85% of cases for 50 values, and in 94% for 100 (``docs/evidence/interval.md``)."""
 
-FEWEST_EFFECTIVE: Final = 50
-"""Smaller effective sample sizes are ``dependent``. Of modes that last for 15 rounds, 4% of
-measurements have a half-width below 1% and no flag; with a bound of 30, 6%
-(``docs/evidence/interval.md``)."""
+# Effective sample size below which measuring goes on, however narrow the interval: one long mode
+# alone looks quiet. Of modes that last for 15 rounds 4% of measurements end with a half-width below
+# 1%; with a bound of 30, 6% (docs/evidence/interval.md).
+_ENOUGH: Final = 50
 
 # Half-widths that the middle 80% of too few values must span to hide dependence. Those of normal
 # noise, whose half-width at the strict level of a check is 1.25 · 2.73 σ/√n, span 2.56 σ: 7.5
@@ -119,10 +119,15 @@ class Autocorrelation:
 
     @property
     def is_strong(self) -> bool:
-        """Whether the effective sample size, at any level, is too small to trust the median."""
+        """Whether the effective sample size, at any level, is too small to stop measuring."""
         if not self._significant:
             return False
-        return self.count / max(level.tau for level in self._levels) < FEWEST_EFFECTIVE
+        return self.count / max(level.tau for level in self._levels) < _ENOUGH
+
+    def hides_interval(self, confidence: float) -> bool:
+        """Whether independent values would have an interval, and these have none."""
+        is_enough = interval_ranks(self.count, confidence) is not None
+        return is_enough and self.interval(confidence) is None
 
     def may_be_undetected(self, half_width: float) -> bool:
         """Whether values too few to detect dependence spread too widely for the `half_width`.
@@ -135,9 +140,12 @@ class Autocorrelation:
         return high - low > _WIDE * half_width * median(self._sorted)
 
     def interval(self, confidence: float) -> Interval | None:
-        """Confidence interval of the median; None with too few values."""
+        """Confidence interval of the median; None with too few values.
+
+        The effective sample must have one by itself: six independent values at 95%.
+        """
         ranks_below, ranks_above, effective_count = self._rank_distances(confidence)
-        if math.isinf(ranks_below):
+        if math.isinf(ranks_below) or interval_ranks(int(effective_count), confidence) is None:
             return None
         middle_rank = (self.count + 1) / 2
         low, high = math.floor(middle_rank - ranks_below), math.ceil(middle_rank + ranks_above)
@@ -154,7 +162,7 @@ class Autocorrelation:
     def _rank_distances(self, confidence: float) -> tuple[float, float, float]:
         """Rank distances below and above the median, and the effective sample size.
 
-        The interval has every level whose share of values below is compatible with the median.
+        Each level widens the interval up to itself, as far as its own share of values below varies.
         """
         ranks = interval_ranks(self.count, confidence)
         if ranks is None:
@@ -168,10 +176,10 @@ class Autocorrelation:
         ranks_below = ranks_above = independent_distance * widening
         longest_time = middle_level.tau
         for level in self._levels[1:]:
-            distance = abs(level.offset) * self.count
-            if independent_distance * level.widening(self.count, z) < distance:
-                continue
-            longest_time = max(longest_time, level.tau)
+            own_distance = independent_distance * level.widening(self.count, z)
+            distance = min(abs(level.offset) * self.count, own_distance)
+            if own_distance > distance:
+                longest_time = max(longest_time, level.tau)
             if level.offset < 0:
                 ranks_below = max(ranks_below, distance)
             else:

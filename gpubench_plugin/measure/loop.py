@@ -149,7 +149,7 @@ def measure(
         timed_samples(
             course.blocks,
             warmup,
-            converged=bool(agreement.decide(int(rule.converged(course.blocks)))),
+            is_cut_short=bool(agreement.decide(int(rule.is_cut_short(course.blocks)))),
         )
         for course, warmup in zip(courses, warmups, strict=True)
     ]

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.core.errors import MeasurementError
 from gpubench_plugin.core.quality_flags import (
     CONTENDED,
+    CUT_SHORT,
     DEPENDENT,
     DRIFTING,
-    NOT_CONVERGED,
     OUTLIERS,
     SAMPLED,
     TIMER_OVERHEAD,
@@ -37,10 +37,10 @@ class TimedBlocks:
 
     Above ``measure.keep_durations`` only a sample of them stays, and the medians of the rounds,
     unless a round is one duration. `half_width` is that of the last check of the confidence
-    interval, of `checked_rounds`, infinite before the first and with too few rounds; `dependent`
-    tells whether that check found too few independent rounds, `is_unreliable` whether the rounds
-    are too few to detect dependence and too widely spread to ignore it. `contended` tells whether
-    other processes delayed the blocks so far.
+    interval, of `checked_rounds`, infinite before the first and where there is none; `dependent`
+    tells whether that check found too few independent rounds to stop, `is_unreliable` whether the
+    rounds are too few to detect dependence and too widely spread to ignore it. `contended` tells
+    whether other processes delayed the blocks so far.
     """
 
     def __init__(self, plan: Plan, section: MeasureSection) -> None:
@@ -180,19 +180,19 @@ _LEAST_BULK: Final = 0.0128
 _SHARE: Final = 0.005
 
 
-def timed_samples(recording: TimedBlocks, warmup: WarmUp, *, converged: bool) -> Samples:
-    """Samples of a `recording` that ended at its goal, `converged`, or at a limit.
+def timed_samples(recording: TimedBlocks, warmup: WarmUp, *, is_cut_short: bool) -> Samples:
+    """Samples of a `recording`, which lacks some of the rounds it should have if `is_cut_short`.
 
     A trend beyond the tolerance between the warm-up and the last rounds is flagged.
     """
     plan, sample_s, clock = recording.plan, recording.sample_s, warmup.clock
     flags = {
-        UNSTEADY: not warmup.ended_steady,
+        UNSTEADY: warmup.ended_trending,
         DRIFTING: is_trending(
             [*warmup.tail_s, *recording.rounds_s], recording.section.steady_tolerance
         ),
-        NOT_CONVERGED: not converged,
-        DEPENDENT: recording.dependent,
+        CUT_SHORT: is_cut_short,
+        DEPENDENT: Autocorrelation(recording.rounds_s).hides_interval(recording.section.confidence),
         CONTENDED: recording.contended,
         OUTLIERS: has_outliers(sample_s or recording.durations_s),
         UNCALIBRATED: warmup.calibration_calls < clock.calibration_calls,

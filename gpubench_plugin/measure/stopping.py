@@ -33,9 +33,9 @@ class StoppingRule(ABC):
     def durations(self, recording: TimedBlocks, elapsed_s: float) -> int:
         """Number of durations to time next; 0 to stop."""
 
-    def converged(self, recording: TimedBlocks) -> bool:
-        """Whether the rule stopped at its goal rather than at a limit."""
-        return True
+    def is_cut_short(self, recording: TimedBlocks) -> bool:
+        """Whether a limit of time came before a number of rounds that was asked for."""
+        return False
 
     @abstractmethod
     def remaining_s(self, recording: TimedBlocks, elapsed_s: float) -> float | None:
@@ -46,28 +46,27 @@ class ByInterval(StoppingRule):
     """Stops when a check finds the interval narrow enough, else at the limits.
 
     Before the minimum time and rounds only the time limit counts, times :data:`_PATIENCE` while
-    rounds are missing. Contended measurements go on within the time limit, past the maximum of
-    rounds, until the share of contended time is small.
+    rounds are missing. Past the maximum of rounds go on, within the time limit, contended
+    measurements, until the share of contended time is small, and those whose phases are too
+    long for an interval.
     """
 
     def durations(self, recording: TimedBlocks, elapsed_s: float) -> int:
         """A block, shortened to the remaining rounds and time."""
         rounds_left: float = self.section.max_rounds - recording.rounds
         missing = self.section.required_rounds - recording.rounds
-        if missing > 0 or elapsed_s < self.section.min_time_s or recording.contended:
+        is_unknown = recording.dependent and recording.half_width == math.inf
+        if missing > 0 or elapsed_s < self.section.min_time_s or recording.contended or is_unknown:
             rounds_left = math.inf
         elif rounds_left <= 0 or (
-            self.converged(recording) and not (recording.dependent or recording.is_unreliable)
+            recording.half_width <= self.section.ci_half_width
+            and not (recording.dependent or recording.is_unreliable)
         ):
             return 0
         durations = _within(self.section.max_time_s, recording, elapsed_s, rounds_left)
         if durations or missing <= 0:
             return durations
         return _within(_PATIENCE * self.section.max_time_s, recording, elapsed_s, missing)
-
-    def converged(self, recording: TimedBlocks) -> bool:
-        """Whether the half-width of the last check is small enough."""
-        return recording.half_width <= self.section.ci_half_width
 
     def remaining_s(self, recording: TimedBlocks, elapsed_s: float) -> float | None:
         """Until the check at which the interval, narrowing with the root of the rounds, will do."""
@@ -127,9 +126,9 @@ class ByRounds(StoppingRule):
             limit_s = _PATIENCE * (section.time_s if section.by == "time" else section.max_time_s)
         return _within(limit_s, recording, elapsed_s, missing) if missing > 0 else 0
 
-    def converged(self, recording: TimedBlocks) -> bool:
-        """Whether all rounds were timed."""
-        return recording.rounds >= self.fixed_rounds
+    def is_cut_short(self, recording: TimedBlocks) -> bool:
+        """Whether not all rounds were timed."""
+        return recording.rounds < self.fixed_rounds
 
     def remaining_s(self, recording: TimedBlocks, elapsed_s: float) -> float:
         """That of the remaining rounds."""

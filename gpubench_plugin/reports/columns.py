@@ -164,24 +164,32 @@ def step(measurement: Measurement, glyphs: Glyphs) -> str:
     """Median step with relative half-width: ``18.42 ms ±0.54%``.
 
     A doubtful one has a mark and no interval, ``≈ 18 ms``. Of too few rounds for an interval their
-    number is shown, ``684 ms n=1``, doubtful or not; so it is for an interval of so few rounds that
-    they are taken as independent, ``24.2 ms ±0.09% n=12``.
+    number and range are shown, ``684 ms [661 ms, 702 ms] n=3``; the number also beside an interval
+    of so few rounds that they are taken as independent, ``24.2 ms ±0.09% n=12``.
     """
     median = measurement.metrics.get(_STEP)
     if median is None:
         return ""
     width = half_width(measurement, _STEP)
+    rounds = int(measurement.metrics["rounds"].value) if "rounds" in measurement.metrics else None
+    is_doubtful = bool(doubtful_flags(measurement.flags))
+    if rounds is not None and interval_ranks(rounds, measurement.confidence) is None:
+        text = _of_few(measurement, median.value, glyphs) + f" n={rounds}"
+        return f"{glyphs.doubtful} {text}" if is_doubtful else text
     text = duration(median.value, digits_for(width), glyphs.micro)
-    rounds = measurement.metrics.get("rounds")
-    size = ""
-    if rounds is not None:
-        number = int(rounds.value)
-        is_few = width is not None and number < FEWEST_TO_JUDGE and measurement.launches == 1
-        if is_few or interval_ranks(number, measurement.confidence) is None:
-            size = f" n={number}"
-    if doubtful_flags(measurement.flags):
-        return f"{glyphs.doubtful} {text}{size if width is None else ''}"
-    return f"{text}{_plus_minus(width, glyphs)}{size}"
+    if is_doubtful:
+        return f"{glyphs.doubtful} {text}"
+    is_few = rounds is not None and rounds < FEWEST_TO_JUDGE and measurement.launches == 1
+    return f"{text}{_plus_minus(width, glyphs)}{f' n={rounds}' if is_few and width else ''}"
+
+
+def _of_few(measurement: Measurement, median_s: float, glyphs: Glyphs) -> str:
+    """Median and range of few rounds, with the digits that the range allows."""
+    ends = [measurement.metrics.get(f"step_time_{end}_s") for end in ("min", "max")]
+    low, high = (median_s if end is None else end.value for end in ends)
+    digits = digits_for((high - low) / 2 / median_s if low < high else None)
+    middle, *extremes = (duration(s, digits, glyphs.micro) for s in (median_s, low, high))
+    return f"{middle} [{', '.join(extremes)}]" if low < high else middle
 
 
 def half_width(measurement: Measurement, name: str) -> float | None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.config.layers import PROFILES
 from gpubench_plugin.config.sections import MeasureSection
+from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.interval import median_interval
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
 Course = Callable[[float, int], float]
 
 NS_PER_S: Final = 1_000_000_000
-DOUBTS: Final = frozenset({"unsteady", "drifting", "not_converged", "dependent", "contended"})
-"""Flags that the loop raises on such a step, and that put its median in doubt."""
 
 
 def measured(course: Course, *, step_s: float, profile: str | None = None, **keys: Any) -> Samples:
@@ -48,16 +48,11 @@ def measured(course: Course, *, step_s: float, profile: str | None = None, **key
 
 
 def told(samples: Samples) -> tuple[float, float, float] | None:
-    """Lower end, median and upper end of the interval that is reported; None: there is none."""
+    """Lower end, median and upper end of the interval that a reader sees; None: there is none."""
     interval = median_interval(samples.rounds_s)
-    return None if interval is None else (interval.low, interval.median, interval.high)
-
-
-def confident(samples: Samples, half_width: float = 0.01) -> bool:
-    """Whether a reader takes the median as known this well: narrow, and no flag against it."""
-    interval = median_interval(samples.rounds_s)
-    narrow = interval is not None and interval.half_width <= half_width
-    return narrow and not DOUBTS.intersection(samples.flags)
+    if interval is None or doubtful_flags(samples.flags):
+        return None
+    return interval.low, interval.median, interval.high
 
 
 def independent(draws: random.Random, sd: float) -> Course:
@@ -77,17 +72,45 @@ def autoregressive(draws: random.Random, sd: float, phi: float) -> Course:
     return course
 
 
-def modes(draws: random.Random, dwell: float, *, slow: float = 1.2, sd: float = 0.003) -> Course:
-    """Two modes, 1x and `slow`, left at random after `dwell` calls on average."""
-    state = draws.random() < 0.5
+def modes(
+    draws: random.Random, dwell: float, *, slow: float = 1.2, share: float = 0.5, sd: float = 0.003
+) -> Course:
+    """Two modes, 1x and for that `share` of the calls `slow`, which last `dwell` calls on average.
+
+    Each lasts in proportion to its share.
+    """
+    state = draws.random() < share
 
     def course(_: float, __: int) -> float:
         nonlocal state
-        if draws.random() < 1 / dwell:
+        if draws.random() < 1 / (2 * dwell * (share if state else 1 - share)):
             state = not state
         return (slow if state else 1.0) * (1 + sd * draws.gauss())
 
     return course
+
+
+def levels(draws: random.Random, dwell: float, sd: float) -> Course:
+    """Normal noise that stays for `dwell` calls on average, with a tenth of it on each call."""
+    level = draws.gauss()
+
+    def course(_: float, __: int) -> float:
+        nonlocal level
+        if draws.random() < 1 / dwell:
+            level = draws.gauss()
+        return 1 + sd * (level + 0.1 * draws.gauss())
+
+    return course
+
+
+def median_of_modes(slow: float = 1.2, share: float = 0.5, sd: float = 0.003) -> float:
+    """The true median of :func:`modes`."""
+    cdf, low, high = NormalDist().cdf, 1 - 6 * sd, slow * (1 + 6 * sd)
+    while high - low > 1e-9:
+        middle = (low + high) / 2
+        below = (1 - share) * cdf((middle - 1) / sd) + share * cdf((middle / slow - 1) / sd)
+        low, high = (middle, high) if below < 0.5 else (low, middle)
+    return low
 
 
 def decaying(first: float, constant_s: float) -> Course:

@@ -31,120 +31,131 @@ if TYPE_CHECKING:
 
 RUNS = {None: 300, "quick": 300, "full": 120}
 PROFILES = tuple(RUNS)
+FIXED_RUNS = 400
 STEP_S = 0.002
+SD = 0.02
 BOUNDS = ("20", "30", "50")
 SPREADS = ("ten half-widths", "no bound")
-COLUMNS = ("right", "half-width", "rounds", "`dependent`", "`not_converged`", "confident ±1%")
+COLUMNS = ("right", "told", "half-width", "rounds", "narrow and wrong")
+FIXED_COLUMNS = ("100 rounds", "500 rounds", "2000 rounds")
+PHASES = {"a fiftieth": 50, "a twentieth": 20, "a tenth": 10, "a fifth": 5}
 
 INTRODUCTION = """# How often the interval of the median is right
 
 Written by `python tools/evidence/interval.py --against=CHECKOUT`; in brackets what commit
-`face785` told, when an interval took rounds as independent and ten quiet rounds were enough. Steps
-of 2 ms on a virtual clock, the real loop: warm-up, looks, limits. 300 runs a row, 120 in `full`,
-seeded.
+`db56f806` told, when a number that was not known to ±1%, or came from fewer than 50 independent
+rounds, was in doubt and had no interval. Steps of 2 ms on a virtual clock, the real loop: warm-up,
+looks, limits. 300 runs a row, 120 in `full`, seeded.
 
-*right*: of the intervals that are told (95%), those that hold the true median. *half-width*: their
-mean. *confident ±1%*: told with a half-width of 1% at most and no flag that puts the number in
-doubt. AR(1) φ: normal noise of which a share φ stays from round to round. Modes: 1x and 1.2x, left
-at random after the given number of rounds on average; no median could be known to 1%, and
-*right* tells how many intervals hold 1x. Modes of 1x and 2x, and of 1x and 3x, last for a tenth of
-the least measuring time; so do those of the first row of modes, nearly. Fewer than 100 of such long
-rounds fill that time. While the middle 80% of them span more than ten times the half-width that is
-aimed at, measuring goes on; the last table tells why. Steps of 50 ms have fewer than 100 rounds:
-their interval assumes independence, and has no `effective_rounds` beside it.
+*told*: how often a reader sees an interval, at 95%; in the other cases the number is in doubt.
+*right*: of those told, how many hold the true median. *narrow and wrong*: told with a half-width of
+1% at most, but wrong, of all runs. AR(1) φ: normal noise of which a share φ stays from round to
+round. Modes: 1x and 1.2x, left at random after the given number of rounds on average, for half of
+the time or 30% of it.
 
-Three bounds rest on the last tables: rounds below which dependence may go unseen (100), of which
-the first has the interval of a fixed number of AR(1) rounds, and independent rounds below which a
-step is `dependent` (50), of which the second tells how often modes are confident where it is
-another; and the spread beyond which fewer than 100 rounds are measured on, of which the third tells
-the same where there is none.
+Where phases last for up to a twentieth of the timed span, at least 93% of the intervals are right
+from 100 rounds on; the tables of a fixed number of rounds show it without the loop. Of phases of a
+tenth or a fifth of it a measurement sees too few: some are not told, and the others are right less
+often. Phases longer than the measurement cannot be seen at all. None is told of fewer effective
+rounds than an interval of independent ones would need: six.
+
+Three bounds rest on the last tables: rounds below which dependence may go unseen (100); independent
+rounds below which measuring goes on, however narrow the interval (50); and the spread beyond which
+fewer than 100 rounds are measured on. Each tells how often modes are told with ±1% where it is
+another.
 """
+
+
+@dataclass(frozen=True)
+class Step:
+    """A kind of step with its true median, relative to the step's steady time."""
+
+    course: Callable[[Random], Course]
+    truth: float = 1.0
 
 
 @dataclass(frozen=True)
 class Case:
     """A kind of step, under a profile."""
 
-    course: Callable[[Random], Course]
+    step: Step
     profile: str | None
     step_s: float = STEP_S
 
     def counted(self) -> dict[str, str]:
-        """The cells of its row."""
-        return told_of(self)
-
-
-@dataclass(frozen=True)
-class Few:
-    """A number of AR(1) rounds, without a loop."""
-
-    rounds: int
-    phi: float = 0.9
-    runs: int = 2000
-
-    def counted(self) -> dict[str, str]:
-        """How often there is an interval, and how often that holds the median."""
-        right = []
-        for seed in range(self.runs):
-            course = steps.autoregressive(Random(seed), 0.02, self.phi)
-            found = median_interval([course(0.0, number) for number in range(self.rounds)])
-            if found is not None:
-                right.append(found.low <= 1.0 <= found.high)
-        return {"right": f"{fmean(right):.0%}", "told": f"{len(right) / self.runs:.0%}"}
-
-
-@dataclass(frozen=True)
-class Bounds:
-    """Two modes, in `quick`, where other numbers of independent rounds are enough."""
-
-    dwell: float
-
-    def counted(self) -> dict[str, str]:
-        """For each bound, how often a half-width of 1% is told without a doubt."""
-        return dict(zip(BOUNDS, map(self._confident, BOUNDS), strict=True))
-
-    def _confident(self, bound: str) -> str:
-        with patch.object(interval, "FEWEST_EFFECTIVE", int(bound), create=True):
-            seeds = map(Random, range(RUNS["quick"]))
-            samples = (
-                steps.measured(steps.modes(draws, self.dwell), step_s=STEP_S, profile="quick")
-                for draws in seeds
+        """What the loop tells of many runs."""
+        right, widths, rounds, narrow = [], [], [], 0
+        runs = RUNS[self.profile]
+        for seed in range(runs):
+            samples = steps.measured(
+                self.step.course(Random(seed)), step_s=self.step_s, profile=self.profile
             )
-            return f"{fmean(map(steps.confident, samples)):.1%}"
-
-
-@dataclass(frozen=True)
-class Spreads:
-    """Two modes far apart, without a profile, where few rounds may be spread so much."""
-
-    slow: float
-
-    def counted(self) -> dict[str, str]:
-        """How often a half-width of 1% is told without a doubt: with the bound, and with none."""
+            rounds.append(samples.rounds)
+            if (ends := steps.told(samples)) is not None:
+                right.append(ends[0] <= self.step.truth * self.step_s <= ends[2])
+                widths.append((ends[2] - ends[0]) / 2 / ends[1])
+                narrow += widths[-1] <= 0.01 and not right[-1]
         return {
-            column: self._confident(bound)
-            for column, bound in zip(SPREADS, ("10", "inf"), strict=True)
+            "right": f"{fmean(right):.0%}" if right else "none",
+            "told": f"{len(right) / runs:.0%}",
+            "half-width": f"{fmean(widths):.2%}" if widths else "none",
+            "rounds": f"{fmean(rounds):.0f}",
+            "narrow and wrong": f"{narrow / runs:.1%}",
         }
 
-    def _confident(self, bound: str) -> str:
-        case = Case(modes(far(10, self.slow), self.slow), None)
-        with patch.object(interval, "_WIDE", float(bound), create=True):
-            return told_of(case)["confident ±1%"]
+
+@dataclass(frozen=True)
+class Fixed:
+    """A kind of step for each number of rounds, without a loop."""
+
+    step_of: Callable[[int], Step]
+
+    def counted(self) -> dict[str, str]:
+        """How many intervals hold the median, and how many there are."""
+        return {column: self._told(int(column.split()[0])) for column in FIXED_COLUMNS}
+
+    def _told(self, rounds: int) -> str:
+        step, right = self.step_of(rounds), []
+        for seed in range(FIXED_RUNS):
+            course = step.course(Random(seed))
+            found = median_interval([course(0.0, number) for number in range(rounds)])
+            if found is not None:
+                right.append(found.low <= step.truth <= found.high)
+        told = len(right) / FIXED_RUNS
+        return f"{fmean(right):.0%} of {told:.0%}" if right else "none told"
 
 
-def iid(sd: float) -> Callable[[Random], Course]:
+@dataclass(frozen=True)
+class Bound:
+    """How often modes are told with ±1%, where a constant of the interval is another."""
+
+    case: Case
+    constant: str
+    values: dict[str, float]
+
+    def counted(self) -> dict[str, str]:
+        """For each value of the constant."""
+        return {column: self._narrow(value) for column, value in self.values.items()}
+
+    def _narrow(self, value: float) -> str:
+        with patch.object(interval, self.constant, value, create=True):
+            return self.case.counted()["narrow and wrong"]
+
+
+def iid(sd: float) -> Step:
     """Rounds drawn independently with that standard deviation."""
-    return lambda draws: steps.independent(draws, sd)
+    return Step(lambda draws: steps.independent(draws, sd))
 
 
-def ar(phi: float, sd: float) -> Callable[[Random], Course]:
+def ar(phi: float, sd: float = SD) -> Step:
     """Rounds that depend on the one before by `phi`."""
-    return lambda draws: steps.autoregressive(draws, sd, phi)
+    return Step(lambda draws: steps.autoregressive(draws, sd, phi))
 
 
-def modes(dwell: float, slow: float = 1.2) -> Callable[[Random], Course]:
+def modes(dwell: float, slow: float = 1.2, share: float = 0.5) -> Step:
     """Rounds of two modes."""
-    return lambda draws: steps.modes(draws, dwell, slow=slow)
+    truth = steps.median_of_modes(slow, share)
+    return Step(lambda draws: steps.modes(draws, dwell, slow=slow, share=share), truth)
 
 
 def far(rounds: float, slow: float) -> float:
@@ -157,15 +168,15 @@ def table(profile: str | None) -> Table:
     tenth = 50 if profile == "full" else 10
     kinds = {
         **{f"independent, sd {sd:.0%}": iid(sd) for sd in (0.01, 0.02, 0.05)},
-        **{f"AR(1) φ = {phi}, sd 2%": ar(phi, 0.02) for phi in (0.3, 0.5, 0.9, 0.98)},
-        "AR(1) φ = 0.9, sd 1%": ar(0.9, 0.01),
+        **{f"AR(1) φ = {phi}, sd 2%": ar(phi) for phi in (0.3, 0.5, 0.9, 0.98)},
         **{f"modes, {tenth / d:g} rounds": modes(tenth / d) for d in (1, 2.5, 5)},
+        **{f"modes, {tenth / d:g} rounds, 30%": modes(tenth / d, share=0.3) for d in (1, 2.5)},
         **{
             f"modes of 1x and {x}x, {far(tenth, x):.2g} rounds": modes(far(tenth, x), x)
             for x in (2, 3)
         },
     }
-    cases = {name: Case(course, profile) for name, course in kinds.items()}
+    cases = {name: Case(step, profile) for name, step in kinds.items()}
     if profile is None:
         cases["steps of 50 ms: independent, sd 1%"] = Case(iid(0.01), profile, 0.05)
         cases["steps of 50 ms: AR(1) φ = 0.9, sd 1%"] = Case(ar(0.9, 0.01), profile, 0.05)
@@ -173,54 +184,55 @@ def table(profile: str | None) -> Table:
     return Table(title, COLUMNS, cases)
 
 
+def phi_of(rounds: float) -> float:
+    """φ of an AR(1) process whose autocorrelation time is so many rounds."""
+    return max(0.0, (rounds - 1) / (rounds + 1))
+
+
+def lasting(name: str, part: int) -> dict[str, Fixed]:
+    """Phases that last for that part of the rounds."""
+    return {
+        f"AR(1), {name}": Fixed(lambda rounds: ar(phi_of(rounds / part))),
+        f"modes of 1x and 1.2x, {name}": Fixed(lambda rounds: modes(rounds / part)),
+        f"1.2x for 30%, {name}": Fixed(lambda rounds: modes(rounds / part, share=0.3)),
+        f"2x for 20%, {name}": Fixed(lambda rounds: modes(rounds / part, 2.0, 0.2)),
+    }
+
+
+FIXED = Table(
+    "Phases of a part of the rounds, without the loop: right of those told",
+    FIXED_COLUMNS,
+    {
+        "independent": Fixed(lambda _: iid(SD)),
+        **{row: case for name, part in PHASES.items() for row, case in lasting(name, part).items()},
+    },
+)
 BOUND_TABLES = [
     Table(
-        "AR(1) φ = 0.9, a fixed number of rounds",
-        ("right", "told"),
-        {f"{rounds} rounds": Few(rounds) for rounds in (30, 50, 70, 100, 200)},
-    ),
-    Table(
-        "Confident ±1% in `quick`, where so many independent rounds are enough",
+        "Narrow and wrong in `quick`, where so many independent rounds are enough to stop",
         BOUNDS,
-        {f"modes, {dwell} rounds": Bounds(dwell) for dwell in (10, 15, 20)},
+        {
+            f"modes, {dwell} rounds": Bound(
+                Case(modes(dwell), "quick"), "_ENOUGH", {bound: int(bound) for bound in BOUNDS}
+            )
+            for dwell in (5, 10, 15)
+        },
     ),
     Table(
-        "Confident ±1% without a profile, where few rounds may be spread so much",
+        "Narrow and wrong without a profile, where few rounds may be spread so much",
         SPREADS,
-        {f"modes of 1x and {x}x, {far(10, x):.2g} rounds": Spreads(x) for x in (2, 3)},
+        {
+            f"modes of 1x and {x}x, {far(10, x):.2g} rounds": Bound(
+                Case(modes(far(10, x), x), None),
+                "_WIDE",
+                dict(zip(SPREADS, (10.0, float("inf")), strict=True)),
+            )
+            for x in (2, 3)
+        },
     ),
 ]
 
 
-def told_of(case: Case) -> dict[str, str]:
-    """What the loop tells of many runs."""
-    right, widths, rounds = [], [], []
-    flags = {"dependent": 0, "not_converged": 0}
-    confident = 0
-    runs = RUNS[case.profile]
-    for seed in range(runs):
-        samples = steps.measured(
-            case.course(Random(seed)), step_s=case.step_s, profile=case.profile
-        )
-        rounds.append(samples.rounds)
-        confident += steps.confident(samples)
-        for flag in flags:
-            flags[flag] += flag in samples.flags
-        if (ends := steps.told(samples)) is not None:
-            right.append(ends[0] <= case.step_s <= ends[2])
-            widths.append((ends[2] - ends[0]) / 2 / ends[1])
-    missing = 1 - len(right) / runs
-    told = f", none told {missing:.0%}" if missing >= 0.005 else ""
-    return {
-        "right": f"{fmean(right):.0%}{told}" if right else "none told",
-        "half-width": f"{fmean(widths):.2%}" if widths else "",
-        "rounds": f"{fmean(rounds):.0f}",
-        "`dependent`": f"{flags['dependent'] / runs:.0%}",
-        "`not_converged`": f"{flags['not_converged'] / runs:.0%}",
-        "confident ±1%": f"{confident / runs:.1%}",
-    }
-
-
 if __name__ == "__main__":
-    tables = [*(table(profile) for profile in PROFILES), *BOUND_TABLES]
+    tables = [*(table(profile) for profile in PROFILES), FIXED, *BOUND_TABLES]
     write("interval.md", INTRODUCTION, tables, lambda case: case.counted())

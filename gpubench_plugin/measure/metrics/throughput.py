@@ -91,7 +91,8 @@ def log_rate_half_width(samples: Samples, confidence: float) -> float | None:
 
     The ratio estimator of total time to total calls over batches of consecutive blocks, with
     Student's t; source: W. G. Cochran, Sampling Techniques, 3rd edition (1977), section 6.4, and
-    for batches A. M. Law, Simulation Modeling and Analysis, 5th edition (2015), section 9.5.3.
+    for batches A. M. Law, Simulation Modeling and Analysis, 5th edition (2015), section 9.5.3. What
+    neighbouring batches have in common widens it as in an AR(1) process.
     """
     count = len(samples.block_s)
     if count < _BATCHES:
@@ -100,8 +101,11 @@ def log_rate_half_width(samples: Samples, confidence: float) -> float | None:
     lengths = [math.fsum(samples.block_s[a:b]) for a, b in pairwise(ends)]
     calls = [sum(samples.block_calls[a:b]) for a, b in pairwise(ends)]
     per_call = math.fsum(lengths) / sum(calls)
-    residuals = (length - per_call * number for length, number in zip(lengths, calls, strict=True))
-    variance = math.fsum(residual**2 for residual in residuals) * _BATCHES / (_BATCHES - 1)
+    residuals = [length - per_call * number for length, number in zip(lengths, calls, strict=True)]
+    squares = math.fsum(residual**2 for residual in residuals)
+    products = math.fsum(one * next_one for one, next_one in pairwise(residuals))
+    correlation = max(0.0, products / squares) if squares else 0.0
+    variance = squares * _BATCHES / (_BATCHES - 1) * (1 + correlation) / (1 - correlation)
     return t_quantile(confidence, _BATCHES - 1) * math.sqrt(variance) / math.fsum(lengths)
 
 

@@ -133,14 +133,14 @@ def test_the_reason_names_the_doubts_of_both_sides():
     metrics = {"step_time_s": 1.0, "peak_memory_bytes": 5.0}
     limits = {"step_time_s": "<=2", "peak_memory_bytes": "<=9"}
     base = _flagged(result(**metrics), "throttled")
-    head = _flagged(result(**metrics), "contended", "not_converged")
+    head = _flagged(result(**metrics), "contended", "dependent")
     found = compare_runs(run("a", base), run("b", head), limits=limits)
     reasons = {one.metric: one.reason for one in found.verdicts}
     assert {one.kind for one in found.verdicts} == {"unchanged"}
     method, doubt = found.notes
     assert method == "threshold, not statistical"
-    assert mentions(doubt, "in doubt: contended (head), not_converged (head): test_a")
-    assert reasons["step_time_s"].endswith("; in doubt: contended (head), not_converged (head)")
+    assert mentions(doubt, "in doubt: contended (head), dependent (head): test_a")
+    assert reasons["step_time_s"].endswith("; in doubt: contended (head), dependent (head)")
     assert "doubt" not in reasons["peak_memory_bytes"]
 
 

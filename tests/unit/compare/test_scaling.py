@@ -84,7 +84,7 @@ def test_both_sides_errors_make_the_interval() -> None:
     assert known_of(measured(1, 100.0), measured(2, 1.0, params=params)) == {1: {}, 2: {}}
 
 
-@pytest.mark.parametrize("doubt", ["contended", "not_converged"])
+@pytest.mark.parametrize("doubt", ["contended", "dependent"])
 def test_what_is_in_doubt_is_divided_by_nothing(doubt: str) -> None:
     """Nor does it divide; a note takes nothing away."""
     good, spoilt = measured(1, 100.0), measured(2, 150.0, flags=(doubt, "outliers"))

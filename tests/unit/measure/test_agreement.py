@@ -134,7 +134,7 @@ def test_ranks_of_different_speed_run_the_same_calls(
             len(one.warmup_s),
             one.warmup_calls,
             "unsteady" in one.flags,
-            "not_converged" in one.flags,
+            "cut_short" in one.flags,
         )
         for one in samples
     }

@@ -6,7 +6,8 @@ from random import Random
 
 import pytest
 
-from gpubench_plugin.measure.warmup import is_trending
+from gpubench_plugin.measure.warmup import ends_differ, is_trending
+from tests.support.virtual_steps import levels
 
 
 def noise(seed: int, count: int, sd: float = 0.02) -> list[float]:
@@ -31,9 +32,22 @@ def test_a_leak_is_a_trend_in_either_direction(factor: float) -> None:
 
 
 @pytest.mark.parametrize("at", [0.35, 0.5, 0.65])
-def test_a_step_in_the_middle_is_a_trend(at: float) -> None:
-    """The first third is not like the last."""
-    assert is_trending([1.0 if n < at * 100 else 1.2 for n in range(100)], 0.02)
+def test_a_step_in_the_middle_moves_the_ends_apart_but_is_no_trend(at: float) -> None:
+    """A machine that becomes slower at once is in another phase; what leaks goes on leaking."""
+    values = [1.0 if n < at * 100 else 1.2 for n in range(100)]
+    assert ends_differ(values, 0.02)
+    assert not is_trending(values, 0.02)
+
+
+@pytest.mark.parametrize(("dwell", "most"), [(10, 2), (40, 24)])
+def test_phases_of_a_machine_are_seldom_a_trend(dwell: int, most: int) -> None:
+    """Levels that last for a twentieth or a fifth of the rounds move the ends, in no order."""
+    series = []
+    for seed in range(200):
+        course = levels(Random(seed), dwell, 0.02)
+        series.append([course(0.0, call) for call in range(200)])
+    assert sum(ends_differ(values, 0.01) for values in series) > 2 * most
+    assert sum(is_trending(values, 0.01) for values in series) <= most
 
 
 def test_within_the_tolerance_there_is_no_trend() -> None:

@@ -53,24 +53,27 @@ def test_dependent_rounds_are_covered(phi: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dwell", shown(5, exhaustively=[18]))
-def test_two_modes_are_not_known_to_one_percent(dwell: float) -> None:
-    """A step that changes between 1x and 1.2x has no median known to 1%."""
-    confident = [
-        steps.confident(steps.measured(steps.modes(Random(seed), dwell), step_s=0.0011))
-        for seed in range(RUNS)
-    ]
-    assert sum(confident) <= 0.05 * RUNS
+@pytest.mark.parametrize(
+    "modes", shown((5, 1.2, 0.5, 1.1), exhaustively=[(18, 1.2, 0.5, 1.1), (5, 3.0, 0.3, 2.0)])
+)
+def test_phases_are_covered(modes: tuple[float, float, float, float]) -> None:
+    """Two modes that last for up to a twentieth of the time are told as wide as they are apart."""
+    dwell, slow, share, step_ms = modes
+    step_s = step_ms / 1000
+    truth_s = steps.median_of_modes(slow, share) * step_s
+    held = []
+    for seed in range(RUNS):
+        course = steps.modes(Random(seed), dwell, slow=slow, share=share)
+        ends = steps.told(steps.measured(course, step_s=step_s))
+        held += [ends[0] <= truth_s <= ends[2]] if ends else []
+    assert len(held) >= 0.95 * RUNS
+    assert sum(held) >= 0.9 * len(held)
 
 
-@pytest.mark.exhaustive
-def test_two_modes_far_apart_are_not_known_to_one_percent() -> None:
-    """Neither has one that takes three times as long by turns: few rounds fill the least time."""
-    confident = [
-        steps.confident(steps.measured(steps.modes(Random(seed), 5, slow=3.0), step_s=0.002))
-        for seed in range(RUNS)
-    ]
-    assert sum(confident) <= 0.05 * RUNS
+def test_a_long_step_that_is_steady_is_in_no_doubt() -> None:
+    """Calls of 6 s, equal to 0.01%, are too few for an interval, but nothing is wrong with them."""
+    samples = steps.measured(steps.independent(Random(1), 0.0001), step_s=6.0)
+    assert (samples.rounds, samples.flags) == (6, ())
 
 
 CHANGING: list[tuple[str, Course, float, float]] = [
@@ -114,10 +117,10 @@ def test_a_leak_is_drifting() -> None:
     assert {"drifting", "unsteady"} <= {*samples.flags}
 
 
-def test_a_change_while_it_is_timed_is_drifting() -> None:
+def test_a_change_while_it_is_timed_has_no_interval() -> None:
     """A step that has become slower by a fifth in the midst of the timed rounds has two medians."""
     samples = steps.measured(steps.throttling(0.5), step_s=0.002, by="time", time_s=0.6)
-    assert "drifting" in samples.flags
+    assert samples.flags == ("dependent",)
 
 
 @pytest.mark.parametrize("step_s", [0.002, 0.02])

@@ -81,9 +81,7 @@ def one_run_with_doubts() -> list[Measurement]:
         training("channels_last-fp32-ws1", 0.3147, 0.54),
         training("channels_last-amp-ws1", 0.1592, 0.9, flags=("contended", "outliers")),
         training("channels_last-bf16-ws1", 0.1633, 2.1, flags=("outliers",)),
-        training(
-            "channels_last-compiled-bf16-ws1", 0.0911, 26.0, flags=("not_converged", "drifting")
-        ),
+        training("channels_last-compiled-bf16-ws1", 0.0911, 26.0, flags=("unsteady", "drifting")),
         *full,
         benchmark(
             f"{TRAINING}::test_resnet50_train[channels_last-compiled-fp16-true-ws1]",

@@ -116,8 +116,18 @@ def test_a_step_without_interval_says_on_how_many_samples_it_rests(rounds: int) 
     assert row.endswith(f" 684 ms n={rounds}")
     (_, _, line, _) = summary_lines([benchmark(numbers=numbers)], 200)
     assert not any(markup.get("bold") for _, markup in line)
-    row = rendered(benchmark(numbers=numbers, flags=("not_converged",)))[2]
-    assert f"≈ 684 ms n={rounds}  not_converged" in row
+    row = rendered(benchmark(numbers=numbers, flags=("contended",)))[2]
+    assert f"≈ 684 ms n={rounds}  contended" in row
+
+
+def test_few_rounds_are_shown_with_their_range() -> None:
+    """It has the place of an interval, and says how many digits the median has."""
+    ends = {"step_time_min_s": 5.9996, "step_time_max_s": 6.0003}
+    row = rendered(benchmark(numbers={"step_time_s": 6.0, "rounds": 5, **ends}))[2]
+    assert row.endswith(" 6.000 s [6.000 s, 6.000 s] n=5")
+    wide = {"step_time_min_s": 5.1, "step_time_max_s": 7.9}
+    row = rendered(benchmark(numbers={"step_time_s": 6.0, "rounds": 5, **wide}))[2]
+    assert row.endswith(" 6.0 s [5.1 s, 7.9 s] n=5")
 
 
 def test_many_rounds_without_interval_are_no_small_sample() -> None:

@@ -161,7 +161,7 @@ def test_a_replaced_pair_does_not_count_after_a_kill(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("flags", "launches"),
     [
-        (dict.fromkeys(range(3, 13), ("unsteady", "drifting", "dependent", "not_converged")), 12),
+        (dict.fromkeys(range(3, 13), ("unsteady", "drifting", "dependent")), 12),
         (dict.fromkeys((3, 6, 7, 10, 11), ("contended",)), 12),
         (dict.fromkeys(range(3, 13), ("contended",)), 12),
         (dict.fromkeys((3, 4), ("throttled",)), 14),
