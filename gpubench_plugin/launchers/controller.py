@@ -56,6 +56,8 @@ class _Test:
     timeouts: Timeouts
     rounds: FixedRounds | None = None
     record: LiveRecord = field(default_factory=LiveRecord)
+    is_recorded: bool = True
+    """Whether it belongs to the session, and is not measured once more to confirm a verdict."""
     has_ended: bool = False
     """Whether it has been torn down; to run it once more, it begins anew."""
     error: GangError | None = None
@@ -234,6 +236,7 @@ class Controller(InProcessLauncher):
             next_id=self._next_id(item, nextitem),
             timeouts=Timeouts.of_case(case, self._context.settings.timeout_s),
             rounds=rounds or (None if case is None else case.fixed_rounds),
+            is_recorded=is_recorded,
             record=LiveRecord(
                 benchmark=item.nodeid, journal=journal, launch=1 if launches > 1 else None
             ),
@@ -287,9 +290,10 @@ class Controller(InProcessLauncher):
         if not team.is_idle:
             self._lose(item, f"{item.name}: {verdict.reason}")
         report, others = merging.merge_phase(item, phase, outcomes, verdict)
-        for other in others:
-            item.ihook.pytest_runtest_logreport(report=other)
-        self._add_foreign_results(item, outcomes)
+        if test.is_recorded:
+            for other in others:
+                item.ihook.pytest_runtest_logreport(report=other)
+            self._add_foreign_results(item, outcomes)
         return report
 
     def _repeated(

@@ -231,7 +231,7 @@ def _confirmation(
         items: Sequence[pytest.Item], rounds: Mapping[str, FixedRounds]
     ) -> Iterator[Measurement]:
         from gpubench_plugin.launchers.controller import Controller
-        from gpubench_plugin.launchers.ways.gang import Gang
+        from gpubench_plugin.launchers.ways.gang import FreshProcess, Gang
 
         way: Launcher = Gang()
         if isinstance(launcher, Controller):
@@ -239,7 +239,10 @@ def _confirmation(
             launcher.close()  # one team measures at a time
         folder = private_folder()  # files of these ranks are not part of the run
         try:
-            yield from Controller(config, way, folder.path).remeasure(items, rounds)
+            for adopted, starter in ((False, way), (True, FreshProcess())):
+                own = [item for item in items if item.stash[STATE].case.adopted is adopted]
+                if own:
+                    yield from Controller(config, starter, folder.path).remeasure(own, rounds)
         finally:
             folder.remove()
 

@@ -33,6 +33,12 @@ def test_always(gpubench):
 def test_dies(gpubench):
     assert not AGAIN, "no second time"
     gpubench(step(True))
+
+def test_adopted_once(benchmark):
+    benchmark.pedantic(step(not AGAIN), rounds=20)
+
+def test_adopted_always(benchmark):
+    benchmark.pedantic(step(True), rounds=20)
 """
 
 
@@ -57,20 +63,26 @@ def pin_ten(project: Project, measured: Path) -> None:
 
 @pytest.mark.exhaustive
 def test_a_gate_fails_only_for_what_two_more_launches_repeat(tmp_path: Path) -> None:
-    """One is slow in this process alone, one always, one cannot be run a second time."""
+    """One is slow in this process alone, one always, one cannot be run a second time.
+
+    Adopted tests are launched again like any other, and once in the tables of pytest-benchmark.
+    """
     project = Project(tmp_path)
     project.write("test_it.py", SUITE)
     project.write("conftest.py", paper_clock.CONFTEST)
     paper_clock.write(tmp_path)
     env = {"PYTHONPATH": str(tmp_path), "GITHUB_ACTIONS": ""}
-    first = project.run(env=env)
+    adopting = ("--adopt", "--benchmark-timer=paper_clock.seconds")
+    first = project.run(*adopting, env=env)
     pin_ten(project, first.directory)
     before = {*first.directories}
 
-    run = project.run("--baseline=main", "--gate", env={**env, "SLOW": "1"})
+    file = tmp_path / "benchmark.json"
+    options = ("--baseline=main", "--gate", f"--benchmark-json={file}")
+    run = project.run(*adopting, *options, env={**env, "SLOW": "1"})
 
     assert run.code == 1, run.out + run.err
-    assert "gate: failed: 2 benchmarks" in run.out
+    assert "gate: failed: 3 benchmarks" in run.out
     (made,) = {*run.directories} - before
     assert not list((made / "ranks").glob("*"))
     verdicts = json.loads((made / "verdicts.json").read_text())["benchmarks"]
@@ -79,13 +91,17 @@ def test_a_gate_fails_only_for_what_two_more_launches_repeat(tmp_path: Path) -> 
         for one in verdicts
         if one["metric"].startswith("step_time")
     }
-    assert reasons["test_once[ws1]"][0] in {"unchanged", "inconclusive"}
-    assert reasons["test_once[ws1]"][1].startswith("not confirmed by 2 more launches (1.00")
-    assert reasons["test_always[ws1]"][0] == "regressed"
-    assert reasons["test_always[ws1]"][1].startswith("confirmed by 2 more launches (1.5")
+    for once in ("test_once[ws1]", "test_adopted_once"):
+        assert reasons[once][0] in {"unchanged", "inconclusive"}
+        assert reasons[once][1].startswith("not confirmed by 2 more launches (1.00")
+    for always in ("test_always[ws1]", "test_adopted_always"):
+        assert reasons[always][0] == "regressed"
+        assert reasons[always][1].startswith("confirmed by 2 more launches (1.5")
     assert reasons["test_dies[ws1]"][0] == "regressed"
     said = "relaunched, but without a result: failed (AssertionError: no second time)"
     assert said in reasons["test_dies[ws1]"][1]
     summary = json.loads((made / "summary.json").read_text())
-    assert len(summary["benchmarks"]) == 3
+    assert len(summary["benchmarks"]) == 5
+    results = [each["name"] for each in json.loads(file.read_text())["benchmarks"]]
+    assert sorted(results) == sorted({*results})
     assert {one["launches"] for one in summary["benchmarks"]} == {1}

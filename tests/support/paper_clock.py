@@ -27,6 +27,9 @@ def now():
     spend(READING_NS)
     return round(time_ns)
 
+def seconds():
+    return now() * 1e-9
+
 time.perf_counter_ns = time.process_time_ns = now
 """
 

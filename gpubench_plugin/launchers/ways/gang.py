@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.launchers.ways.base import Launcher
 from gpubench_plugin.launchers.ways.in_process import needs_ranks
@@ -35,3 +35,9 @@ class Gang(Launcher):
         for rank, variables in enumerate(processes.local_ranks(size, invitation)):
             log = call.log(rank, size)
             yield rank, processes.ChildRank(call, {**user, **variables}, log)
+
+
+class FreshProcess(Gang):
+    """A gang of one rank that runs any test of the session, adopted ones too."""
+
+    runs_all: ClassVar[bool] = True

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from gpubench_plugin.compare.confirmation import RELAUNCHES, alarms, rejudge, withdraw_alarms
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.format import counted
-from gpubench_plugin.launchers.context import case_on_ranks
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import RunDirectory
 
@@ -43,7 +42,7 @@ class Confirmation:
 
     def register(self, items: Iterable[pytest.Item]) -> None:
         """Register items that can be relaunched."""
-        self._items = {item.nodeid: item for item in items if case_on_ranks(item) is not None}
+        self._items = {item.nodeid: item for item in items}
 
     def confirm(
         self, comparison: Comparison, reference: Reference, head: Run, options: MatchOptions
@@ -51,14 +50,12 @@ class Confirmation:
         """Verdicts after confirming or withdrawing the alarms of `comparison`."""
         if self.launch is None:
             return withdraw_alarms(comparison, not_relaunched_text(self.why_not))
-        ids = alarms(comparison)
-        adopted = {node_id: _ADOPTED for node_id in ids if node_id not in self._items}
-        items = [self._items[node_id] for node_id in ids if node_id not in adopted]
+        items = [self._items[node_id] for node_id in alarms(comparison)]
         try:
             runs, failures = self._relaunch(self.launch, items)
         except (GpubenchError, OSError) as error:
             return withdraw_alarms(comparison, not_relaunched_text(str(error)))
-        remaining = withdraw_alarms(comparison, adopted | failures)
+        remaining = withdraw_alarms(comparison, failures)
         return rejudge(remaining, reference.runs, head, runs, **options)
 
     def _relaunch(
@@ -82,9 +79,6 @@ class Confirmation:
 def not_relaunched_text(cause: str) -> str:
     """Suffix for the reason of an alarm that was not relaunched."""
     return f"not relaunched: {cause}"
-
-
-_ADOPTED: Final = not_relaunched_text("pytest-benchmark can only measure it in this process")
 
 
 def _failure(measurement: Measurement) -> str:

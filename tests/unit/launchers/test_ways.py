@@ -12,10 +12,10 @@ from torch import distributed as dist
 
 from gpubench_plugin.core import catalog
 from gpubench_plugin.launchers import controller
-from gpubench_plugin.launchers.context import CONTEXT
+from gpubench_plugin.launchers.context import CONTEXT, STATE
 from gpubench_plugin.launchers.controller import Controller
 from gpubench_plugin.launchers.ways import base, torchrun
-from gpubench_plugin.launchers.ways.gang import Gang
+from gpubench_plugin.launchers.ways.gang import FreshProcess, Gang
 from gpubench_plugin.launchers.ways.in_process import InProcess
 from gpubench_plugin.ranks import process_group
 from gpubench_plugin.session import start
@@ -69,9 +69,14 @@ def test_alarm_is_confirmed_in_the_way_in_which_it_was_measured(
     monkeypatch.setattr(controller, "Controller", Played)
     context = SimpleNamespace(ranks=SimpleNamespace(started_world_size=None))
     config: Any = SimpleNamespace(stash={CONTEXT: context}, getoption=lambda *_: None)
+    items = [
+        SimpleNamespace(stash={STATE: SimpleNamespace(case=SimpleNamespace(adopted=adopted))})
+        for adopted in (True, False)
+    ]
     for launcher, kind in ((Played(config, Mine()), Mine), (InProcess(), Gang)):
         confirmation: Any = start._confirmation(config, recording=Any, launcher=launcher)
-        assert [type(way) for way in confirmation.launch([], {})] == [kind]
+        assert [type(way) for way in confirmation.launch(items, {})] == [kind, FreshProcess]
+        assert [type(way) for way in confirmation.launch(items[1:], {})] == [kind]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1"])
