@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     from tests.support.virtual_steps import Course
 
-RUNS = {None: 300, "quick": 300, "full": 120}
+RUNS = {None: 200, "quick": 200, "full": 80}
 PROFILES = tuple(RUNS)
-FIXED_RUNS = 400
+FIXED_RUNS = 300
 STEP_S = 0.002
 SD = 0.02
 BOUNDS = ("20", "30", "50")
@@ -45,7 +45,7 @@ INTRODUCTION = """# How often the interval of the median is right
 Written by `python tools/evidence/interval.py --against=CHECKOUT`; in brackets what commit
 `db56f806` told, when a number that was not known to ±1%, or came from fewer than 50 independent
 rounds, was in doubt and had no interval. Steps of 2 ms on a virtual clock, the real loop: warm-up,
-looks, limits. 300 runs a row, 120 in `full`, seeded.
+looks, limits. 200 runs a row, 80 in `full`, seeded.
 
 *told*: how often a reader sees an interval, at 95%; in the other cases the number is in doubt.
 *right*: of those told, how many hold the true median. *narrow and wrong*: told with a half-width of
