@@ -6,7 +6,7 @@ It is for the report on a main branch, never for a gate: nothing is judged here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
@@ -103,6 +103,12 @@ class Point:
     unit: str
     fingerprint: str
     work: Mapping[str, float] | None = None
+    dirty: bool | None = None
+
+    def has_code_of(self, earlier: Point) -> bool:
+        """Whether both are of one commit without changes."""
+        is_known = self.commit is not None and (self.dirty, earlier.dirty) == (False, False)
+        return is_known and self.commit == earlier.commit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -245,9 +251,10 @@ class HistorySource:
 
 def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...] | None:
     values = [point.value for point in points]
-    positions = change_points(values)
-    if positions is None:
+    found = change_points(values)
+    if found is None:
         return None
+    positions = sorted({at for position in found for at in _at_new_code(points, position)})
     levels = [median(values[a:b]) for a, b in pairwise([0, *positions, len(values)])]
     return tuple(
         LevelChange(
@@ -261,6 +268,17 @@ def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...] | None:
     )
 
 
+def _at_new_code(points: Sequence[Point], position: int) -> Iterator[int]:
+    """The position where the code may have changed: that one or a neighbour, none within a commit.
+
+    Noise moves a change by a run.
+    """
+    for at in (position, position - 1, position + 1):
+        if 0 < at < len(points) and not points[at].has_code_of(points[at - 1]):
+            yield at
+            return
+
+
 def _point(run: Run, benchmark: str, metric: str) -> Point:
     result = run.results[benchmark]
     value = value_of(result, metric)
@@ -269,6 +287,7 @@ def _point(run: Run, benchmark: str, metric: str) -> Point:
         started=run.started,
         commit=run.commit,
         branch=run.branch,
+        dirty=run.dirty,
         value=result.metrics[metric].value if value is None else value,
         unit=result.metrics[metric].unit,
         fingerprint=fingerprint_of(run.machine_of(result), result.settings, result.timer),

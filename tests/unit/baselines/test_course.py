@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -50,6 +51,24 @@ def test_a_new_level_is_named_with_its_size() -> None:
     assert change.index == 20
     assert change.point.run_id == "run020"
     assert change.change == pytest.approx(0.06, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    ("first_of_new", "dirty", "starts"),
+    [(20, False, [20]), (19, False, [19]), (21, False, [21]), (10, False, []), (10, True, [20])],
+    ids=["there", "a run earlier", "a run later", "elsewhere", "elsewhere, with changes"],
+)
+def test_runs_of_one_commit_are_of_one_level(
+    first_of_new: int, dirty: bool, starts: list[int]
+) -> None:
+    """What changes between them is the machine; noise moves a change of the code by a run."""
+    runs = points([*noisy(1.0, 20, 1), *noisy(1.06, 20, 2)])
+    runs = [
+        replace(run, commit=f"{number >= first_of_new:040x}", dirty=dirty)
+        for number, run in enumerate(runs)
+    ]
+    (course,) = trend_segments(runs)
+    assert [change.index for change in course.changes or ()] == starts
 
 
 def test_one_level_has_no_change() -> None:
