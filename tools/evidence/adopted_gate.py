@@ -1,0 +1,163 @@
+"""How the history gate judges real suites of pytest-benchmark: docs/evidence/adopted_gate.md.
+
+    python tools/evidence/adopted_gate.py FOLDER:ARGUMENT [FOLDER:ARGUMENT …]
+
+For each suite, a checkout and the file or folder of its benchmarks: ten runs are pinned, then ten
+runs of the same code are judged, by turns with ten in which one function is 20% slower. That is the
+one in the middle by its time: a counted loop follows each of its calls.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+# Last: the package may be that of another checkout, which PYTHONPATH names.
+sys.path.append(str(Path(__file__).resolve().parents[2]))
+
+from tools.evidence.pages import markdown, save
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RUNS = 10
+SHARE = 0.2
+
+INTRODUCTION = """# The history gate on suites of other projects
+
+Written by `python tools/evidence/adopted_gate.py`. Suites that know nothing of gpubench, adopted
+with `--adopt`: ten runs are pinned; then ten runs of the same code are judged, by turns with ten in
+which one function is 20% slower, each after the other on {machine}. *Alarms* are benchmarks called
+regressed in the runs of the same code; *found* tells in how many of its ten runs the slower
+function was, *others* how many equal ones were called beside it. *Decided* is the share of verdicts
+on equal code that say unchanged or improved.
+"""
+COLUMNS = ("suite", "benchmarks", "alarms", "decided", "found", "others", "the slower function")
+
+# Loaded by every process of a session, those of the confirmation included.
+PLANT = """
+import os
+
+from pytest_benchmark.fixture import BenchmarkFixture
+
+name, loops = os.environ["PLANTED"].rsplit("=", 1)
+count = range(int(loops))
+
+def slowed(function):
+    def slower(*args, **kwargs):
+        result = function(*args, **kwargs)
+        for _ in count:
+            pass
+        return result
+    return slower
+
+def planted(method):
+    def call(self, function, *args, **kwargs):
+        is_slower = self.fullname.endswith(name)
+        return method(self, slowed(function) if is_slower else function, *args, **kwargs)
+    return call
+
+BenchmarkFixture.__call__ = planted(BenchmarkFixture.__call__)
+BenchmarkFixture.pedantic = planted(BenchmarkFixture.pedantic)
+"""
+LOOP = """
+import timeit
+print(min(timeit.repeat("for _ in count: pass", "count = range(10**5)", number=1, repeat=200)))
+"""
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A checkout with benchmarks below the path `argument`."""
+
+    folder: Path
+    argument: str
+    results: Path
+
+    def run(self, *options: str, planted: str = "") -> Mapping[str, tuple[str, float]]:
+        """Measure; verdict and median of each benchmark, the first empty where none was asked."""
+        env = {**os.environ, "GPUBENCH_REGISTRY": "none"}
+        if planted:
+            (self.results / "gpubench_plant.py").write_text(PLANT, encoding="utf-8")
+            env |= {"PYTHONPATH": str(self.results), "PLANTED": planted}
+            options = (*options, "-p", "gpubench_plant")
+        before = {*self._runs()}
+        command = [sys.executable, "-m", "pytest", self.argument, "--adopt", "-q"]
+        command += ["-p", "no:cacheprovider", f"--results-dir={self.results}", *options]
+        subprocess.run(command, cwd=self.folder, env=env, check=False, stdout=subprocess.DEVNULL)
+        (run,) = {*self._runs()} - before
+        summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
+        times = {
+            each["id"]: each["metrics"]["step_time_s"]["value"]
+            for each in summary["benchmarks"]
+            if each["outcome"] == "measured"
+        }
+        kinds = {}
+        if (file := run / "verdicts.json").exists():
+            for verdict in json.loads(file.read_text(encoding="utf-8"))["benchmarks"]:
+                if verdict["metric"].startswith("step_time") or not verdict["metric"]:
+                    kinds[verdict["id"]] = verdict["verdict"]
+        return {name: (kinds.get(name, ""), seconds) for name, seconds in times.items()}
+
+    def _runs(self) -> list[Path]:
+        return sorted(self.results.glob("default/*/"))
+
+    def judged(self) -> tuple[str, ...]:
+        """The row of the suite."""
+        for _ in range(RUNS):
+            times = self.run()
+        names = [run.name for run in self._runs()]
+        shell = [sys.executable, "-m", "gpubench_plugin", "baseline", "set", "main", *names]
+        subprocess.run([*shell, f"--results-dir={self.results}"], check=True, cwd=self.folder)
+        middle = sorted(times, key=lambda name: times[name][1])[len(times) // 2]
+        loop_s = float(
+            subprocess.run([sys.executable, "-c", LOOP], check=True, capture_output=True).stdout
+        )
+        loops = round(SHARE * times[middle][1] / (loop_s / 1e5))
+        gate = ("--baseline=main", "--gate")
+        equal, slower = [], []
+        for _ in range(RUNS):
+            equal.append(self.run(*gate))
+            slower.append(self.run(*gate, planted=f"{middle}={loops}"))
+        kinds = [kind for run in equal for kind, _ in run.values()]
+        others = [kind for run in slower for name, (kind, _) in run.items() if name != middle]
+        decided = sum(kind in {"unchanged", "improved"} for kind in kinds) / len(kinds)
+        found = sum(run[middle][0] == "regressed" for run in slower)
+        commit = subprocess.run(
+            ["git", "describe", "--always"],
+            check=True,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        return (
+            f"{self.folder.name} {commit}",
+            f"{len(times)}",
+            f"{kinds.count('regressed')}",
+            f"{decided:.0%}",
+            f"{found} of {RUNS}",
+            f"{others.count('regressed')}",
+            f"`{middle.rpartition('::')[2]}`, {times[middle][1] * 1e6:.3g} µs",
+        )
+
+
+def main() -> None:
+    """Judge the suites, and write the page."""
+    rows = []
+    for given in sys.argv[1:]:
+        folder, _, argument = given.rpartition(":")
+        with TemporaryDirectory() as results:
+            rows.append(Suite(Path(folder).resolve(), argument, Path(results)).judged())
+        sys.stdout.write(f"{rows[-1]}\n")
+    machine = f"an idle machine of {os.cpu_count()} processors"
+    save("adopted_gate.md", INTRODUCTION.format(machine=machine), markdown(COLUMNS, rows))
+
+
+if __name__ == "__main__":
+    main()
