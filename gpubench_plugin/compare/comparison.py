@@ -126,6 +126,7 @@ def _comparison(
         verdicts=tuple(verdicts),
         environment_differences=matched.environment_differences,
         notes=(*notes, *matched.notes, *unchanged_in_doubt(verdicts, bases, heads)),
+        measured=frozenset().union(*(run.measured for run in bases)),
     )
 
 

@@ -23,7 +23,7 @@ from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.cli.ab.tracker import Tracker
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.compare.looks import LOOK
-from gpubench_plugin.config.rounds_file import to_text
+from gpubench_plugin.config.rounds_file import FixedRounds, to_text
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.core.format import counted, rough_duration
 from gpubench_plugin.core.records import Run
@@ -100,6 +100,7 @@ class ComparisonRunner:
     _is_warm: bool = field(default=False, init=False)
     _consecutive_failures: int = field(default=0, init=False)
     _rounds: Path | None = field(default=None, init=False)
+    _plans: Mapping[str, FixedRounds] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         time_s = self.state.request.time_s
@@ -119,9 +120,11 @@ class ComparisonRunner:
         warmup = self.state.warmup_launches() or self._launch_both(WARMUP_PAIR, None)
         base, head = self._runs(warmup)
         tracker = Tracker(base, head, **self.state.request.judging)
-        if base.path is not None and head.path is not None:
-            self._rounds = self.state.folder / "rounds.json"
-            fix_rounds(self._rounds, base.path, head.path)
+        self._fix_rounds(base, head)
+        if tracker.skipped:
+            first = self._runs(self._pair(1, tracker))
+            tracker.retry(*first)
+            self._fix_rounds(*first)
         last = max(self.state.request.pairs, self.state.judged_pairs)
         for pairs in range(LOOK, last + 1, LOOK):
             if not tracker.open:
@@ -133,6 +136,12 @@ class ComparisonRunner:
                 break
             self._look(pairs, tracker)
         return tracker
+
+    def _fix_rounds(self, base: Run, head: Run) -> None:
+        """Keep the rounds of what both sides measured first for all later launches."""
+        if base.path is not None and head.path is not None:
+            self._rounds = self.state.folder / "rounds.json"
+            self._plans = fix_rounds(self._rounds, base.path, head.path, self._plans)
 
     def _measure_up_to(self, pairs: int, tracker: Tracker) -> bool:
         """Measure up to `pairs` and remeasure disturbed ones; False if time runs out."""
@@ -366,18 +375,21 @@ def side_order(pair: int, seed: int) -> tuple[SideName, SideName]:
     return (first, second) if (pair + seed) % 2 == 0 else (second, first)
 
 
-def fix_rounds(file: Path, base: Path, head: Path) -> None:
+def fix_rounds(
+    file: Path, base: Path, head: Path, known: Mapping[str, FixedRounds] = {}
+) -> Mapping[str, FixedRounds]:
     """Write the rounds of the run in `base` into `file`, with the larger number of both runs.
 
-    A minimum over more rounds is lower. Raises ResultsError.
+    A minimum over more rounds is lower. Those `known` stay. Raises ResultsError.
     """
     fixed, others = (RunReader(RunDirectory(path=run)).rounds() for run in (base, head))
     fixed = {
         node_id: replace(plan, rounds=max(plan.rounds, others[node_id].rounds))
         for node_id, plan in fixed.items()
         if node_id in others
-    }
+    } | {**known}
     json_files.write_text(file, to_text(fixed))
+    return fixed
 
 
 def _outlook(tracker: Tracker) -> str:

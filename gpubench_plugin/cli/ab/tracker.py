@@ -18,6 +18,8 @@ from gpubench_plugin.core.verdicts import Comparison, Verdict
 
 # Group of the facts that the sides are meant to differ in.
 _COMPARED: Final = "git."
+# Outcomes that may be another time's only: a port was taken, a file locked.
+_SKIPS: Final = frozenset({"skipped", "unsupported", "not_measured"})
 
 
 class Tracker:
@@ -29,6 +31,7 @@ class Tracker:
         pairs_needed: pairs that decide what the last look could not, about; None before a look, and
             where no number of pairs helps.
         measured: benchmarks that pass on the base.
+        skipped: benchmarks that one side measured and the other one skipped, to be tried again.
         suite: number of step times and other metrics that can be judged.
 
     Raises:
@@ -55,12 +58,17 @@ class Tracker:
         self.notes = matched.notes
         self._bases: Sequence[Run] = [base]
         self._heads: Sequence[Run] = [head]
-        self.measured = frozenset(i for i, r in base.results.items() if r.outcome == "measured")
+        self.measured = base.measured
+        self.skipped = frozenset(
+            node_id
+            for node_id in base.measured ^ head.measured
+            if _skips(base, node_id) or _skips(head, node_id)
+        )
 
     @property
     def open(self) -> frozenset[str]:
         """Benchmarks with an undecided verdict."""
-        return frozenset(node_id for node_id, _ in self._open)
+        return self.skipped.union(node_id for node_id, _ in self._open)
 
     @property
     def left_out(self) -> list[str]:
@@ -76,6 +84,21 @@ class Tracker:
     def decided(self) -> int:
         """Number of judgeable series with a final verdict."""
         return self.suite - len(self._open)
+
+    def retry(self, base: Run, head: Run) -> None:
+        """Open what was `skipped` and is measured in the first pair; the rest is final."""
+        sides = ([restricted_to(run, self.skipped)] for run in (base, head))
+        matched = match(*sides, paired=True, **self._judging)
+        opened = dict.fromkeys(map(subject_of, matched.series))
+        self._tests += len(matched.series)
+        self._open |= opened
+        self.suite += len(opened)
+        for node_id in self.skipped:
+            del self._final[node_id, ""]
+        for v in matched.verdicts:
+            reason = f"{v.reason}; so it was in the warm-up pair, and again in pair 1"
+            self._final[v.id, v.metric] = v if v.metric else replace(v, reason=reason)
+        self.skipped = frozenset()
 
     def judge(
         self,
@@ -130,7 +153,12 @@ class Tracker:
             verdicts=tuple(verdicts),
             environment_differences=self.environment_differences,
             notes=(*notes, *self.notes, *unchanged_in_doubt(verdicts, self._bases, self._heads)),
+            measured=self.measured,
         )
+
+
+def _skips(run: Run, node_id: str) -> bool:
+    return node_id in run.results and run.results[node_id].outcome in _SKIPS
 
 
 def next_pairs(undecided: Sequence[Verdict], *, looked: int, unchanged_from: int) -> int | None:

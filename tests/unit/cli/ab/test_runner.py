@@ -74,6 +74,29 @@ def test_pairs_are_interleaved_until_all_is_decided(stage: Stage) -> None:
     assert {order.timeout_s for order in asked.orders} == {9.0}
 
 
+def test_a_skip_in_the_warm_up_pair_is_tried_again(stage: Stage) -> None:
+    """With the rounds of the first pair; one that skips again ends without a further launch."""
+
+    def skipping(side: SideName, number: int) -> Times:
+        skips = side == "head" and number <= 2
+        return {**clear(side, number), "t::late": "skip: port taken" if skips else 1.0}
+
+    fake = stage.fake(skipping)
+    tracker = stage.runner(fake).run()
+    assert {v.id: v.kind for v in tracker.comparison().verdicts}["t::late"] == "unchanged"
+    plans = json.loads(fake.orders[-1].rounds.read_text())["benchmarks"]
+    assert {name: plan["rounds"] for name, plan in plans.items()} == {
+        "t::slow": 9,
+        "t::same": 9,
+        "t::late": 11,
+    }
+    only = stage.fake(lambda side, number: {"t::gone": 1.0 if side == "base" else "skip"})
+    again = SavedState(folder=stage.folder / "2", request={}, identity={}, seed=0)
+    again.folder.mkdir()
+    assert stage.runner(only, again).run().comparison().count("not_measured") == 1
+    assert only.sides == "bhhb"
+
+
 @pytest.mark.slow
 def test_only_the_undecided_go_on(stage: Stage) -> None:
     """After the first look the decided benchmarks are left out, up to the last pair asked for."""

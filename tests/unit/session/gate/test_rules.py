@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from gpubench_plugin.compare.policy import Policy
 from gpubench_plugin.core.verdicts import VERDICT_KINDS, Verdict
-from gpubench_plugin.session.gate.judgement import Policy, gate_outcome, verdict_line
+from gpubench_plugin.session.gate.judgement import gate_outcome, verdict_line
 from tests.support.messages import mentions
 
 
@@ -19,7 +20,7 @@ def verdict(kind: Any, metric: str = "step_time_s", **fields: Any) -> Verdict:
 def test_by_default_regressions_and_unchecked_limits_fail_and_nothing_else(kind: Any) -> None:
     """A limit of a metric that the benchmark lacks is unchecked; each flag adds its own kinds."""
     fails = kind in {"regressed", "not_measured", "errored"}
-    is_missing = kind in {"no_baseline", "new", "incomparable"}
+    is_missing = kind in {"no_baseline", "new", "removed", "incomparable"}
     assert Policy().fails(verdict(kind)) == fails
     assert Policy(missing="fail").fails(verdict(kind)) == (fails or is_missing)
     strict = Policy(inconclusive="fail")
@@ -31,6 +32,21 @@ def test_by_default_regressions_and_unchecked_limits_fail_and_nothing_else(kind:
 def test_a_benchmark_that_was_not_measured_at_all_speaks_for_itself(kind: Any) -> None:
     """Its own result says what happened; the gate adds nothing."""
     assert not Policy().fails(verdict(kind, metric=""))
+
+
+def test_a_benchmark_that_only_the_base_measured_is_named() -> None:
+    """Skipped, unsupported or gone; not one that the base skipped as well."""
+    lost, gone = verdict("not_measured", metric=""), verdict("removed", metric="")
+    for flag in ("pass", "fail"):
+        policy = Policy(missing=flag, measured={lost.id})
+        assert [policy.fails(one) for one in (lost, gone)] == [flag == "fail"] * 2
+        assert list(policy.undecided_notes([lost, gone])) == [
+            f"1 removed (test_x.py::test_a): {flag} (--gate-missing={flag})",
+            f"1 not measured any more (test_x.py::test_a): {flag} (--gate-missing={flag})",
+        ]
+    alike = Policy(missing="fail")
+    assert not alike.fails(lost)
+    assert list(alike.undecided_notes([lost])) == []
 
 
 def test_each_undecided_kind_is_said_with_its_count_and_its_policy() -> None:
