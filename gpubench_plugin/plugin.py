@@ -153,9 +153,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Keep what conftests, called before this, have left out: options have no say yet."""
-    config.stash.setdefault(hookspecs.LEFT_OUT, set()).difference_update(
-        item.nodeid for item in items
-    )
+    config.stash.setdefault(hookspecs.LEFT_OUT, set()).difference_update(i.nodeid for i in items)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias, get_args
 
 from gpubench_plugin.compare.comparability import names_or_count
@@ -50,8 +50,7 @@ class LimitResolver:
         required = stated_by_base & _measured(sides.limit_sources)
         if any(r.foreign for r in sides.measured):  # which lacks most metrics
             required = set()
-        judged = required | _measured(sides.limit_sources) & _measured(sides.measured)
-        for change in _changes(judged, base, head, _stated(sides.measured), self._side):
+        for change in _changes(sides, base, head, required, self._side):
             self._ids_by_change.setdefault(change, {})[sides.id] = None
         self._until_accepted |= sides.limit_sources[-1].pinned
         if self._side == "head":
@@ -80,17 +79,15 @@ class LimitResolver:
 
 
 def _changes(
-    judged: Collection[str],
+    sides: Sides,
     base: Mapping[str, str],
     head: Mapping[str, str],
-    stated: Collection[str],
+    required: set[str],
     side: SideName,
 ) -> Iterator[tuple[str, SideName]]:
-    """Changes of limits of `judged` metrics, each with the side whose limit counts.
-
-    `stated` are those of which the head states one.
-    """
-    added = sorted({*stated} - base.keys())
+    """Changes of limits that count, each with the side whose limit does."""
+    judged = required | _measured(sides.limit_sources) & _measured(sides.measured)
+    added = sorted(_stated(sides.measured) - base.keys())
     names_by_change: dict[tuple[str, str, SideName], list[str]] = {}
     for name in filter(judged.__contains__, (*base, *added)):
         old, new = parsed_limit(base.get(name, "")), parsed_limit(head.get(name, ""))

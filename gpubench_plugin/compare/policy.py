@@ -1,28 +1,33 @@
-"""Policy: which verdicts fail a gate or a comparison, and what is said of the others."""
+"""Policy: which verdicts fail a gate or a comparison, and what is said of the undecided."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 from gpubench_plugin.core.format import listed
-from gpubench_plugin.core.verdicts import MISSING, Verdict, VerdictKind
+from gpubench_plugin.core.verdicts import MISSING, Comparison, Verdict, VerdictKind
+
+NOTHING: Final = Comparison(base="", head="")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """Values of ``--gate-missing`` and ``--gate-inconclusive``: ``pass`` or ``fail``.
+    """Values of ``--gate-missing`` and ``--gate-inconclusive``: ``pass`` or ``fail``, or empty.
 
-    An empty one is not said. `measured` are the benchmarks that the base measured: one that the
-    head does not is missing. With `all_incomparable`, whatever could have been compared is
-    incomparable: that fails, whatever the flags say, since a gate that compared nothing would pass.
+    Where whatever could have been compared is incomparable, that fails whatever the flags say,
+    since a gate that compared nothing would pass.
     """
 
+    comparison: Comparison = NOTHING
     missing: str = "pass"
     inconclusive: str = "pass"
-    measured: Collection[str] = ()
-    all_incomparable: bool = False
+
+    @cached_property
+    def _all_incomparable(self) -> bool:
+        return self.comparison.all_incomparable
 
     def fails(self, verdict: Verdict) -> bool:
         """Whether `verdict` makes the gate fail.
@@ -32,41 +37,42 @@ class Policy:
         """
         if verdict.kind == "regressed" or verdict.is_unchecked:
             return True
-        if verdict.kind == "incomparable" and self.all_incomparable:
+        if verdict.kind == "incomparable" and self._all_incomparable:
             return True
+        return self._flag(verdict).endswith("=fail")
+
+    def _flag(self, verdict: Verdict) -> str:
+        """The flag that decides about the verdict, with its value; empty if none does."""
         if verdict.kind == "inconclusive":
-            return self.inconclusive == "fail"
-        return self.missing == "fail" and self._is_missing(verdict)
+            return f"--gate-inconclusive={self.inconclusive}" if self.inconclusive else ""
+        is_lost = verdict.kind == "not_measured" and verdict.id in self.comparison.measured
+        is_missing = (verdict.kind in MISSING or is_lost) and not verdict.is_unchecked
+        return f"--gate-missing={self.missing}" if is_missing else ""
 
-    def _is_missing(self, verdict: Verdict) -> bool:
-        """Whether base or head lack what would have been compared."""
-        is_lost = verdict.kind == "not_measured" and verdict.id in self.measured
-        return verdict.kind in MISSING or is_lost
-
-    def undecided_notes(self, verdicts: Sequence[Verdict]) -> Iterator[str]:
-        """Counts of undecided verdicts, with names if the head lacks them, and their policy."""
+    def undecided_notes(self) -> Iterator[str]:
+        """Counts of undecided verdicts, with the policy applied to them and names of the lost."""
         for kind, label in UNDECIDED.items():
-            flag = "inconclusive" if kind == "inconclusive" else "missing"
-            result = self.inconclusive if flag == "inconclusive" else self.missing
-            found = [v for v in verdicts if v.kind == kind and not v.is_unchecked]
-            if flag == "missing":
-                found = [v for v in found if self._is_missing(v)]
-            if not found or not result:
+            flags = [
+                (v.id, f)
+                for v in self.comparison.verdicts
+                if v.kind == kind
+                if (f := self._flag(v))
+            ]
+            if not flags:
                 continue
-            text = f"{len(found)} {label}"
-            if kind in _LOST:
-                text += f" ({listed([*dict.fromkeys(v.id for v in found)])})"
-            if kind == "incomparable" and self.all_incomparable:
-                yield f"{text}: fail ({_ALL_INCOMPARABLE})"
-            else:
-                yield f"{text}: {result} (--gate-{flag}={result})"
+            ids, cause = [i for i, _ in flags], flags[0][1]
+            names = f" ({listed([*dict.fromkeys(ids)])})" if kind in _LOST else ""
+            value = cause.partition("=")[2]
+            if kind == "incomparable" and self._all_incomparable:
+                value, cause = "fail", _ALL_INCOMPARABLE
+            yield f"{len(ids)} {label}{names}: {value} ({cause})"
 
 
 _ALL_INCOMPARABLE: Final = (
     "nothing was comparable: set a baseline measured under the same conditions, or use "
     "--allow-incomparable"
 )
-_LOST: Final = frozenset({"removed", "not_measured"})
+_LOST: Final = ("removed", "not_measured")
 UNDECIDED: Final[dict[VerdictKind, str]] = {
     "no_baseline": "without baseline",
     "new": "new",

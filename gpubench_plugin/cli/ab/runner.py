@@ -20,10 +20,10 @@ from gpubench_plugin.cli.ab.disturbance import (
 from gpubench_plugin.cli.ab.launch import PytestProcess, imports, require_own_code
 from gpubench_plugin.cli.ab.saved_state import WARMUP_PAIR, LaunchRecord, Look, SavedState
 from gpubench_plugin.cli.ab.sides import Side
-from gpubench_plugin.cli.ab.tracker import Tracker
+from gpubench_plugin.cli.ab.tracker import Tracker, skipped_on_one_side, tried_again
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.compare.looks import LOOK
-from gpubench_plugin.config.rounds_file import FixedRounds, to_text
+from gpubench_plugin.config.rounds_file import to_text
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.core.format import counted, rough_duration
 from gpubench_plugin.core.records import Run
@@ -100,7 +100,6 @@ class ComparisonRunner:
     _is_warm: bool = field(default=False, init=False)
     _consecutive_failures: int = field(default=0, init=False)
     _rounds: Path | None = field(default=None, init=False)
-    _plans: Mapping[str, FixedRounds] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         time_s = self.state.request.time_s
@@ -119,11 +118,16 @@ class ComparisonRunner:
             side.require_unchanged()
         warmup = self.state.warmup_launches() or self._launch_both(WARMUP_PAIR, None)
         base, head = self._runs(warmup)
-        tracker = Tracker(base, head, **self.state.request.judging)
+        judging = self.state.request.judging
+        skipped = skipped_on_one_side(base, head)
+        tracker = Tracker(base, head, again=skipped, **judging)
         self._fix_rounds(base, head)
-        if tracker.skipped:
+        if skipped:
             first = self._runs(self._pair(1, tracker))
-            tracker.retry(*first)
+            sides = zip((base, head), first, strict=True)
+            tracker = Tracker(
+                *(tried_again(one, skipped, later) for one, later in sides), **judging
+            )
             self._fix_rounds(*first)
         last = max(self.state.request.pairs, self.state.judged_pairs)
         for pairs in range(LOOK, last + 1, LOOK):
@@ -138,10 +142,10 @@ class ComparisonRunner:
         return tracker
 
     def _fix_rounds(self, base: Run, head: Run) -> None:
-        """Keep the rounds of what both sides measured first for all later launches."""
+        """Fix the rounds of what both sides measured for all later launches."""
         if base.path is not None and head.path is not None:
             self._rounds = self.state.folder / "rounds.json"
-            self._plans = fix_rounds(self._rounds, base.path, head.path, self._plans)
+            fix_rounds(self._rounds, base.path, head.path)
 
     def _measure_up_to(self, pairs: int, tracker: Tracker) -> bool:
         """Measure up to `pairs` and remeasure disturbed ones; False if time runs out."""
@@ -375,21 +379,18 @@ def side_order(pair: int, seed: int) -> tuple[SideName, SideName]:
     return (first, second) if (pair + seed) % 2 == 0 else (second, first)
 
 
-def fix_rounds(
-    file: Path, base: Path, head: Path, known: Mapping[str, FixedRounds] = {}
-) -> Mapping[str, FixedRounds]:
+def fix_rounds(file: Path, base: Path, head: Path) -> None:
     """Write the rounds of the run in `base` into `file`, with the larger number of both runs.
 
-    A minimum over more rounds is lower. Those `known` stay. Raises ResultsError.
+    A minimum over more rounds is lower. Raises ResultsError.
     """
     fixed, others = (RunReader(RunDirectory(path=run)).rounds() for run in (base, head))
     fixed = {
         node_id: replace(plan, rounds=max(plan.rounds, others[node_id].rounds))
         for node_id, plan in fixed.items()
         if node_id in others
-    } | {**known}
+    }
     json_files.write_text(file, to_text(fixed))
-    return fixed
 
 
 def _outlook(tracker: Tracker) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,20 +25,22 @@ _SKIPS: Final = frozenset({"skipped", "unsupported", "not_measured"})
 class Tracker:
     """Tracks verdicts from the warm-up pair on, which defines the suite of comparable metrics.
 
-    `base` and `head` are the warm-up runs; `judging` are options of :func:`.match`.
+    `base` and `head` are the warm-up runs; `judging` are options of :func:`.match`. The benchmarks
+    `again` go on in any case.
 
     Attributes:
         pairs_needed: pairs that decide what the last look could not, about; None before a look, and
             where no number of pairs helps.
         measured: benchmarks that pass on the base.
-        skipped: benchmarks that one side measured and the other one skipped, to be tried again.
         suite: number of step times and other metrics that can be judged.
 
     Raises:
         NothingComparable: neither side has a benchmark.
     """
 
-    def __init__(self, base: Run, head: Run, **judging: Any):
+    def __init__(
+        self, base: Run, head: Run, *, again: frozenset[str] = frozenset(), **judging: Any
+    ):
         if not base.results and not head.results:
             raise NothingComparable("pytest selected no benchmark on either side")
         self._judging = judging
@@ -59,16 +61,12 @@ class Tracker:
         self._bases: Sequence[Run] = [base]
         self._heads: Sequence[Run] = [head]
         self.measured = base.measured
-        self.skipped = frozenset(
-            node_id
-            for node_id in base.measured ^ head.measured
-            if _skips(base, node_id) or _skips(head, node_id)
-        )
+        self._again = again
 
     @property
     def open(self) -> frozenset[str]:
         """Benchmarks with an undecided verdict."""
-        return self.skipped.union(node_id for node_id, _ in self._open)
+        return self._again.union(node_id for node_id, _ in self._open)
 
     @property
     def left_out(self) -> list[str]:
@@ -84,21 +82,6 @@ class Tracker:
     def decided(self) -> int:
         """Number of judgeable series with a final verdict."""
         return self.suite - len(self._open)
-
-    def retry(self, base: Run, head: Run) -> None:
-        """Open what was `skipped` and is measured in the first pair; the rest is final."""
-        sides = ([restricted_to(run, self.skipped)] for run in (base, head))
-        matched = match(*sides, paired=True, **self._judging)
-        opened = dict.fromkeys(map(subject_of, matched.series))
-        self._tests += len(matched.series)
-        self._open |= opened
-        self.suite += len(opened)
-        for node_id in self.skipped:
-            del self._final[node_id, ""]
-        for v in matched.verdicts:
-            reason = f"{v.reason}; so it was in the warm-up pair, and again in pair 1"
-            self._final[v.id, v.metric] = v if v.metric else replace(v, reason=reason)
-        self.skipped = frozenset()
 
     def judge(
         self,
@@ -157,8 +140,19 @@ class Tracker:
         )
 
 
-def _skips(run: Run, node_id: str) -> bool:
-    return node_id in run.results and run.results[node_id].outcome in _SKIPS
+def skipped_on_one_side(base: Run, head: Run) -> frozenset[str]:
+    """Benchmarks that one side measured, and the other one only skipped."""
+    skips = {i for run in (base, head) for i, r in run.results.items() if r.outcome in _SKIPS}
+    return (base.measured ^ head.measured) & skips
+
+
+def tried_again(run: Run, ids: Collection[str], later: Run) -> Run:
+    """The warm-up `run` with the results of the first pair, `later`, for `ids`."""
+    again = {
+        i: replace(r, reason=f"{r.reason} (in the warm-up pair, and again in pair 1)")
+        for i, r in restricted_to(later, ids).results.items()
+    }
+    return replace(run, results={**run.results, **again})
 
 
 def next_pairs(undecided: Sequence[Verdict], *, looked: int, unchanged_from: int) -> int | None:

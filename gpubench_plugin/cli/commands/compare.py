@@ -244,15 +244,6 @@ def _with_notes(
     return replace(comparison, notes=tuple(dict.fromkeys(all_notes)))
 
 
-def _policy(comparison: Comparison, missing: str) -> Policy:
-    return Policy(
-        missing=missing,
-        inconclusive="",
-        measured=comparison.measured,
-        all_incomparable=comparison.all_incomparable,
-    )
-
-
 def _is_lost(verdict: Verdict, comparison: Comparison) -> bool:
     """Whether the benchmark fails though the base measured it, or its limit is unchecked."""
     is_broken = verdict.kind == "errored" and verdict.id in comparison.measured
@@ -261,13 +252,10 @@ def _is_lost(verdict: Verdict, comparison: Comparison) -> bool:
 
 def _failing(comparison: Comparison, missing: str) -> list[Verdict]:
     """Verdicts with exit code 1; where nothing is comparable, another one says that."""
-    policy, hides = _policy(comparison, missing), comparison.all_incomparable
-    return [
-        verdict
-        for verdict in comparison.verdicts
-        if (_is_lost(verdict, comparison) or policy.fails(verdict))
-        and not (hides and verdict.kind == "incomparable")
-    ]
+    policy = Policy(comparison=comparison, missing=missing)
+    found = [v for v in comparison.verdicts if _is_lost(v, comparison) or policy.fails(v)]
+    hides = comparison.all_incomparable
+    return [verdict for verdict in found if not (hides and verdict.kind == "incomparable")]
 
 
 def with_losses(comparison: Comparison, missing: str) -> Comparison:
@@ -280,8 +268,10 @@ def with_losses(comparison: Comparison, missing: str) -> Comparison:
         f"{counted(limits, 'limit')} could not be checked" * bool(limits),
     ]
     note = f"{' and '.join(filter(None, parts))}: counts as a regression (exit code 1)"
-    notes = _policy(comparison, missing).undecided_notes(comparison.verdicts)
-    return replace(comparison, notes=(*comparison.notes, *notes, *[note] * bool(losses)))
+    policy = Policy(comparison=comparison, missing=missing, inconclusive="")
+    return replace(
+        comparison, notes=(*comparison.notes, *policy.undecided_notes(), *[note] * bool(losses))
+    )
 
 
 def exit_code(comparisons: Sequence[Comparison], missing: str = "pass") -> ExitCode:

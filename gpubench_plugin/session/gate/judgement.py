@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import pytest
 
 from gpubench_plugin.compare.confirmation import alarms, withdraw_alarms
-from gpubench_plugin.compare.policy import UNDECIDED, Policy
+from gpubench_plugin.compare.policy import NOTHING, UNDECIDED, Policy
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.records import Run
@@ -132,10 +132,9 @@ class GateJudgement:
         """Policy that decides which verdicts fail the gate."""
         settings = self.lookup.settings
         return Policy(
+            comparison=self.comparison or NOTHING,
             missing=settings.gate_missing,
             inconclusive=settings.gate_inconclusive,
-            measured=() if self.comparison is None else self.comparison.measured,
-            all_incomparable=self.comparison is not None and self.comparison.all_incomparable,
         )
 
     @property

@@ -85,11 +85,7 @@ def test_a_skip_in_the_warm_up_pair_is_tried_again(stage: Stage) -> None:
     tracker = stage.runner(fake).run()
     assert {v.id: v.kind for v in tracker.comparison().verdicts}["t::late"] == "unchanged"
     plans = json.loads(fake.orders[-1].rounds.read_text())["benchmarks"]
-    assert {name: plan["rounds"] for name, plan in plans.items()} == {
-        "t::slow": 9,
-        "t::same": 9,
-        "t::late": 11,
-    }
+    assert plans["t::late"]["rounds"] == 11
     only = stage.fake(lambda side, number: {"t::gone": 1.0 if side == "base" else "skip"})
     again = SavedState(folder=stage.folder / "2", request={}, identity={}, seed=0)
     again.folder.mkdir()
