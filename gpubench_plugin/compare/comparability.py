@@ -149,11 +149,6 @@ class Comparability:
             return ""
         return text
 
-    def same_machine(self, base_run: Run, base: Result, head_run: Run, head: Result) -> bool:
-        """Whether no fact of the machine keeps the two from being compared."""
-        found = machine_differences(base_run, base, head_run, head)
-        return all(difference.key.startswith(self._exempt_prefixes) for difference in found)
-
     @property
     def notes(self) -> tuple[str, ...]:
         """One line per kind of allowed difference."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, Literal, TypeAlias, get_args
 
 from gpubench_plugin.compare.comparability import names_or_count
-from gpubench_plugin.compare.matched_metrics import Limits, Sides, judged_metrics, parsed_limit
+from gpubench_plugin.compare.matched_metrics import Sides, judged_metrics, parsed_limit
 from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.core.records import Result
 
@@ -32,9 +32,10 @@ class LimitResolver:
         self._ids_by_change: dict[tuple[str, SideName], dict[str, None]] = {}
         self._until_accepted = False
 
-    def resolve(self, sides: Sides) -> Limits:
-        """The limits of one benchmark.
+    def resolve(self, sides: Sides) -> tuple[dict[str, str], set[str], set[str]]:
+        """Limits by metric, as text, which may be invalid; and the metrics of which one is stated.
 
+        Last come those of which the base states one that it has: the head must not escape it.
         The base's count, and the head's of metrics that the base does not have or judge: of one
         that it has and does not judge only a stated limit of the head, since the head's defaults
         replace no choice of the base's. An invalid limit of the base is none; one of the head is
@@ -43,18 +44,16 @@ class LimitResolver:
         head = judged_metrics(*sides.measured, limits=self.overrides)
         stated = {*self.overrides, *_stated(sides.measured)}
         if not sides.limit_sources:
-            return Limits(texts=head, stated=stated)
+            return head, stated, set()
         recorded = judged_metrics(*sides.limit_sources, limits=self.overrides)
         base = {name: text for name, text in recorded.items() if parsed_limit(text)}
         stated_by_base = _stated(sides.limit_sources) & base.keys()
         required = stated_by_base & _measured(sides.limit_sources)
-        if any(r.foreign for r in sides.measured):  # which lacks most metrics
-            required = set()
-        for change in _changes(sides, base, head, required, self._side):
+        for change in _changes(sides, base, head, self._side):
             self._ids_by_change.setdefault(change, {})[sides.id] = None
         self._until_accepted |= sides.limit_sources[-1].pinned
         if self._side == "head":
-            return Limits(texts=head, stated=stated)
+            return head, stated, set()
         base_metrics = _measured(sides.limit_sources) - (recorded.keys() - base.keys())
         limits = {
             name: text
@@ -67,8 +66,7 @@ class LimitResolver:
             for name, text in base.items()
             if name in kept and (name not in head or parsed_limit(head[name]))
         }
-        stated = {*self.overrides, *stated_by_base, *(stated - base.keys())}
-        return Limits(texts=limits, stated=stated, required=required)
+        return limits, {*self.overrides, *stated_by_base, *(stated - base.keys())}, required
 
     @property
     def notes(self) -> Iterator[str]:
@@ -79,14 +77,11 @@ class LimitResolver:
 
 
 def _changes(
-    sides: Sides,
-    base: Mapping[str, str],
-    head: Mapping[str, str],
-    required: set[str],
-    side: SideName,
+    sides: Sides, base: Mapping[str, str], head: Mapping[str, str], side: SideName
 ) -> Iterator[tuple[str, SideName]]:
-    """Changes of limits that count, each with the side whose limit does."""
-    judged = required | _measured(sides.limit_sources) & _measured(sides.measured)
+    """Changes of limits of the base's metrics, each with the side whose limit counts."""
+    heads = _measured(sides.measured) | _stated(sides.limit_sources)
+    judged = _measured(sides.limit_sources) & heads
     added = sorted(_stated(sides.measured) - base.keys())
     names_by_change: dict[tuple[str, str, SideName], list[str]] = {}
     for name in filter(judged.__contains__, (*base, *added)):

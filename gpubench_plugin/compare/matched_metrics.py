@@ -135,15 +135,14 @@ class Sides:
 
     `bases` are comparable with the head; without any, only metrics that need no base are judged.
     `heads` are the head's, of `paired` launches the n-th beside the n-th base. `measured` are one
-    or more of the head, also without a base: they decide which metrics are judged. `unmatched` are
-    the base's where they are not comparable, for the `cause`, and yet limit the head.
+    or more of the head, also without a base: they decide which metrics are judged. With a `cause`
+    the bases are not comparable, for that, and only limit the head.
     """
 
     bases: Sequence[Result]
     heads: Sequence[Result]
     measured: Sequence[Result]
-    paired: bool
-    unmatched: Sequence[Result] = ()
+    paired: bool = False
     cause: str = ""
 
     @property
@@ -154,23 +153,9 @@ class Sides:
     @property
     def limit_sources(self) -> Sequence[Result]:
         """Base results whose limits apply: all paired launches, or one of a history."""
-        bases = self.bases or self.unmatched
         if self.paired:
-            return [r for r in bases if not r.foreign]
-        return limit_source_of(bases)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """Limits of one benchmark by metric, as `texts`, which may be invalid.
-
-    One is `stated`, not a default; the base states and has what is `required`: the head must not
-    escape it.
-    """
-
-    texts: Mapping[str, str]
-    stated: Collection[str]
-    required: Collection[str] = ()
+            return [r for r in self.bases if not r.foreign]
+        return limit_source_of(self.bases)
 
 
 def limit_source_of(earlier_results: Sequence[Result]) -> Sequence[Result]:
@@ -180,11 +165,17 @@ def limit_source_of(earlier_results: Sequence[Result]) -> Sequence[Result]:
     return pinned_results[-1:] or own_results[:1]
 
 
-def metrics_of(sides: Sides, limits: Limits) -> Iterator[LaunchValues | Verdict]:
-    """Series or verdict for each metric with a limit; an invalid limit affects its own only."""
+def metrics_of(
+    sides: Sides, limits: Mapping[str, str], stated: Collection[str], required: Collection[str]
+) -> Iterator[LaunchValues | Verdict]:
+    """Series or verdict for each metric in `limits`; an invalid limit affects its own only.
+
+    A limit is `stated`, or a default. The base states and has what is `required`: that limit is
+    checked, or said to be unchecked.
+    """
     parts: list[LaunchValues | Verdict] = []
     other_items: list[LaunchValues | Verdict] = []
-    for name, text in limits.texts.items():
+    for name, text in limits.items():
         try:
             limit = Limit.parse(text, f"gate.limits.{name}")
         except UsageProblem as error:
@@ -193,11 +184,11 @@ def metrics_of(sides: Sides, limits: Limits) -> Iterator[LaunchValues | Verdict]
         metric = _latest(name, sides.measured)
         if metric is None:
             other_items.append(_not_measured(sides, name, limit))
-        elif name in limits.required and (cause := _unchecked_cause(sides, metric, limit)):
+        elif name in required and (cause := _mismatch(sides, metric, limit)):
             reason = f"limit {limit.text} of the base could not be checked; {cause}"
             other_items.append(_metric_verdict(sides.id, metric, "incomparable", reason, limit))
-        elif sides.bases or limit.kind != "relative":
-            part = _part(name, limit, limits.stated)
+        elif limit.kind != "relative" or (sides.bases and not sides.cause):
+            part = _part(name, limit, stated)
             (parts if part else other_items).append(_series(sides, metric, limit, part))
     yield from (*_step_time(sides, parts), *other_items)
 
@@ -258,13 +249,12 @@ def _uneven_rounds(sides: Sides) -> str:
 def removed_metrics(sides: Sides, limited: Collection[str]) -> Iterator[Verdict]:
     """Verdicts on gated metrics that a base has and no head launch measures any more.
 
-    Those `limited` in the head are "not measured" instead. A step time without a stated limit on
-    the base is not reported while the head has another one.
+    Those `limited` are "not measured" instead. No step time is reported while the head has another
+    one.
     """
     present = {*limited}
     if any(_latest(name, sides.measured) for name in _STEP_TIMES):
-        explicit = {name for r in sides.bases for name in r.limits}
-        present |= {*_STEP_TIMES, *THROUGHPUT, MEAN} - explicit
+        present |= {*_STEP_TIMES, *THROUGHPUT, MEAN}
     for name in judged_metrics(*sides.bases):
         metric = _latest(name, sides.bases)
         if metric and name not in present and not _latest(name, sides.measured):
@@ -281,7 +271,7 @@ def _series(
     name, relative = metric.name, limit.kind == "relative"
     if relative and (cause := _mismatch(sides, metric, limit)):
         return _metric_verdict(sides.id, metric, "incomparable", cause)
-    launches = [(r, launches_of(r, name)) for r in sides.bases]
+    launches = [(r, launches_of(r, name)) for r in sides.bases if not sides.cause]
     base_values = [median(values) if values else None for _, values in launches]
     # An absolute bound needs no base: it holds for all launches of the head.
     head_values = [value_of(r, name) for r in (sides.heads if relative else sides.measured)]
@@ -321,17 +311,11 @@ def _bound_remark(heads: Sequence[Result], name: str, limit: Limit) -> str:
     return f"its confidence interval, {low} .. {high}, includes the bound"
 
 
-def _unchecked_cause(sides: Sides, metric: Metric, limit: Limit) -> str:
-    """Why the base's limit says nothing about the head's metric; empty if it does."""
-    if not sides.bases and limit.kind == "relative":
-        return sides.cause
-    return _mismatch(sides, metric, limit)
-
-
 def _mismatch(sides: Sides, metric: Metric, limit: Limit) -> str:
-    """Describe a launch with another unit or, unless the bound is fixed, direction."""
-    bases = sides.bases or sides.unmatched
-    for origin, results in (("base", bases), ("an earlier head", sides.measured)):
+    """Why the limit cannot compare the sides; a fixed bound only needs the unit of the base."""
+    if sides.cause and limit.kind == "relative":
+        return sides.cause
+    for origin, results in (("base", sides.bases), ("an earlier head", sides.measured)):
         for r in results:
             other = r.metrics.get(metric.name, metric)
             is_turned = limit.kind == "relative" and other.better != metric.better

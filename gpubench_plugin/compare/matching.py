@@ -121,22 +121,15 @@ class _Matching:
             yield Verdict(id=name, kind="errored", reason=_failure_text(broken[0]) + share)
             return
         if not measured:
-            on_base = "; the base measured it" * any(_measured(run, name) for run in self.bases)
-            reason = _failure_text(heads[-1]) + on_base
-            yield Verdict(id=name, kind="not_measured", reason=reason)
+            yield Verdict(id=name, kind="not_measured", reason=_failure_text(heads[-1]))
             return
         pairs = self._pairs(name)
         if isinstance(pairs, Verdict):
             yield pairs
-            sides = Sides(
-                bases=(),
-                heads=measured,
-                measured=measured,
-                paired=self.paired,
-                unmatched=self._unmatched(name, pairs),
-                cause=pairs.reason,
-            )
-            yield from metrics_of(sides, self.limits.resolve(sides))
+            old = name if pairs.kind == "incomparable" else self.likely_renames.get(name, "")
+            bases = [run.results[old] for run in self.bases if _measured(run, old)]
+            sides = Sides(bases=bases, heads=measured, measured=measured, cause=pairs.reason)
+            yield from metrics_of(sides, *self.limits.resolve(sides))
             return
         sides = Sides(
             bases=[base for _, base, _, _ in pairs],
@@ -144,30 +137,18 @@ class _Matching:
             measured=measured,
             paired=self.paired,
         )
-        limits = self.limits.resolve(sides)
-        items = list(metrics_of(sides, limits))
+        limits, *kinds = self.limits.resolve(sides)
+        items = list(metrics_of(sides, limits, *kinds))
         for item in items if self.paired else ():
             if isinstance(item, LaunchValues) and len(item.head) < len(pairs):
                 statement = f"{item.metric} is judged in {len(item.head)} of {len(pairs)} pairs"
                 self.notes.append(f"{name}: {statement}; the other pairs do not have it")
         own_bases = [base for run, base, head, _ in pairs if not (run.foreign or head.foreign)]
-        items.extend(removed_metrics(replace(sides, bases=own_bases), limits.texts))
+        items.extend(removed_metrics(replace(sides, bases=own_bases), limits))
         if not items:  # a measured benchmark must not vanish from the report
             reason = "it has no metrics to judge"
             yield Verdict(id=name, metric=STEP_TIME, kind="not_measured", reason=reason)
         yield from items
-
-    def _unmatched(self, name: str, verdict: Verdict) -> list[Result]:
-        """Results of the base that are incomparable for a change of the code, or of the name."""
-        old = name if verdict.kind == "incomparable" else self.likely_renames.get(name, "")
-        head, same_machine = self.heads[-1], self.comparability.same_machine
-        return [
-            run.results[old]
-            for run in self.bases
-            if _measured(run, old)
-            and _measured(head, name)
-            and same_machine(run, run.results[old], head, head.results[name])
-        ]
 
     @property
     def excluded_notes(self) -> tuple[str, ...]:

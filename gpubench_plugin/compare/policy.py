@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Final
 
 from gpubench_plugin.core.format import listed
@@ -25,10 +24,6 @@ class Policy:
     missing: str = "pass"
     inconclusive: str = "pass"
 
-    @cached_property
-    def _all_incomparable(self) -> bool:
-        return self.comparison.all_incomparable
-
     def fails(self, verdict: Verdict) -> bool:
         """Whether `verdict` makes the gate fail.
 
@@ -37,7 +32,7 @@ class Policy:
         """
         if verdict.kind == "regressed" or verdict.is_unchecked:
             return True
-        if verdict.kind == "incomparable" and self._all_incomparable:
+        if verdict.kind == "incomparable" and self.comparison.all_incomparable:
             return True
         return self._flag(verdict).endswith("=fail")
 
@@ -52,20 +47,16 @@ class Policy:
     def undecided_notes(self) -> Iterator[str]:
         """Counts of undecided verdicts, with the policy applied to them and names of the lost."""
         for kind, label in UNDECIDED.items():
-            flags = [
-                (v.id, f)
-                for v in self.comparison.verdicts
-                if v.kind == kind
-                if (f := self._flag(v))
-            ]
-            if not flags:
+            found = [v for v in self.comparison.verdicts if v.kind == kind and self._flag(v)]
+            if not found:
                 continue
-            ids, cause = [i for i, _ in flags], flags[0][1]
-            names = f" ({listed([*dict.fromkeys(ids)])})" if kind in _LOST else ""
+            names = listed([*dict.fromkeys(v.id for v in found)])
+            counted_text = f"{len(found)} {label}" + f" ({names})" * (kind in _LOST)
+            cause = self._flag(found[0])
             value = cause.partition("=")[2]
-            if kind == "incomparable" and self._all_incomparable:
+            if kind == "incomparable" and self.comparison.all_incomparable:
                 value, cause = "fail", _ALL_INCOMPARABLE
-            yield f"{len(ids)} {label}{names}: {value} ({cause})"
+            yield f"{counted_text}: {value} ({cause})"
 
 
 _ALL_INCOMPARABLE: Final = (

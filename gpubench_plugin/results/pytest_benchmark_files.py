@@ -41,9 +41,6 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 """Default options. ``rounds`` has no default: only pedantic tests have it."""
 
 
-_EQUAL: Final = ("stddev", 0)  # of equal rounds
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Statistics:
     median: float
@@ -58,9 +55,9 @@ class _Statistics:
     def fault(self) -> str:
         """The field that no measurement has, with its value; empty if there is none."""
         for name, value in vars(self).items():
-            if value is None or (math.isfinite(value) and value > 0) or (name, value) == _EQUAL:
-                continue
-            return f"{name} {value} is impossible"
+            is_zero = value == 0 and name != "stddev"
+            if value is not None and (is_zero or value < 0 or not math.isfinite(value)):
+                return f"{name} {value} is impossible"
         if self.min <= self.median <= (self.median if self.max is None else self.max):
             return ""
         return f"median {self.median} is not between min {self.min} and max {self.max}"

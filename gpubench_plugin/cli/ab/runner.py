@@ -120,15 +120,13 @@ class ComparisonRunner:
         base, head = self._runs(warmup)
         judging = self.state.request.judging
         skipped = skipped_on_one_side(base, head)
-        tracker = Tracker(base, head, again=skipped, **judging)
-        self._fix_rounds(base, head)
+        tracker = Tracker(base, head, skipped, **judging)
+        if base.path is not None and head.path is not None:
+            self._rounds = self.state.folder / "rounds.json"
+            fix_rounds(self._rounds, base.path, head.path)
         if skipped:
-            first = self._runs(self._pair(1, tracker))
-            sides = zip((base, head), first, strict=True)
-            tracker = Tracker(
-                *(tried_again(one, skipped, later) for one, later in sides), **judging
-            )
-            self._fix_rounds(*first)
+            first = zip((base, head), self._runs(self._pair(1, tracker)), strict=True)
+            tracker = Tracker(*(tried_again(*both, skipped) for both in first), **judging)
         last = max(self.state.request.pairs, self.state.judged_pairs)
         for pairs in range(LOOK, last + 1, LOOK):
             if not tracker.open:
@@ -140,12 +138,6 @@ class ComparisonRunner:
                 break
             self._look(pairs, tracker)
         return tracker
-
-    def _fix_rounds(self, base: Run, head: Run) -> None:
-        """Fix the rounds of what both sides measured for all later launches."""
-        if base.path is not None and head.path is not None:
-            self._rounds = self.state.folder / "rounds.json"
-            fix_rounds(self._rounds, base.path, head.path)
 
     def _measure_up_to(self, pairs: int, tracker: Tracker) -> bool:
         """Measure up to `pairs` and remeasure disturbed ones; False if time runs out."""

@@ -38,9 +38,7 @@ class Tracker:
         NothingComparable: neither side has a benchmark.
     """
 
-    def __init__(
-        self, base: Run, head: Run, *, again: frozenset[str] = frozenset(), **judging: Any
-    ):
+    def __init__(self, base: Run, head: Run, again: frozenset[str] = frozenset(), **judging: Any):
         if not base.results and not head.results:
             raise NothingComparable("pytest selected no benchmark on either side")
         self._judging = judging
@@ -146,7 +144,7 @@ def skipped_on_one_side(base: Run, head: Run) -> frozenset[str]:
     return (base.measured ^ head.measured) & skips
 
 
-def tried_again(run: Run, ids: Collection[str], later: Run) -> Run:
+def tried_again(run: Run, later: Run, ids: Collection[str]) -> Run:
     """The warm-up `run` with the results of the first pair, `later`, for `ids`."""
     again = {
         i: replace(r, reason=f"{r.reason} (in the warm-up pair, and again in pair 1)")

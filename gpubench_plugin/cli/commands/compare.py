@@ -244,34 +244,31 @@ def _with_notes(
     return replace(comparison, notes=tuple(dict.fromkeys(all_notes)))
 
 
-def _is_lost(verdict: Verdict, comparison: Comparison) -> bool:
-    """Whether the benchmark fails though the base measured it, or its limit is unchecked."""
-    is_broken = verdict.kind == "errored" and verdict.id in comparison.measured
-    return verdict.is_unchecked or is_broken
-
-
 def _failing(comparison: Comparison, missing: str) -> list[Verdict]:
     """Verdicts with exit code 1; where nothing is comparable, another one says that."""
     policy = Policy(comparison=comparison, missing=missing)
-    found = [v for v in comparison.verdicts if _is_lost(v, comparison) or policy.fails(v)]
-    hides = comparison.all_incomparable
-    return [verdict for verdict in found if not (hides and verdict.kind == "incomparable")]
+    hidden = "incomparable" if comparison.all_incomparable else ""
+    return [
+        v
+        for v in comparison.verdicts
+        if v.kind != hidden
+        and (policy.fails(v) or (v.kind == "errored" and v.id in comparison.measured))
+    ]
 
 
 def with_losses(comparison: Comparison, missing: str) -> Comparison:
     """Add notes on lost benchmarks, which count as a regression, and on `missing` ones."""
-    losses = [v for v in _failing(comparison, missing) if _is_lost(v, comparison)]
-    limits = sum(bool(verdict.metric) for verdict in losses)
-    failed = len(losses) - limits
+    failing = _failing(comparison, missing)
+    limits = sum(v.is_unchecked for v in failing)
+    failed = sum(v.kind == "errored" and not v.metric for v in failing)
     parts = [
         f"{counted(failed, 'benchmark')} failed that the base measured" * bool(failed),
         f"{counted(limits, 'limit')} could not be checked" * bool(limits),
     ]
     note = f"{' and '.join(filter(None, parts))}: counts as a regression (exit code 1)"
     policy = Policy(comparison=comparison, missing=missing, inconclusive="")
-    return replace(
-        comparison, notes=(*comparison.notes, *policy.undecided_notes(), *[note] * bool(losses))
-    )
+    notes = (*policy.undecided_notes(), *[note] * bool(limits + failed))
+    return replace(comparison, notes=(*comparison.notes, *notes))
 
 
 def exit_code(comparisons: Sequence[Comparison], missing: str = "pass") -> ExitCode:

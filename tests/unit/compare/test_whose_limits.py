@@ -157,21 +157,18 @@ def test_a_fixed_bound_of_the_base_holds_for_other_work_and_another_name():
         (recall({"precise": "2%"}), recall({})),
         (recall({}), recall({}, **TURNED)),
         (recall({}), recall({"recall": "2%"}, **TURNED)),
-        (recall({"recall": "2%"}), replace(recall({}, **GONE), foreign=True)),
     ],
-    ids=["never had", "no limit", "heads own", "foreign"],
+    ids=["never had", "no limit", "heads own"],
 )
 def test_a_limit_that_the_base_does_not_check_either_is_not_required(base, head):
-    """Of a whole suite's limits those of other benchmarks; of a foreign file it has few metrics."""
+    """Of a whole suite's limits those of other benchmarks; nor one that the head adds."""
     assert not any(v.is_unchecked for v in matched(base, head).verdicts)
     assert not any(v.is_unchecked for v in matched(base, head, limits_from="head").verdicts)
 
 
-def test_another_machine_is_no_escape():
-    """All is incomparable there, which the exit code and the gate say."""
-    limits = {"recall": "2%"}
-    here, there = ({"machine": {"cpu.model": name}} for name in ("x", "y"))
-    base, head = run("a", recall(limits), **here), run("b", recall(limits), **there)
-    assert [v.metric for v in match([base], [head], paired=False).verdicts] == [""]
-    paired = match([base], [head], paired=True, exempt=("cpu.",))
-    assert paired.verdicts == ()
+def test_the_caller_may_ask_for_the_heads_limits():
+    """Then nothing of the base's is required."""
+    found = matched(recall({"recall": "2%"}), recall({}, **GONE), limits_from="head")
+    assert [(v.metric, v.kind, v.is_unchecked) for v in found.verdicts] == [
+        ("recall", "removed", False)
+    ]
