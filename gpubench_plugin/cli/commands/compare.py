@@ -257,7 +257,7 @@ def _failing(comparison: Comparison, missing: str) -> list[Verdict]:
 
 
 def with_losses(comparison: Comparison, missing: str) -> Comparison:
-    """Add notes on lost benchmarks, which count as a regression, and on `missing` ones."""
+    """Add notes on lost benchmarks, which count as a regression, and on missing ones that do."""
     failing = _failing(comparison, missing)
     limits = sum(v.is_unchecked for v in failing)
     failed = sum(v.kind == "errored" and not v.metric for v in failing)
@@ -267,7 +267,8 @@ def with_losses(comparison: Comparison, missing: str) -> Comparison:
     ]
     note = f"{' and '.join(filter(None, parts))}: counts as a regression (exit code 1)"
     policy = Policy(comparison=comparison, missing=missing, inconclusive="")
-    notes = (*policy.undecided_notes(), *[note] * bool(limits + failed))
+    undecided = policy.undecided_notes() if missing == "fail" else ()
+    notes = (*undecided, *[note] * bool(limits + failed))
     return replace(comparison, notes=(*comparison.notes, *notes))
 
 
