@@ -121,7 +121,9 @@ class _Matching:
             yield Verdict(id=name, kind="errored", reason=_failure_text(broken[0]) + share)
             return
         if not measured:
-            yield Verdict(id=name, kind="not_measured", reason=_failure_text(heads[-1]))
+            share = f" in {len(heads)} of {len(heads)} launches" if len(heads) > 1 else ""
+            reason = _failure_text(heads[-1]) + share
+            yield Verdict(id=name, kind="not_measured", reason=reason)
             return
         pairs = self._pairs(name)
         if isinstance(pairs, Verdict):

@@ -20,7 +20,7 @@ from gpubench_plugin.cli.ab.disturbance import (
 from gpubench_plugin.cli.ab.launch import PytestProcess, imports, require_own_code
 from gpubench_plugin.cli.ab.saved_state import WARMUP_PAIR, LaunchRecord, Look, SavedState
 from gpubench_plugin.cli.ab.sides import Side
-from gpubench_plugin.cli.ab.tracker import Tracker, skipped_on_one_side, tried_again
+from gpubench_plugin.cli.ab.tracker import Tracker
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.compare.looks import LOOK
 from gpubench_plugin.config.rounds_file import to_text
@@ -118,15 +118,10 @@ class ComparisonRunner:
             side.require_unchanged()
         warmup = self.state.warmup_launches() or self._launch_both(WARMUP_PAIR, None)
         base, head = self._runs(warmup)
-        judging = self.state.request.judging
-        skipped = skipped_on_one_side(base, head)
-        tracker = Tracker(base, head, skipped, **judging)
+        tracker = Tracker(base, head, **self.state.request.judging)
         if base.path is not None and head.path is not None:
             self._rounds = self.state.folder / "rounds.json"
             fix_rounds(self._rounds, base.path, head.path)
-        if skipped:
-            first = zip((base, head), self._runs(self._pair(1, tracker)), strict=True)
-            tracker = Tracker(*(tried_again(*both, skipped) for both in first), **judging)
         last = max(self.state.request.pairs, self.state.judged_pairs)
         for pairs in range(LOOK, last + 1, LOOK):
             if not tracker.open:

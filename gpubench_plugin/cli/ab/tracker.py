@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -25,8 +25,7 @@ _SKIPS: Final = frozenset({"skipped", "unsupported", "not_measured"})
 class Tracker:
     """Tracks verdicts from the warm-up pair on, which defines the suite of comparable metrics.
 
-    `base` and `head` are the warm-up runs; `judging` are options of :func:`.match`. The benchmarks
-    `again` go on in any case.
+    `base` and `head` are the warm-up runs; `judging` are options of :func:`.match`.
 
     Attributes:
         pairs_needed: pairs that decide what the last look could not, about; None before a look, and
@@ -38,7 +37,7 @@ class Tracker:
         NothingComparable: neither side has a benchmark.
     """
 
-    def __init__(self, base: Run, head: Run, again: frozenset[str] = frozenset(), **judging: Any):
+    def __init__(self, base: Run, head: Run, **judging: Any):
         if not base.results and not head.results:
             raise NothingComparable("pytest selected no benchmark on either side")
         self._judging = judging
@@ -59,11 +58,12 @@ class Tracker:
         self._bases: Sequence[Run] = [base]
         self._heads: Sequence[Run] = [head]
         self.measured = base.measured
-        self._again = again
+        skips = {i for run in (base, head) for i, r in run.results.items() if r.outcome in _SKIPS}
+        self._again = (base.measured ^ head.measured) & skips
 
     @property
     def open(self) -> frozenset[str]:
-        """Benchmarks with an undecided verdict."""
+        """Benchmarks with an undecided verdict, or skipped by one side in the warm-up pair."""
         return self._again.union(node_id for node_id, _ in self._open)
 
     @property
@@ -100,6 +100,10 @@ class Tracker:
             paired=True,
             **self._judging,
         )
+        opened = [item for item in matched.series if item.id in self._again]
+        self._open |= dict.fromkeys(map(subject_of, opened))
+        self._tests += len(opened)
+        self.suite += len(dict.fromkeys(map(subject_of, opened)))
         series = [item for item in matched.series if subject_of(item) in self._open]
         series_verdicts = judge_pairs(
             series, m=self._tests, decided_series=self._decided, unchanged_from=unchanged_from
@@ -113,8 +117,13 @@ class Tracker:
         pairs_needed = (verdict.pairs_needed for verdict in self.undecided)
         self.pairs_needed = max(filter(None, pairs_needed), default=None)
         self._decided += [item for item in series if subject_of(item) not in self._open]
+        for node_id in self._again:
+            del self._final[node_id, ""]
         for verdict in matched.verdicts:  # a benchmark that failed meanwhile, for example
-            self._final.setdefault((verdict.id, verdict.metric), verdict)
+            text = "; so it was in the warm-up pair" * (verdict.id in self._again)
+            said = replace(verdict, reason=verdict.reason + text)
+            self._final.setdefault((verdict.id, verdict.metric), said)
+        self._again = frozenset()
 
     def stop(self, cause: str) -> None:
         """Append to the reason of every open verdict why measuring stopped."""
@@ -136,21 +145,6 @@ class Tracker:
             notes=(*notes, *self.notes, *unchanged_in_doubt(verdicts, self._bases, self._heads)),
             measured=self.measured,
         )
-
-
-def skipped_on_one_side(base: Run, head: Run) -> frozenset[str]:
-    """Benchmarks that one side measured, and the other one only skipped."""
-    skips = {i for run in (base, head) for i, r in run.results.items() if r.outcome in _SKIPS}
-    return (base.measured ^ head.measured) & skips
-
-
-def tried_again(run: Run, later: Run, ids: Collection[str]) -> Run:
-    """The warm-up `run` with the results of the first pair, `later`, for `ids`."""
-    again = {
-        i: replace(r, reason=f"{r.reason} (in the warm-up pair, and again in pair 1)")
-        for i, r in restricted_to(later, ids).results.items()
-    }
-    return replace(run, results={**run.results, **again})
 
 
 def next_pairs(undecided: Sequence[Verdict], *, looked: int, unchanged_from: int) -> int | None:

@@ -179,7 +179,7 @@ class RemovedBenchmarks:
         config = session.config
         cwd = config.invocation_params.dir
         self._root = config.rootpath
-        self._left_out = config.stash.get(hookspecs.LEFT_OUT, frozenset())
+        self._left_out = config.stash.get(hookspecs.LEFT_OUT, set())
         names = (text.partition("::")[0] for text in config.args if "::" in text)
         self._explicit_files = {(cwd / name).resolve() for name in names}
         # With importlib, pytest leaves a module whose import failed in sys.modules.
