@@ -121,9 +121,7 @@ class _Matching:
             yield Verdict(id=name, kind="errored", reason=_failure_text(broken[0]) + share)
             return
         if not measured:
-            share = f" in {len(heads)} of {len(heads)} launches" if len(heads) > 1 else ""
-            reason = _failure_text(heads[-1]) + share
-            yield Verdict(id=name, kind="not_measured", reason=reason)
+            yield Verdict(id=name, kind="not_measured", reason=_failure_text(heads[-1]))
             return
         pairs = self._pairs(name)
         if isinstance(pairs, Verdict):

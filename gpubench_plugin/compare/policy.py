@@ -30,19 +30,19 @@ class Policy:
         So does a limit that was not checked, because the metric was not measured or the limit does
         not apply to it.
         """
-        if verdict.kind == "regressed" or verdict.is_unchecked:
-            return True
         if verdict.kind == "incomparable" and self.comparison.all_incomparable:
             return True
-        return self._flag(verdict).endswith("=fail")
+        is_worse = verdict.kind == "regressed" or verdict.is_unchecked
+        return is_worse or self._flag(verdict).endswith("=fail")
 
     def _flag(self, verdict: Verdict) -> str:
         """The flag that decides about the verdict, with its value; empty if none does."""
+        if verdict.is_unchecked:
+            return ""
         if verdict.kind == "inconclusive":
             return f"--gate-inconclusive={self.inconclusive}" if self.inconclusive else ""
         is_lost = verdict.kind == "not_measured" and verdict.id in self.comparison.measured
-        is_missing = (verdict.kind in MISSING or is_lost) and not verdict.is_unchecked
-        return f"--gate-missing={self.missing}" if is_missing else ""
+        return f"--gate-missing={self.missing}" if verdict.kind in MISSING or is_lost else ""
 
     def undecided_notes(self) -> Iterator[str]:
         """Counts of undecided verdicts, with the policy applied to them and names of the lost."""

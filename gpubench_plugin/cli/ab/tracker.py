@@ -19,7 +19,7 @@ from gpubench_plugin.core.verdicts import Comparison, Verdict
 # Group of the facts that the sides are meant to differ in.
 _COMPARED: Final = "git."
 # Outcomes that may be another time's only: a port was taken, a file locked.
-_SKIPS: Final = frozenset({"skipped", "unsupported", "not_measured"})
+_SKIPS: Final = frozenset({"skipped", "unsupported"})
 
 
 class Tracker:
@@ -100,7 +100,8 @@ class Tracker:
             paired=True,
             **self._judging,
         )
-        opened = [item for item in matched.series if item.id in self._again]
+        series = [item for item in matched.series if item.id in self._again]
+        opened = [item for item in series if subject_of(item) not in self._open]
         self._open |= dict.fromkeys(map(subject_of, opened))
         self._tests += len(opened)
         self.suite += len(dict.fromkeys(map(subject_of, opened)))

@@ -186,9 +186,7 @@ def test_what_the_warm_up_pair_skips_on_one_side_is_tried_again() -> None:
         "same": "unchanged",
     }
     (gone,) = [v for v in tracker.comparison().verdicts if v.id == "gone"]
-    assert mentions(
-        gone.reason, "skip: port", "in 5 of 5 launches", "so it was in the warm-up pair"
-    )
+    assert gone.reason.endswith("skip: port; so it was in the warm-up pair")
     assert "gone" in tracker.comparison().measured
 
 
