@@ -89,7 +89,7 @@ def match(
     matching = _Matching(bases, heads, paired, resolver, comparability, is_gone)
     items = [item for name in _names(heads) for item in matching.benchmark(name)]
     renames = {old: f"likely renamed to {new}" for new, old in matching.likely_renames.items()}
-    items.extend(_removed(bases, heads, renames))
+    items.extend(item for item in _removed(bases, heads, renames) if is_gone(item.id))
     pairs = zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
     differences = {repr(d): d for base, head in pairs for d in reported_differences(base, head)}
     return MatchResult(

@@ -218,26 +218,15 @@ def judge(reference: Reference, head: Run, kind: Kind, options: MatchOptions) ->
     """
     from gpubench_plugin.compare.comparison import compare_history, compare_threshold
 
-    is_gone = options["is_gone"]
     if kind in {"threshold", "last"} and reference.runs:
         comparison = compare_threshold(reference.runs, head, **options)
     else:
         runs = reference.runs if kind == "history" else ()
         comparison = compare_history(runs, head, **options)
-    deselected = [
-        verdict.id
-        for verdict in comparison.verdicts
-        if verdict.kind == "removed" and verdict.id not in head.results and not is_gone(verdict.id)
-    ]
-    notes = dict.fromkeys(
-        (*reference.notes, *comparison.notes, *_missing_cases_note(deselected, head))
-    )
-    return replace(
-        comparison,
-        base=reference.label,
-        verdicts=tuple(verdict for verdict in comparison.verdicts if verdict.id not in deselected),
-        notes=tuple(notes),
-    )
+    unmeasured = sorted(comparison.measured - head.results.keys())
+    absent = [node_id for node_id in unmeasured if not options["is_gone"](node_id)]
+    notes = dict.fromkeys((*reference.notes, *comparison.notes, *_missing_cases_note(absent, head)))
+    return replace(comparison, base=reference.label, notes=tuple(notes))
 
 
 def _missing_cases_note(absent: Iterable[str], head: Run) -> Iterator[str]:
