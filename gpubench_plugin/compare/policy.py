@@ -30,33 +30,28 @@ class Policy:
         So does a limit that was not checked, because the metric was not measured or the limit does
         not apply to it.
         """
-        if verdict.kind == "incomparable" and self.comparison.all_incomparable:
-            return True
         is_worse = verdict.kind == "regressed" or verdict.is_unchecked
-        return is_worse or self._flag(verdict).endswith("=fail")
+        return is_worse or self._result(verdict)[0] == "fail"
 
-    def _flag(self, verdict: Verdict) -> str:
-        """The flag that decides about the verdict, with its value; empty if none does."""
-        if verdict.is_unchecked:
-            return ""
-        if verdict.kind == "inconclusive":
-            return f"--gate-inconclusive={self.inconclusive}" if self.inconclusive else ""
+    def _result(self, verdict: Verdict) -> tuple[str, str]:
+        """``pass`` or ``fail`` for an undecided verdict, and the cause; empty for others."""
         is_lost = verdict.kind == "not_measured" and verdict.id in self.comparison.measured
-        return f"--gate-missing={self.missing}" if verdict.kind in MISSING or is_lost else ""
+        if verdict.is_unchecked or (verdict.kind not in {"inconclusive", *MISSING} and not is_lost):
+            return "", ""
+        if verdict.kind == "inconclusive":
+            return self.inconclusive, f"--gate-inconclusive={self.inconclusive}"
+        if verdict.kind == "incomparable" and self.comparison.all_incomparable:
+            return "fail", _ALL_INCOMPARABLE
+        return self.missing, f"--gate-missing={self.missing}"
 
     def undecided_notes(self) -> Iterator[str]:
         """Counts of undecided verdicts, with the policy applied to them and names of the lost."""
         for kind, label in UNDECIDED.items():
-            found = [v for v in self.comparison.verdicts if v.kind == kind and self._flag(v)]
-            if not found:
-                continue
-            names = listed([*dict.fromkeys(v.id for v in found)])
-            counted_text = f"{len(found)} {label}" + f" ({names})" * (kind in _LOST)
-            cause = self._flag(found[0])
-            value = cause.partition("=")[2]
-            if kind == "incomparable" and self.comparison.all_incomparable:
-                value, cause = "fail", _ALL_INCOMPARABLE
-            yield f"{counted_text}: {value} ({cause})"
+            found = [v for v in self.comparison.verdicts if v.kind == kind and self._result(v)[0]]
+            if found:
+                names = f" ({listed([*dict.fromkeys(v.id for v in found)])})"
+                value, cause = self._result(found[0])
+                yield f"{len(found)} {label}{names * (kind in _LOST)}: {value} ({cause})"
 
 
 _ALL_INCOMPARABLE: Final = (
