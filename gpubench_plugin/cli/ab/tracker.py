@@ -104,6 +104,7 @@ class Tracker:
         self._tests += len(again)
         self._open |= dict.fromkeys(map(subject_of, again))
         self.suite = max(self.suite, len(self._open))
+        self._final = {k: v for k, v in self._final.items() if k[0] not in self._again}
         series = [item for item in matched.series if subject_of(item) in self._open]
         series_verdicts = judge_pairs(
             series, m=self._tests, decided_series=self._decided, unchanged_from=unchanged_from
@@ -117,7 +118,6 @@ class Tracker:
         pairs_needed = (verdict.pairs_needed for verdict in self.undecided)
         self.pairs_needed = max(filter(None, pairs_needed), default=None)
         self._decided += [item for item in series if subject_of(item) not in self._open]
-        self._final = {k: v for k, v in self._final.items() if k[0] not in self._again}
         for verdict in matched.verdicts:  # a benchmark that failed meanwhile, for example
             text = "; so it was in the warm-up pair" * (verdict.id in self._again)
             said = replace(verdict, reason=verdict.reason + text)
