@@ -93,6 +93,7 @@ class Tracker:
         Decisions of earlier looks are final.
         """
         self._bases, self._heads = bases, heads
+        self.measured = self.measured.union(*(run.measured for run in bases))
         open_ids = self.open
         matched = match(
             [restricted_to(run, open_ids) for run in bases],
