@@ -146,6 +146,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         config.stash[_PROBLEM] = error
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Remember what there is to select from."""
+    item.config.stash.setdefault(hookspecs.LEFT_OUT, set()).add(item.nodeid)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep what conftests, called before this, have left out: options have no say yet."""
+    config.stash.setdefault(hookspecs.LEFT_OUT, set()).difference_update(i.nodeid for i in items)
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Start the launcher and the recording of a session with benchmarks."""

@@ -31,6 +31,7 @@ from gpubench_plugin.results.report_payload import LiveRecord
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
+    from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture
 
 _DEVICE_FIXTURE: Final = "torch_device"
 
@@ -48,6 +49,7 @@ class BenchmarkHooks:
         self._lost_context = LostContext()
         self._errors: list[BaseException] = []
         self._is_device_pending = False
+        self._failed: BenchmarkFixture | None = None
 
     @property
     def _context(self) -> RunContext:
@@ -109,11 +111,19 @@ class BenchmarkHooks:
             if error is not None:
                 self._lost_context.detect(report, error, state.case)
                 self._end_if_context_lost(item, state)
-            if not report.passed and state.fixture is not None:  # out of pytest-benchmark's files
-                pytest_benchmark.mark_failed(state.fixture)
+            # A subtest's report decides nothing, and the test's own comes after it.
+            self._failed = None if report.passed else state.fixture
+            if report.when == "teardown":
+                self.pytest_runtest_teardown()
             if call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
                 self._errors.append(call.excinfo.value)
         return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_teardown(self) -> None:
+        """Keep a test that failed out of pytest-benchmark's files, before its fixture ends."""
+        if self._failed is not None:
+            pytest_benchmark.mark_failed(self._failed)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

@@ -126,6 +126,7 @@ def _comparison(
         verdicts=tuple(verdicts),
         environment_differences=matched.environment_differences,
         notes=(*notes, *matched.notes, *unchanged_in_doubt(verdicts, bases, heads)),
+        measured=frozenset().union(*(run.measured for run in bases)),
     )
 
 
@@ -147,6 +148,7 @@ def _nothing_in_common(matched: MatchResult, bases: Sequence[Run], heads: Sequen
     )
     texts = [f"no benchmark or metric in common: {', '.join(counts)}"]
     texts += [f"{old_id}: {hint}" for old_id, hint in matched.renames.items()]
+    texts += [f"{v.id}: {v.reason}" for v in matched.verdicts if v.kind == "no_baseline"]
     return "; ".join(texts[:2] + [f"and {len(texts) - 2} more ids"] * (len(texts) > 2))
 
 

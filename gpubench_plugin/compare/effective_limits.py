@@ -32,9 +32,10 @@ class LimitResolver:
         self._ids_by_change: dict[tuple[str, SideName], dict[str, None]] = {}
         self._until_accepted = False
 
-    def resolve(self, sides: Sides) -> tuple[dict[str, str], set[str]]:
+    def resolve(self, sides: Sides) -> tuple[dict[str, str], set[str], set[str]]:
         """Limits by metric, as text, which may be invalid; and the metrics of which one is stated.
 
+        Last come those of which the base states one that it has: the head must not escape it.
         The base's count, and the head's of metrics that the base does not have or judge: of one
         that it has and does not judge only a stated limit of the head, since the head's defaults
         replace no choice of the base's. An invalid limit of the base is none; one of the head is
@@ -43,28 +44,29 @@ class LimitResolver:
         head = judged_metrics(*sides.measured, limits=self.overrides)
         stated = {*self.overrides, *_stated(sides.measured)}
         if not sides.limit_sources:
-            return head, stated
+            return head, stated, set()
         recorded = judged_metrics(*sides.limit_sources, limits=self.overrides)
         base = {name: text for name, text in recorded.items() if parsed_limit(text)}
+        stated_by_base = _stated(sides.limit_sources) & base.keys()
+        required = stated_by_base & _measured(sides.limit_sources)
         for change in _changes(sides, base, head, self._side):
             self._ids_by_change.setdefault(change, {})[sides.id] = None
         self._until_accepted |= sides.limit_sources[-1].pinned
         if self._side == "head":
-            return head, stated
+            return head, stated, set()
         base_metrics = _measured(sides.limit_sources) - (recorded.keys() - base.keys())
         limits = {
             name: text
             for name, text in head.items()
             if name in base or name in stated or name not in base_metrics
         }
-        head_metrics = _measured(sides.measured)
+        kept = required | _measured(sides.measured)
         limits |= {
             name: text
             for name, text in base.items()
-            if name in head_metrics and (name not in head or parsed_limit(head[name]))
+            if name in kept and (name not in head or parsed_limit(head[name]))
         }
-        stated_by_base = _stated(sides.limit_sources) & base.keys()
-        return limits, {*self.overrides, *stated_by_base, *(stated - base.keys())}
+        return limits, {*self.overrides, *stated_by_base, *(stated - base.keys())}, required
 
     @property
     def notes(self) -> Iterator[str]:
@@ -77,11 +79,12 @@ class LimitResolver:
 def _changes(
     sides: Sides, base: Mapping[str, str], head: Mapping[str, str], side: SideName
 ) -> Iterator[tuple[str, SideName]]:
-    """Changes of limits of metrics that both sides have, each with the side whose limit counts."""
-    common = _measured(sides.limit_sources) & _measured(sides.measured)
+    """Changes of limits of the base's metrics, each with the side whose limit counts."""
+    heads = _measured(sides.measured) | _stated(sides.limit_sources)
+    judged = _measured(sides.limit_sources) & heads
     added = sorted(_stated(sides.measured) - base.keys())
     names_by_change: dict[tuple[str, str, SideName], list[str]] = {}
-    for name in filter(common.__contains__, (*base, *added)):
+    for name in filter(judged.__contains__, (*base, *added)):
         old, new = parsed_limit(base.get(name, "")), parsed_limit(head.get(name, ""))
         is_invalid = name in head and new is None  # which is reported as an error
         if not is_invalid and old != new:

@@ -135,13 +135,15 @@ class Sides:
 
     `bases` are comparable with the head; without any, only metrics that need no base are judged.
     `heads` are the head's, of `paired` launches the n-th beside the n-th base. `measured` are one
-    or more of the head, also without a base: they decide which metrics are judged.
+    or more of the head, also without a base: they decide which metrics are judged. With a `cause`
+    the bases are not comparable, for that, and only limit the head.
     """
 
     bases: Sequence[Result]
     heads: Sequence[Result]
     measured: Sequence[Result]
-    paired: bool
+    paired: bool = False
+    cause: str = ""
 
     @property
     def id(self) -> str:
@@ -164,11 +166,12 @@ def limit_source_of(earlier_results: Sequence[Result]) -> Sequence[Result]:
 
 
 def metrics_of(
-    sides: Sides, limits: Mapping[str, str], explicit_metrics: Collection[str]
+    sides: Sides, limits: Mapping[str, str], stated: Collection[str], required: Collection[str]
 ) -> Iterator[LaunchValues | Verdict]:
     """Series or verdict for each metric in `limits`; an invalid limit affects its own only.
 
-    `explicit_metrics` have a stated limit, not a default.
+    A limit is `stated`, or a default. The base states and has what is `required`: that limit is
+    checked, or said to be unchecked.
     """
     parts: list[LaunchValues | Verdict] = []
     other_items: list[LaunchValues | Verdict] = []
@@ -181,8 +184,11 @@ def metrics_of(
         metric = _latest(name, sides.measured)
         if metric is None:
             other_items.append(_not_measured(sides, name, limit))
-        elif sides.bases or limit.kind != "relative":
-            part = _part(name, limit, explicit_metrics)
+        elif name in required and (cause := _mismatch(sides, metric, limit)):
+            reason = f"limit {limit.text} of the base could not be checked; {cause}"
+            other_items.append(_metric_verdict(sides.id, metric, "incomparable", reason, limit))
+        elif limit.kind != "relative" or (sides.bases and not sides.cause):
+            part = _part(name, limit, stated)
             (parts if part else other_items).append(_series(sides, metric, limit, part))
     yield from (*_step_time(sides, parts), *other_items)
 
@@ -240,16 +246,15 @@ def _uneven_rounds(sides: Sides) -> str:
     )
 
 
-def removed_metrics(sides: Sides, limits: Mapping[str, str]) -> Iterator[Verdict]:
+def removed_metrics(sides: Sides, limited: Collection[str]) -> Iterator[Verdict]:
     """Verdicts on gated metrics that a base has and no head launch measures any more.
 
-    Those with a limit of the head or in `limits` are "not measured" instead. A step time without a
-    stated limit on the base is not reported while the head has another one.
+    Those `limited` are "not measured" instead. No step time is reported while the head has another
+    one.
     """
-    present = limits.keys() | {name for r in sides.measured for name in r.limits}
+    present = {*limited}
     if any(_latest(name, sides.measured) for name in _STEP_TIMES):
-        explicit = {name for r in sides.bases for name in r.limits}
-        present |= {*_STEP_TIMES, *THROUGHPUT, MEAN} - explicit
+        present |= {*_STEP_TIMES, *THROUGHPUT, MEAN}
     for name in judged_metrics(*sides.bases):
         metric = _latest(name, sides.bases)
         if metric and name not in present and not _latest(name, sides.measured):
@@ -264,9 +269,9 @@ def _series(
     sides: Sides, metric: Metric, limit: Limit, part: Part | None
 ) -> LaunchValues | Verdict:
     name, relative = metric.name, limit.kind == "relative"
-    if relative and (cause := _mismatch(sides, metric)):
-        return _metric_verdict(sides.id, metric, "incomparable", cause, limit)
-    launches = [(r, launches_of(r, name)) for r in sides.bases]
+    if relative and (cause := _mismatch(sides, metric, limit)):
+        return _metric_verdict(sides.id, metric, "incomparable", cause)
+    launches = [(r, launches_of(r, name)) for r in sides.bases if not sides.cause]
     base_values = [median(values) if values else None for _, values in launches]
     # An absolute bound needs no base: it holds for all launches of the head.
     head_values = [value_of(r, name) for r in (sides.heads if relative else sides.measured)]
@@ -306,12 +311,15 @@ def _bound_remark(heads: Sequence[Result], name: str, limit: Limit) -> str:
     return f"its confidence interval, {low} .. {high}, includes the bound"
 
 
-def _mismatch(sides: Sides, metric: Metric) -> str:
-    """Describe a launch with another unit or direction; empty if all agree."""
+def _mismatch(sides: Sides, metric: Metric, limit: Limit) -> str:
+    """Why the limit cannot compare the sides; a fixed bound only needs the unit of the base."""
+    if sides.cause and limit.kind == "relative":
+        return sides.cause
     for origin, results in (("base", sides.bases), ("an earlier head", sides.measured)):
         for r in results:
             other = r.metrics.get(metric.name, metric)
-            if (other.unit, other.better) != (metric.unit, metric.better):
+            is_turned = limit.kind == "relative" and other.better != metric.better
+            if other.unit != metric.unit or is_turned:
                 theirs, ours = (f"{m.unit or '1'}, better: {m.better}" for m in (other, metric))
                 return f"{metric.name} ({theirs}) in {origin} but ({ours}) in head"
     return ""

@@ -89,7 +89,7 @@ def match(
     matching = _Matching(bases, heads, paired, resolver, comparability, is_gone)
     items = [item for name in _names(heads) for item in matching.benchmark(name)]
     renames = {old: f"likely renamed to {new}" for new, old in matching.likely_renames.items()}
-    items.extend(_removed(bases, heads, renames))
+    items.extend(item for item in _removed(bases, heads, renames) if is_gone(item.id))
     pairs = zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
     differences = {repr(d): d for base, head in pairs for d in reported_differences(base, head)}
     return MatchResult(
@@ -126,9 +126,10 @@ class _Matching:
         pairs = self._pairs(name)
         if isinstance(pairs, Verdict):
             yield pairs
-            yield from self._metrics(
-                Sides(bases=(), heads=measured, measured=measured, paired=False)
-            )
+            old = name if pairs.kind == "incomparable" else self.likely_renames.get(name, "")
+            bases = [run.results[old] for run in self.bases if _measured(run, old)]
+            sides = Sides(bases=bases, heads=measured, measured=measured, cause=pairs.reason)
+            yield from metrics_of(sides, *self.limits.resolve(sides))
             return
         sides = Sides(
             bases=[base for _, base, _, _ in pairs],
@@ -136,20 +137,18 @@ class _Matching:
             measured=measured,
             paired=self.paired,
         )
-        items = list(self._metrics(sides))
+        limits, *kinds = self.limits.resolve(sides)
+        items = list(metrics_of(sides, limits, *kinds))
         for item in items if self.paired else ():
             if isinstance(item, LaunchValues) and len(item.head) < len(pairs):
                 statement = f"{item.metric} is judged in {len(item.head)} of {len(pairs)} pairs"
                 self.notes.append(f"{name}: {statement}; the other pairs do not have it")
         own_bases = [base for run, base, head, _ in pairs if not (run.foreign or head.foreign)]
-        items.extend(removed_metrics(replace(sides, bases=own_bases), self.limits.overrides))
+        items.extend(removed_metrics(replace(sides, bases=own_bases), limits))
         if not items:  # a measured benchmark must not vanish from the report
             reason = "it has no metrics to judge"
             yield Verdict(id=name, metric=STEP_TIME, kind="not_measured", reason=reason)
         yield from items
-
-    def _metrics(self, sides: Sides) -> Iterator[LaunchValues | Verdict]:
-        return metrics_of(sides, *self.limits.resolve(sides))
 
     @property
     def excluded_notes(self) -> tuple[str, ...]:

@@ -301,7 +301,8 @@ class Settings:
     )
     gate_missing: str = _comparing(
         "gate-missing=VERDICT",
-        "Gate result for a benchmark without a baseline: pass or fail (default: pass)",
+        "Gate result for a benchmark that only one side measured, or that is incomparable: pass or "
+        "fail (default: pass)",
         parse=_choice(POLICIES),
         default="pass",
     )

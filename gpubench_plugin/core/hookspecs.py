@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.core.records import Measurement, Metric, Observation
 
+LEFT_OUT: Final = pytest.StashKey[set[str]]()
+"""Ids of tests that were collected and that conftests left out."""
 LAUNCHER: Final = "gpubench-launcher"
 """Name of the one plugin that runs a session's benchmarks (:mod:`gpubench_plugin.launchers`)."""
 

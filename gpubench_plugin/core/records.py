@@ -448,6 +448,11 @@ class Run:
     path: Path | None = None
     foreign: bool = False
 
+    @property
+    def measured(self) -> frozenset[str]:
+        """Ids of the benchmarks that were measured."""
+        return frozenset(i for i, r in self.results.items() if r.outcome == "measured")
+
     def machine_of(self, result: Result) -> Mapping[str, Any]:
         """Facts by dot key of what measured `result`: the run's, and in their place its ranks' own.
 

@@ -25,8 +25,11 @@ VERDICT_KINDS: Final[tuple[VerdictKind, ...]] = get_args(VerdictKind)
 ``removed``: only there; ``errored``: failed, misconfigured, crashed, hung or out of memory;
 ``not_measured``: did not run."""
 
-MISSING: Final[frozenset[VerdictKind]] = frozenset({"no_baseline", "new", "incomparable"})
-"""Verdicts that ``--gate-missing`` decides about."""
+MISSING: Final[frozenset[VerdictKind]] = frozenset(
+    {"no_baseline", "new", "removed", "incomparable"}
+)
+"""Verdicts that ``--gate-missing`` decides about, beside ``not_measured`` of what the base
+measured."""
 
 COMPARED: Final[frozenset[VerdictKind]] = frozenset(
     {"improved", "unchanged", "regressed", "inconclusive"}
@@ -136,8 +139,12 @@ class Verdict(VerdictPart):
 
     @property
     def is_unchecked(self) -> bool:
-        """Whether the limit could not be checked, since the metric is missing or unusable."""
-        return self.kind in {"not_measured", "errored"} and bool(self.metric)
+        """Whether the limit could not be checked, since the metric is missing or unusable.
+
+        One that is incomparable has a `limit` only where the base states it.
+        """
+        is_escaped = self.kind == "incomparable" and bool(self.limit)
+        return bool(self.metric) and (self.kind in {"not_measured", "errored"} or is_escaped)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +162,7 @@ class FactDifference:
 class Comparison:
     """Verdicts of one head against one base, one per benchmark and metric, in the head's order.
 
-    `notes` are lines printed above the verdicts.
+    `notes` are lines printed above the verdicts, `measured` the benchmarks that the base measured.
     """
 
     base: str
@@ -163,6 +170,7 @@ class Comparison:
     verdicts: tuple[Verdict, ...] = ()
     environment_differences: tuple[FactDifference, ...] = ()
     notes: tuple[str, ...] = ()
+    measured: frozenset[str] = frozenset()
 
     def count(self, kind: VerdictKind) -> int:
         """Number of verdicts of that kind."""

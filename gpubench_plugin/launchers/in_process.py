@@ -13,6 +13,7 @@ from gpubench_plugin.launchers.context import RunContext, context_of, state_of
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
 from gpubench_plugin.launchers.forced_exit import force_exit
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
+from gpubench_plugin.results import report_payload
 from gpubench_plugin.system import stacks
 from gpubench_plugin.system.watchdog import Watchdog
 
@@ -90,8 +91,9 @@ class InProcessLauncher:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Remember what is known of the running benchmark."""
-        self._phase_began = monotonic()
-        self._logged_phases.add(str(report.when))
+        if not report_payload.is_of_subtest(report):
+            self._phase_began = monotonic()
+            self._logged_phases.add(str(report.when))
 
     def pytest_enter_pdb(self) -> None:
         """Disable the timeout in the debugger."""

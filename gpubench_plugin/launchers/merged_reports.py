@@ -32,14 +32,16 @@ def merge_phase(
     present = [outcome for outcome in outcomes if outcome.reports]
     if not present:
         return _report(item, phase, "passed"), []
-    failed = [outcome for outcome in present if any(report.failed for report in outcome.reports)]
+    failed = [outcome for outcome in present if outcome.reports[-1].failed]
     # Others were waiting for the rank that failed.
     shown = min(failed or present, key=lambda outcome: OUT_OF_STEP in outcome.reason)
-    *others, report = shown.reports
+    report = shown.reports[-1]
+    beside = [outcome.reports[:-1] for outcome in (shown, *present)]
+    others = next((found for found in beside if any(r.failed for r in found)), beside[0])
     last_reports = [outcome.reports[-1:] for outcome in present]
     report.sections = [*_captured(present, last_reports), *_tracebacks(present, shown.rank)]
     report.duration = max(outcome.reports[-1].duration for outcome in present)
-    return report, others
+    return report, [*others]
 
 
 def replacement_report(

@@ -68,8 +68,8 @@ class RankOutcome:
 
     @property
     def failed(self) -> pytest.TestReport | None:
-        """The first report that is not a pass."""
-        return next((report for report in self.reports if not report.passed), None)
+        """The first report that is not a pass; a subtest's decides nothing."""
+        return next((report for report in self._own_reports if not report.passed), None)
 
     @property
     def outcome(self) -> str:
@@ -97,7 +97,11 @@ class RankOutcome:
 
     @property
     def _decisive(self) -> Json:
-        return report_payload.decisive([report_payload.read(r) for r in self.reports]) or {}
+        return report_payload.decisive([*map(report_payload.read, self._own_reports)]) or {}
+
+    @property
+    def _own_reports(self) -> list[pytest.TestReport]:
+        return [report for report in self.reports if not report_payload.is_of_subtest(report)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -47,7 +47,20 @@ class _Statistics:
     min: float
     mean: float | None = None
     max: float | None = None
-    rounds: int | None = None
+    stddev: float | None = None
+    rounds: float | None = None
+    iterations: float | None = None
+
+    @property
+    def fault(self) -> str:
+        """The field that no measurement has, with its value; empty if there is none."""
+        for name, value in vars(self).items():
+            is_zero = value == 0 and name != "stddev"
+            if value is not None and (is_zero or value < 0 or not math.isfinite(value)):
+                return f"{name} {value} is impossible"
+        if self.min <= self.median <= (self.median if self.max is None else self.max):
+            return ""
+        return f"median {self.median} is not between min {self.min} and max {self.max}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +122,7 @@ def is_pytest_benchmark_file(document: object) -> bool:
 def parse_run(document: Mapping[str, Any], label: str, path: Path) -> Run:
     """Convert `document`, read from `path`, to a run.
 
-    A benchmark that is contained twice, or with times that are not positive, is ``failed`` with the
+    A benchmark that is contained twice, or with impossible statistics, is ``failed`` with the
     reason.
 
     Raises:
@@ -142,9 +155,8 @@ def _results(entries: tuple[_Entry, ...], path: str) -> dict[str, Result]:
         if times[name] > 1:
             reason = f"the file contains it {times[name]} times; ambiguous"
             result = Result(id=name, outcome="failed", reason=reason)
-        elif not all(math.isfinite(value) and value > 0 for value in (stats.median, stats.min)):
-            reason = f"a median of {stats.median} s with a minimum of {stats.min} s is impossible"
-            result = Result(id=name, outcome="failed", reason=reason)
+        elif stats.fault:
+            result = Result(id=name, outcome="failed", reason=stats.fault)
         elif entry.gpubench is not None:
             result = _own_result(entry, entry.gpubench, path)
         else:
@@ -188,7 +200,7 @@ def _metrics(stats: _Statistics) -> Iterator[Metric]:
         if (value := getattr(stats, their_name)) is not None:
             yield Metric(name=our_name, value=value, unit="s", better="lower")
     if stats.rounds is not None:
-        yield Metric(name="rounds", value=float(stats.rounds), unit="count")
+        yield Metric(name="rounds", value=stats.rounds, unit="count")
 
 
 def _environment(file: _File) -> dict[str, Any]:

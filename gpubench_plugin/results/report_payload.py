@@ -87,6 +87,11 @@ def read(report: pytest.TestReport) -> Json:
     return payload
 
 
+def is_of_subtest(report: pytest.TestReport) -> bool:
+    """Whether it is of a part of a test, whose own report follows (pytest, pytest-subtests)."""
+    return type(report).__name__.lower() == "subtestreport"
+
+
 def to_json(payload: Json) -> Json:
     """The `payload` as JSON values."""
     if "measurement" not in payload:

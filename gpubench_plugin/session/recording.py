@@ -164,7 +164,8 @@ class SessionRecorder:
         """Record a benchmark at its last report."""
         self._status.clear()
         case = self.cases.get(report.nodeid)
-        if case is None:
+        if case is None or report_payload.is_of_subtest(report):
+            report_payload.drop(report)
             return (yield)
         if report.when == "setup":  # drops the reports of an earlier try (pytest-rerunfailures)
             self._payloads[case.id] = []

@@ -37,6 +37,7 @@ def test_ordinary():
     if "INTERRUPT" in os.environ:
         raise KeyboardInterrupt
 """
+SKIPS = "def test_plain(gpubench):\n    pytest.skip('no device')"
 PLAIN, LIMITED = "test_plain[ws1]", "test_limited[small-ws1]"
 FASTER = 1e-4
 """Of an earlier run: by so much that no stall of a busy machine hides that this one is slower."""
@@ -208,6 +209,39 @@ def test_a_baseline_without_gate_compares_and_an_interrupted_session_is_judged(
     assert "= comparison =" in run.out
     assert "1 regressed" in run.out
     assert "2 removed" in run.out
+
+
+LEAVES_OUT = """
+def pytest_collection_modifyitems(items):
+    items[:] = [item for item in items if "limited" not in item.name]
+"""
+
+
+def test_what_the_baseline_measured_is_missed(gated: Gated) -> None:
+    """Skipped, or left out by a conftest, but not by an option; it fails only if asked."""
+    slower = gated.earlier(1 / FASTER)
+    gated.project.write("test_it.py", SUITE.replace("def test_plain(gpubench):", SKIPS))
+    gated.project.write("conftest.py", LEAVES_OUT)
+    other = "def test_other(gpubench): gpubench(lambda: None)\n"
+    gated.project.write("test_other.py", other)
+    gone = f"1 removed (test_it.py::{LIMITED}): "
+    lost = f"1 not measured any more (test_it.py::{PLAIN}): "
+
+    run = gated.run(f"--baseline={slower}", "--gate")
+    assert (run.code, "gate: passed" in run.out) == (0, True), run.out + run.err
+    assert f"{gone}pass (--gate-missing=pass)" in run.out
+    assert f"{lost}pass (--gate-missing=pass)" in run.out
+
+    run = gated.run("-v", f"--baseline={slower}", "--gate", "--gate-missing=fail")
+    assert (run.code, "gate: failed: 3 benchmarks" in run.out) == (1, True), run.out + run.err
+    assert f"{gone}fail (--gate-missing=fail)" in run.out
+    assert f"{lost}fail (--gate-missing=fail)" in run.out
+    assert f"{GATE_OF_PLAIN} FAILED" in run.out
+    assert "test_it.py::test_skipped::gate[ws1] SKIPPED" in run.out
+
+    (gated.project.path / "conftest.py").unlink()
+    run = gated.run("-k", "not limited", f"--baseline={slower}", "--gate")
+    assert "removed" not in run.out
 
 
 def test_a_near_miss_of_a_baselines_name_is_refused(gated: Gated) -> None:

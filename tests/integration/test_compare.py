@@ -225,6 +225,19 @@ def test_new_removed_and_failed_benchmarks_are_said(compare: Compare, tmp_path: 
     assert mentions(output.out, "1 limit could not be checked", "regression (exit code 1)")
 
 
+def test_what_the_head_lacks_fails_if_asked(compare: Compare, tmp_path: Path) -> None:
+    """Gone or skipped, and named; not what the base skipped as well."""
+    results, never = tmp_path / "results", measurement("never", outcome="skipped")
+    write_run(results, 0, [measurement(), measurement("gone"), measurement("skips"), never])
+    skips = measurement("skips", outcome="skipped")
+    write_run(results, 1, [measurement(), skips, never])
+    assert compare(A, B).code == 0
+    output = compare(A, B, "--gate-missing=fail")
+    assert output.code == ExitCode.REGRESSION
+    assert "1 removed (gone): fail (--gate-missing=fail)" in output.out
+    assert "1 not measured any more (skips): fail (--gate-missing=fail)" in output.out
+
+
 def test_interrupted_run_is_compared_as_far_as_it_came(compare: Compare, tmp_path: Path) -> None:
     """Its completed benchmarks are compared; missing ones are no regression."""
     unmeasured = measurement(RESNET, outcome="not_measured")

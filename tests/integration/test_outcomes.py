@@ -601,3 +601,87 @@ def test_session_that_loses_a_benchmark_is_not_complete(project: Project) -> Non
     assert run.code == 1
     assert run.summary["status"] == "failed"
     assert list(run.outcomes.values()) == ["measured", "not_measured"]
+
+
+SUBTESTS = """
+import unittest
+import pytest
+
+any_ranks = pytest.mark.gpubench(ranks="any")
+
+def check(subtests):
+    with subtests.test("skipped"):
+        pytest.skip("no device")
+    with subtests.test("expected"):
+        pytest.xfail("known")
+
+@pytest.fixture
+def checked(subtests):
+    check(subtests)
+    yield
+    check(subtests)
+
+@any_ranks
+def test_around(gpubench, checked):
+    gpubench(lambda: None)
+
+@any_ranks
+def test_inside(gpubench, subtests):
+    check(subtests)
+    gpubench(lambda: None)
+    check(subtests)
+
+@any_ranks
+def test_failed(gpubench, subtests):
+    with subtests.test("before"):
+        assert False
+    gpubench(lambda: None)
+    with subtests.test("after"):
+        assert False
+
+@any_ranks
+def test_itself(gpubench, subtests):
+    gpubench(lambda: None)
+    check(subtests)
+    pytest.skip("no more")
+
+def test_theirs(benchmark, subtests):
+    check(subtests)
+    benchmark(sum, [1])
+    check(subtests)
+
+class TestCase(unittest.TestCase):
+    @pytest.fixture(autouse=True)
+    def requested(self, gpubench):
+        self.gpubench = gpubench
+
+    def test_unit(self):
+        with self.subTest(i=1):
+            self.skipTest("no device")
+        self.gpubench(lambda: None)
+        with self.subTest(i=2):
+            self.skipTest("no device")
+"""
+
+
+@pytest.mark.parametrize(
+    "way", [(), pytest.param(("--world-size=2",), marks=pytest.mark.exhaustive)], ids=["here", "2"]
+)
+def test_a_subtest_decides_nothing(project: Project, way: tuple[str, ...]) -> None:
+    """The outcome is that of the test's own reports; only pytest counts what failed."""
+    project.write("test_it.py", SUBTESTS)
+    run = project.run("--adopt", *way, "-k=not unit" if way else "-v")
+    suffix = "[ws2]" if way else "[ws1]"
+    assert run.code == 1
+    assert run.outcomes == {
+        f"test_around{suffix}": "measured",
+        f"test_inside{suffix}": "measured",
+        f"test_failed{suffix}": "measured",
+        f"test_itself{suffix}": "skipped",
+        "test_theirs": "measured",
+        **({} if way else {"test_unit": "measured"}),
+    }, run.out + run.err
+    assert "FixtureAlreadyUsed" not in run.out
+    saved = json.loads((run.directory / "benchmark.json").read_text())["benchmarks"]
+    names = {benchmark["name"] for benchmark in saved}
+    assert names == {name for name, ended in run.outcomes.items() if ended == "measured"}

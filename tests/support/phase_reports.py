@@ -19,3 +19,14 @@ def phase_report(when: str = "call", outcome: str = "passed", **changes: Any) ->
     if outcome != "passed":
         report_payload.set_outcome(made, kind, reason)
     return made
+
+
+class SubtestReport(pytest.TestReport):
+    """Stands for the reports of pytest's and of pytest-subtests' subtests."""
+
+
+def subtest_report(outcome: str) -> pytest.TestReport:
+    """What a subtest reports before the test itself does."""
+    made = phase_report(outcome=outcome, reason="of a part")
+    made.__class__ = SubtestReport
+    return made

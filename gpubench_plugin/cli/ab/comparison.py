@@ -35,13 +35,12 @@ Sides = Mapping[SideName, Side]
 class ComparisonResult:
     """Result of a comparison.
 
-    `locations` are file and line by benchmark; `measured` are the benchmarks that pass on the base.
-    `advice` is the command line that would decide what is open, if any.
+    `locations` are file and line by benchmark. `advice` is the command line that would decide what
+    is open, if any.
     """
 
     comparison: Comparison
     locations: Mapping[str, tuple[str, int]]
-    measured: frozenset[str]
     advice: str = ""
 
 
@@ -131,7 +130,6 @@ def _result(
     return ComparisonResult(
         comparison=tracker.comparison(*notes),
         locations=runner.locations(),
-        measured=tracker.measured,
         advice=next_command(state, tracker),
     )
 

@@ -36,6 +36,7 @@ class Request:
     limits: Mapping[str, str] = field(default_factory=dict)
     limits_from: SideName = "base"
     allow_incomparable: bool = False
+    gate_missing: str = "pass"
     pairs: int = PAIRS
     time_s: float | None = None
     unchanged_from: int = UNCHANGED_FROM

@@ -18,6 +18,8 @@ from gpubench_plugin.core.verdicts import Comparison, Verdict
 
 # Group of the facts that the sides are meant to differ in.
 _COMPARED: Final = "git."
+# Outcomes that may be another time's only: a port was taken, a file locked.
+_SKIPS: Final = frozenset({"skipped", "unsupported"})
 
 
 class Tracker:
@@ -55,12 +57,14 @@ class Tracker:
         self.notes = matched.notes
         self._bases: Sequence[Run] = [base]
         self._heads: Sequence[Run] = [head]
-        self.measured = frozenset(i for i, r in base.results.items() if r.outcome == "measured")
+        self.measured = base.measured
+        skips = {i for run in (base, head) for i, r in run.results.items() if r.outcome in _SKIPS}
+        self._again = (base.measured ^ head.measured) & skips
 
     @property
     def open(self) -> frozenset[str]:
-        """Benchmarks with an undecided verdict."""
-        return frozenset(node_id for node_id, _ in self._open)
+        """Benchmarks with an undecided verdict, or skipped by one side in the warm-up pair."""
+        return self._again.union(node_id for node_id, _ in self._open)
 
     @property
     def left_out(self) -> list[str]:
@@ -89,6 +93,7 @@ class Tracker:
         Decisions of earlier looks are final.
         """
         self._bases, self._heads = bases, heads
+        self.measured = self.measured.union(*(run.measured for run in bases))
         open_ids = self.open
         matched = match(
             [restricted_to(run, open_ids) for run in bases],
@@ -96,6 +101,11 @@ class Tracker:
             paired=True,
             **self._judging,
         )
+        again = [item for item in matched.series if item.id in self._again]
+        self._tests += len(again)
+        self._open |= dict.fromkeys(map(subject_of, again))
+        self.suite = max(self.suite, len(self._open))
+        self._final = {k: v for k, v in self._final.items() if k[0] not in self._again}
         series = [item for item in matched.series if subject_of(item) in self._open]
         series_verdicts = judge_pairs(
             series, m=self._tests, decided_series=self._decided, unchanged_from=unchanged_from
@@ -110,7 +120,10 @@ class Tracker:
         self.pairs_needed = max(filter(None, pairs_needed), default=None)
         self._decided += [item for item in series if subject_of(item) not in self._open]
         for verdict in matched.verdicts:  # a benchmark that failed meanwhile, for example
-            self._final.setdefault((verdict.id, verdict.metric), verdict)
+            text = "; so it was in the warm-up pair" * (verdict.id in self._again)
+            said = replace(verdict, reason=verdict.reason + text)
+            self._final.setdefault((verdict.id, verdict.metric), said)
+        self._again = frozenset()
 
     def stop(self, cause: str) -> None:
         """Append to the reason of every open verdict why measuring stopped."""
@@ -130,6 +143,7 @@ class Tracker:
             verdicts=tuple(verdicts),
             environment_differences=self.environment_differences,
             notes=(*notes, *self.notes, *unchanged_in_doubt(verdicts, self._bases, self._heads)),
+            measured=self.measured,
         )
 
 

@@ -84,8 +84,9 @@ class Ab(Command):
         except (KeyboardInterrupt, SystemExit):
             progress.message(f"interrupted; resume with gpubench ab --resume={state.folder}")
             raise
-        verdicts = with_losses(compared.comparison, compared.measured)
-        code = exit_code([(verdicts, compared.measured)])
+        missing = state.request.gate_missing
+        verdicts = with_losses(compared.comparison, missing)
+        code = exit_code([verdicts], missing)
         if code == ExitCode.NOTHING_COMPARABLE:
             progress.message("nothing could be compared (see --allow-incomparable)")
         _report(replace(compared, comparison=verdicts), state, options.format, output)

@@ -6,9 +6,9 @@ import argparse
 import os
 import re
 import shutil
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import (
     Locations,
@@ -21,7 +21,9 @@ from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.compare.comparison import compare_paired, compare_runs
 from gpubench_plugin.compare.looks import UNCHANGED_FROM, UNCHANGED_FROM_CHOICES
 from gpubench_plugin.compare.matched_metrics import judged_metrics, rate_of
+from gpubench_plugin.compare.policy import Policy
 from gpubench_plugin.config.limits import Limit
+from gpubench_plugin.config.settings import POLICIES
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import NothingComparable, UsageProblem, invalid_choice
 from gpubench_plugin.core.format import counted
@@ -88,10 +90,6 @@ class LimitOptions:
         return replace(result, limits=dict.fromkeys(judged, self.default_limit))
 
 
-Compared: TypeAlias = "tuple[Comparison, Collection[str]]"
-"""Comparison of one head, and the benchmarks that its base measured."""
-
-
 class Compare(Command):
     """Compares runs: each with the first in one table, or paired launches with --paired.
 
@@ -121,14 +119,14 @@ class Compare(Command):
         """Print the comparison; exit code 1 for a regression, 3 if nothing was comparable.
 
         A head that fails where the base was measured, and a limit that could not be checked, count
-        as a regression.
+        as a regression; so does what --gate-missing=fail says.
         """
         _validate(options)
         render = catalog.load("formats", options.format)
         limits = LimitOptions.parse(options.limit)
         compare = _compare_paired if options.paired else _compare_with_first
-        results = compare(options, limits)
-        comparisons = [with_losses(comparison, measured) for comparison, measured in results]
+        missing = options.gate_missing or "pass"
+        comparisons = [with_losses(each, missing) for each in compare(options, limits)]
         page = Page(
             only_changed=options.only_changed,
             width=shutil.get_terminal_size().columns,
@@ -136,7 +134,7 @@ class Compare(Command):
             glyphs=glyphs(),
         )
         echo_report(render(comparisons, page))
-        return exit_code(results)
+        return exit_code(comparisons, missing)
 
 
 def add_judging(parser: argparse.ArgumentParser, **limit: Any) -> None:
@@ -144,6 +142,8 @@ def add_judging(parser: argparse.ArgumentParser, **limit: Any) -> None:
     add, choices = parser.add_argument, UNCHANGED_FROM_CHOICES
     add("--unchanged-from", type=int, choices=choices, help="pairs for unchanged (default: 10)")
     add("--limit", action="append", default=[], **limit)
+    text = "exit code 1 for what only one side has or that is incomparable (default: pass)"
+    add("--gate-missing", choices=POLICIES, help=text)
     text = "compare even if machines or settings differ, and report the differences"
     add("--allow-incomparable", action="store_true", help=text)
 
@@ -161,7 +161,7 @@ def _validate(options: argparse.Namespace) -> None:
         raise UsageProblem("give at least two runs: the base first")
 
 
-def _compare_paired(options: argparse.Namespace, limits: LimitOptions) -> list[Compared]:
+def _compare_paired(options: argparse.Namespace, limits: LimitOptions) -> list[Comparison]:
     with Locations.of(options).resolver() as resolver:
         launches = [resolver.run(text) for text in (*options.base, *options.head)]
     pairs = len(options.base)
@@ -177,7 +177,7 @@ def _compare_paired(options: argparse.Namespace, limits: LimitOptions) -> list[C
         allow_incomparable=options.allow_incomparable,
     )
     notes = [note for launch in launches for note in launch.notes]
-    return [(_with_notes(comparison, notes, bases, heads), _measured(bases))]
+    return [_with_notes(comparison, notes, bases, heads)]
 
 
 def _refuse_duplicate_launches(side: str, runs: Sequence[Run]) -> None:
@@ -196,12 +196,12 @@ def _run_key(run: Run) -> str:
     return run.run_id or (os.path.realpath(run.path) if run.path else run.label)
 
 
-def _compare_with_first(options: argparse.Namespace, limits: LimitOptions) -> list[Compared]:
+def _compare_with_first(options: argparse.Namespace, limits: LimitOptions) -> list[Comparison]:
     """One comparison per head; one of several heads with nothing comparable gets a note instead."""
     with Locations.of(options).resolver() as resolver:
         references = [resolver.run(text) for text in options.runs]
     base, *heads = limits.apply(*(_identified(reference.run) for reference in references))
-    comparisons: list[Compared] = []
+    comparisons: list[Comparison] = []
     for head, reference in zip(heads, references[1:], strict=True):
         try:
             comparison = compare_runs(
@@ -215,7 +215,7 @@ def _compare_with_first(options: argparse.Namespace, limits: LimitOptions) -> li
                 raise
             comparison = Comparison(base=base.label, head=head.label, notes=(str(error),))
         notes = [*references[0].notes, *reference.notes]
-        comparisons.append((_with_notes(comparison, notes, [base], [head]), _measured([base])))
+        comparisons.append(_with_notes(comparison, notes, [base], [head]))
     return comparisons
 
 
@@ -244,44 +244,41 @@ def _with_notes(
     return replace(comparison, notes=tuple(dict.fromkeys(all_notes)))
 
 
-def _measured(runs: Sequence[Run]) -> frozenset[str]:
-    """Benchmarks measured by at least one of the `runs`."""
-    return frozenset(
-        name for run in runs for name, result in run.results.items() if result.outcome == "measured"
-    )
+def _failing(comparison: Comparison, missing: str) -> list[Verdict]:
+    """Verdicts with exit code 1; where nothing is comparable, another one says that."""
+    policy = Policy(comparison=comparison, missing=missing)
+    hidden = "incomparable" if comparison.all_incomparable else ""
+    return [
+        v
+        for v in comparison.verdicts
+        if v.kind != hidden
+        and (policy.fails(v) or (v.kind == "errored" and v.id in comparison.measured))
+    ]
 
 
-def _is_lost(verdict: Verdict, measured: Collection[str]) -> bool:
-    """Whether the benchmark fails though the base `measured` it, or its limit is unchecked."""
-    return verdict.is_unchecked or (verdict.kind == "errored" and verdict.id in measured)
-
-
-def with_losses(comparison: Comparison, measured: Collection[str]) -> Comparison:
-    """Add a note that lost benchmarks count as a regression."""
-    losses = [verdict for verdict in comparison.verdicts if _is_lost(verdict, measured)]
-    if not losses:
-        return comparison
-    limits = sum(bool(verdict.metric) for verdict in losses)
-    failed = len(losses) - limits
+def with_losses(comparison: Comparison, missing: str) -> Comparison:
+    """Add notes on lost benchmarks, which count as a regression, and on missing ones that do."""
+    failing = _failing(comparison, missing)
+    limits = sum(v.is_unchecked for v in failing)
+    failed = sum(v.kind == "errored" and not v.metric for v in failing)
     parts = [
         f"{counted(failed, 'benchmark')} failed that the base measured" * bool(failed),
         f"{counted(limits, 'limit')} could not be checked" * bool(limits),
     ]
     note = f"{' and '.join(filter(None, parts))}: counts as a regression (exit code 1)"
-    return replace(comparison, notes=(*comparison.notes, note))
+    policy = Policy(comparison=comparison, missing=missing, inconclusive="")
+    undecided = policy.undecided_notes() if missing == "fail" else ()
+    notes = (*undecided, *[note] * bool(limits + failed))
+    return replace(comparison, notes=(*comparison.notes, *notes))
 
 
-def exit_code(results: Sequence[Compared]) -> ExitCode:
+def exit_code(comparisons: Sequence[Comparison], missing: str = "pass") -> ExitCode:
     """Exit code: a regression wins; a head with nothing comparable is an error."""
-    if any(
-        verdict.kind == "regressed" or _is_lost(verdict, measured)
-        for comparison, measured in results
-        for verdict in comparison.verdicts
-    ):
+    if any(_failing(comparison, missing) for comparison in comparisons):
         return ExitCode.REGRESSION
     all_comparable = all(
         any(verdict.kind in COMPARED for verdict in comparison.verdicts)
         and not comparison.all_incomparable
-        for comparison, _ in results
+        for comparison in comparisons
     )
     return ExitCode.OK if all_comparable else ExitCode.NOTHING_COMPARABLE

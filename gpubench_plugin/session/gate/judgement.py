@@ -1,7 +1,4 @@
-"""Judgement of the session's own run: verdicts, and their consequences.
-
-The policy says which verdicts fail the gate and which are only reported.
-"""
+"""Judgement of the session's own run: verdicts, and their consequences."""
 
 from __future__ import annotations
 
@@ -14,10 +11,11 @@ from typing import TYPE_CHECKING, Final, Literal
 import pytest
 
 from gpubench_plugin.compare.confirmation import alarms, withdraw_alarms
+from gpubench_plugin.compare.policy import NOTHING, UNDECIDED, Policy
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.records import Run
-from gpubench_plugin.core.verdicts import COMPARED, MISSING, Comparison, Verdict, VerdictKind
+from gpubench_plugin.core.verdicts import COMPARED, Comparison, Verdict
 from gpubench_plugin.session.gate.confirmation import Confirmation, not_relaunched_text
 
 if TYPE_CHECKING:
@@ -39,58 +37,6 @@ class GateOutcome:
     outcome: Literal["passed", "failed", "skipped"]
     text: str = ""
     properties: tuple[tuple[str, object], ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Policy:
-    """Values of ``--gate-missing`` and ``--gate-inconclusive``: ``pass`` or ``fail``.
-
-    With `all_incomparable`, whatever could have been compared is incomparable: that fails, whatever
-    the flags say, since a gate that compared nothing would pass.
-    """
-
-    missing: str = "pass"
-    inconclusive: str = "pass"
-    all_incomparable: bool = False
-
-    def fails(self, verdict: Verdict) -> bool:
-        """Whether `verdict` makes the gate fail.
-
-        So does a limit that was not checked, because the metric was not measured or the limit does
-        not apply to it.
-        """
-        if verdict.kind == "incomparable" and self.all_incomparable:
-            return True
-        if verdict.kind in MISSING:
-            return self.missing == "fail"
-        if verdict.kind == "inconclusive":
-            return self.inconclusive == "fail"
-        return verdict.kind == "regressed" or verdict.is_unchecked
-
-    def undecided_notes(self, verdicts: Iterable[Verdict]) -> Iterator[str]:
-        """Counts of undecided verdicts, with the policy applied to them."""
-        counts = Counter(verdict.kind for verdict in verdicts)
-        for kind, label in _UNDECIDED.items():
-            if not counts[kind]:
-                continue
-            if kind == "incomparable" and self.all_incomparable:
-                yield f"{counts[kind]} {label}: fail ({_ALL_INCOMPARABLE})"
-                continue
-            flag = "missing" if kind in MISSING else "inconclusive"
-            result = self.missing if kind in MISSING else self.inconclusive
-            yield f"{counts[kind]} {label}: {result} (--gate-{flag}={result})"
-
-
-_ALL_INCOMPARABLE: Final = (
-    "nothing was comparable: set a baseline measured under the same conditions, or use "
-    "--allow-incomparable"
-)
-_UNDECIDED: Final[dict[VerdictKind, str]] = {
-    "no_baseline": "without baseline",
-    "new": "new",
-    "incomparable": "incomparable",
-    "inconclusive": "inconclusive",
-}
 
 
 def gate_outcome(verdicts: Sequence[Verdict], policy: Policy) -> GateOutcome:
@@ -186,9 +132,9 @@ class GateJudgement:
         """Policy that decides which verdicts fail the gate."""
         settings = self.lookup.settings
         return Policy(
+            comparison=self.comparison or NOTHING,
             missing=settings.gate_missing,
             inconclusive=settings.gate_inconclusive,
-            all_incomparable=self.comparison is not None and self.comparison.all_incomparable,
         )
 
     @property
@@ -197,7 +143,7 @@ class GateJudgement:
         counts = Counter(verdict.kind for verdict in self._verdicts)
         if counts.keys() & (COMPARED - {"inconclusive"}):
             return ""
-        text = ", ".join(f"{counts[k]} {label}" for k, label in _UNDECIDED.items() if counts[k])
+        text = ", ".join(f"{counts[k]} {label}" for k, label in UNDECIDED.items() if counts[k])
         return f"nothing was {'decided' if counts.keys() & COMPARED else 'judged'}: {text}"
 
     @property
@@ -251,16 +197,17 @@ class GateJudgement:
         """Outcome of a benchmark's gate item; the first call judges."""
         if self._result is None:
             self._result = self._judge(can_relaunch=True)
-        comparison = self.comparison
         measurement = self.recording.measurements.get(node_id)
         details = f"{measurement.outcome}: {measurement.reason}" if measurement else "not measured"
         if self.nothing_measured:
             return GateOutcome(outcome="failed", text=f"{NOTHING_MEASURED}; {details}")
-        if measurement is None or measurement.outcome != "measured":
+        verdicts = [v for v in self._verdicts if v.id == node_id]
+        is_measured = measurement is not None and measurement.outcome == "measured"
+        if not is_measured and not any(map(self.policy.fails, verdicts)):
             return GateOutcome(outcome="skipped", text=details)
-        if comparison is None:
+        if self.comparison is None:
             return GateOutcome(outcome="failed", text=f"judging failed: {self.error_text}")
-        return gate_outcome([v for v in comparison.verdicts if v.id == node_id], self.policy)
+        return gate_outcome(verdicts, self.policy)
 
 
 def judge(reference: Reference, head: Run, kind: Kind, options: MatchOptions) -> Comparison:
@@ -271,26 +218,15 @@ def judge(reference: Reference, head: Run, kind: Kind, options: MatchOptions) ->
     """
     from gpubench_plugin.compare.comparison import compare_history, compare_threshold
 
-    is_gone = options["is_gone"]
     if kind in {"threshold", "last"} and reference.runs:
         comparison = compare_threshold(reference.runs, head, **options)
     else:
         runs = reference.runs if kind == "history" else ()
         comparison = compare_history(runs, head, **options)
-    deselected = [
-        verdict.id
-        for verdict in comparison.verdicts
-        if verdict.kind == "removed" and verdict.id not in head.results and not is_gone(verdict.id)
-    ]
-    notes = dict.fromkeys(
-        (*reference.notes, *comparison.notes, *_missing_cases_note(deselected, head))
-    )
-    return replace(
-        comparison,
-        base=reference.label,
-        verdicts=tuple(verdict for verdict in comparison.verdicts if verdict.id not in deselected),
-        notes=tuple(notes),
-    )
+    unmeasured = sorted(comparison.measured - head.results.keys())
+    absent = [node_id for node_id in unmeasured if not options["is_gone"](node_id)]
+    notes = dict.fromkeys((*reference.notes, *comparison.notes, *_missing_cases_note(absent, head)))
+    return replace(comparison, base=reference.label, notes=tuple(notes))
 
 
 def _missing_cases_note(absent: Iterable[str], head: Run) -> Iterator[str]:

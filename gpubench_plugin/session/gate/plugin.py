@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pytest
 
+from gpubench_plugin.core import hookspecs
 from gpubench_plugin.session.gate import report as gate_report
 from gpubench_plugin.session.recording import write_lines
 
@@ -168,8 +169,9 @@ class GatePlugin:
 class RemovedBenchmarks:
     """Decides from files and collection of `session` whether a benchmark was removed.
 
-    A benchmark is removed if its file is, whatever was selected, or if a file collected as a whole
-    no longer has its function; one case of a function may only have been deselected. Nothing is
+    A benchmark is removed if its file is, whatever was selected, if code left it out, or if a file
+    collected as a whole no longer has its function; one case of a function may only have been
+    deselected. Nothing is
     known of a file that was not collected, or of which the command line names single tests.
     """
 
@@ -177,6 +179,7 @@ class RemovedBenchmarks:
         config = session.config
         cwd = config.invocation_params.dir
         self._root = config.rootpath
+        self._left_out = config.stash.get(hookspecs.LEFT_OUT, set())
         names = (text.partition("::")[0] for text in config.args if "::" in text)
         self._explicit_files = {(cwd / name).resolve() for name in names}
         # With importlib, pytest leaves a module whose import failed in sys.modules.
@@ -189,6 +192,8 @@ class RemovedBenchmarks:
 
     def __call__(self, nodeid: str) -> bool:
         """Whether the benchmark with that id no longer exists."""
+        if nodeid in self._left_out:
+            return True
         name, _, qualified_name = nodeid.partition("::")
         file = self._root / name
         try:

@@ -73,7 +73,7 @@ def lines(
         yield ((f"judging failed: {printable(judgement.error_text)}", BAD),)
     else:
         yield from _changes(comparison, judgement.lookup, width, glyphs)
-        for note in judgement.policy.undecided_notes(comparison.verdicts) if is_gate else ():
+        for note in judgement.policy.undecided_notes() if is_gate else ():
             yield ((note, BAD if ": fail (" in note else CAUTION),)
     if is_gate and interrupted:
         advice = f"run with --resume={judgement.run_id} to measure the rest"

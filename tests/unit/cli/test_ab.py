@@ -13,9 +13,9 @@ from gpubench_plugin.cli.main import main
 from gpubench_plugin.core.verdicts import Comparison, Verdict
 
 
-def ended(*verdicts: Verdict, measured: str = "") -> int:
-    comparison = Comparison(base="a", head="b", verdicts=verdicts)
-    return exit_code([(comparison, frozenset({measured}))])
+def ended(*verdicts: Verdict, measured: str = "", missing: str = "pass") -> int:
+    comparison = Comparison(base="a", head="b", verdicts=verdicts, measured=frozenset({measured}))
+    return exit_code([comparison], missing)
 
 
 def verdict(kind: Any, metric: str = "step_time_s") -> Verdict:
@@ -39,12 +39,25 @@ def test_the_exit_code_follows_from_the_kinds(kinds: tuple[str, ...], code: Exit
     assert ended(verdict("not_measured", metric="")) == ExitCode.NOTHING_COMPARABLE
 
 
+@pytest.mark.parametrize("kind", ["no_baseline", "new", "removed", "incomparable", "not_measured"])
+def test_what_one_side_lacks_fails_if_asked(kind: Any) -> None:
+    """As with pytest's flag; what the base did not measure either is not missing."""
+    one, other = verdict(kind, metric=""), verdict("unchanged")
+    assert ended(one, other, measured=one.id) == ExitCode.OK
+    assert ended(one, other, measured=one.id, missing="fail") == ExitCode.REGRESSION
+    skipped_on_both = kind == "not_measured"
+    assert ended(one, other, missing="fail") == (0 if skipped_on_both else ExitCode.REGRESSION)
+
+
 def test_where_all_is_incomparable_nothing_was_judged() -> None:
     """An absolute bound that was met compares nothing; one comparable benchmark suffices."""
     incomparable = verdict("incomparable", metric="")
     bound = replace(verdict("unchanged"), method="absolute")
     assert ended(incomparable, bound) == ExitCode.NOTHING_COMPARABLE
     assert ended(incomparable, verdict("unchanged")) == ExitCode.OK
+    escaped = replace(verdict("incomparable"), limit="2%")
+    assert ended(incomparable, escaped, missing="fail") == ExitCode.NOTHING_COMPARABLE
+    assert ended(escaped, verdict("unchanged")) == ExitCode.REGRESSION
 
 
 @pytest.mark.slow

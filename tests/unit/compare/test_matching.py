@@ -243,7 +243,7 @@ def test_a_metric_that_only_one_side_has_is_said():
     assert kinds(unpaired([base], [own])) == {key: "not_measured"}
     given = unpaired([base], [run("b", timed(1.0))], limits={"samples_per_s": "3%"})
     assert kinds(given) == {key: "not_measured"}
-    assert kinds(unpaired([base], [run("b", timed(1.0))])) == {key: "removed"}
+    assert kinds(unpaired([base], [run("b", timed(1.0))])) == {key: "not_measured"}
     assert len(given.verdicts) == 1
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpubench_plugin.compare.matching import match
+from gpubench_plugin.core.records import Metric
 from tests.support.made import result, run
 from tests.support.messages import mentions
 
@@ -90,3 +91,84 @@ def test_whose_limit_counts_is_the_callers_choice():
 def test_a_limit_of_the_base_that_is_none_is_the_heads(head, limit):
     """Its author can mend only what the head states; the default is better than none."""
     assert judged(matched(limited("banana"), limited(*head))) == {TIME: limit}
+
+
+def metric(name, value, unit="1", better="higher"):
+    return Metric(name=name, value=value, unit=unit, better=better)
+
+
+def recall(limits, value=0.9, *, name="test_it.py::test_a", work=8.0, **metrics):
+    """A benchmark with a `recall`, unless another metric of that name is given."""
+    one = result(name, **{TIME: 1.0}, limits=limits)
+    found = {"recall": metric("recall", value), **metrics}
+    kept = {n: m for n, m in found.items() if m is not None}
+    launch = {n: m.value for n, m in {**one.metrics, **kept}.items()}
+    return replace(one, metrics={**one.metrics, **kept}, launches=(launch,), work={"samples": work})
+
+
+GONE = {"recall": None}
+TURNED = {"recall": metric("recall", 0.1, better="lower")}
+NEITHER = {"recall": metric("recall", 0.1, better="none")}
+PERCENT = {"recall": metric("recall", 90.0, unit="%")}
+RENAMED = {"recall": None, "recall_at_10": metric("recall_at_10", 0.1)}
+
+
+@pytest.mark.parametrize("paired", [False, True], ids=["unpaired", "paired"])
+@pytest.mark.parametrize(
+    ("text", "head", "kind", "said"),
+    [
+        ("2%", recall({}, **GONE), "not_measured", "does not measure"),
+        (">=0.85", recall({}, **GONE), "not_measured", "limit >=0.85 on recall"),
+        (">=0.85", recall({"recall_at_10": ">=0"}, **RENAMED), "not_measured", "recall_at_10"),
+        ("2%", recall({"recall": "2%"}, **TURNED), "incomparable", "better: lower) in head"),
+        ("2%", recall({}, **NEITHER), "incomparable", "better: none) in head"),
+        ("2%", recall({}, **PERCENT), "incomparable", "(%, better: higher) in head"),
+        (">=0.85", recall({"recall": ">=1"}, **PERCENT), "incomparable", "(%, better"),
+        ("2%", recall({"recall": "2%"}, 0.1, work=9.0), "incomparable", "work.samples 8 in base"),
+        ("2%", recall({}, 0.1, name="test_it.py::test_b"), "incomparable", "likely renamed"),
+        (">=0.85", recall({}, name="test_it.py::test_b", **GONE), "not_measured", ">=0.85"),
+    ],
+)
+def test_a_head_cannot_escape_a_limit_that_the_base_states(text, head, kind, said, paired):
+    """By whatever makes its metric vanish or another one: the limit is then unchecked."""
+    base = recall({"recall": text})
+    found = match([run("a", base)], [run("b", head)], paired=paired)
+    (verdict,) = [v for v in found.verdicts if v.metric == "recall"]
+    assert verdict.is_unchecked
+    assert (verdict.kind, verdict.limit) == (kind, text)
+    assert said in verdict.reason
+
+
+def test_a_fixed_bound_of_the_base_holds_for_other_work_and_another_name():
+    """A looser one of the head does not count there either."""
+    base = recall({"recall": ">=0.85"})
+    for head in (
+        recall({"recall": ">=0.1"}, 0.2, work=9.0),
+        recall({"recall": ">=0.1"}, 0.2, name="test_it.py::test_b"),
+    ):
+        found = matched(base, head)
+        assert judged(found) == {"recall": ">=0.85"}
+        assert mentions(*found.notes, "of recall from >=0.85 to >=0.1", "the base's counts")
+
+
+@pytest.mark.parametrize(
+    ("base", "head"),
+    [
+        (recall({"precise": "2%"}), recall({})),
+        (recall({}), recall({}, **TURNED)),
+        (recall({}), recall({"recall": "2%"}, **TURNED)),
+    ],
+    ids=["never had", "no limit", "heads own"],
+)
+def test_a_limit_that_the_base_does_not_check_either_is_not_required(base, head):
+    """Of a whole suite's limits those of other benchmarks; nor one that the head adds."""
+    assert not any(v.is_unchecked for v in matched(base, head).verdicts)
+    assert not any(v.is_unchecked for v in matched(base, head, limits_from="head").verdicts)
+
+
+def test_the_caller_may_ask_for_the_heads_limits():
+    """Then nothing of the base's is required."""
+    found = matched(recall({"recall": "2%"}), recall({}, **GONE), limits_from="head")
+    assert [(v.metric, v.kind, v.is_unchecked) for v in found.verdicts] == [
+        ("recall", "removed", False)
+    ]

@@ -11,6 +11,7 @@ from gpubench_plugin.launchers import merged_reports as merging
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome, judge
 from gpubench_plugin.ranks.control_plane import OUT_OF_STEP
 from gpubench_plugin.results import report_payload
+from tests.support.phase_reports import subtest_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +62,17 @@ def test_what_a_phase_of_a_plain_test_reports_is_there_once(
     assert merge(one, came_to_end(1, subtests[1], failed)) == (failed, [subtests[1]])
     report, others = merge(RankOutcome(rank=0, state="absent"))
     assert (report.when, report.outcome, others) == ("call", "passed", [])
+
+
+@pytest.mark.parametrize("outcome", ["failed", "skipped"])
+def test_a_subtest_changes_no_outcome(
+    merge: Merge, reported: ReportMaker, came_to_end: EndedMaker, outcome: str
+) -> None:
+    """Of one rank only: rank zero's report, which has the measurement, stands, beside a failure."""
+    own, part = reported(), subtest_report(outcome)
+    report, others = merge(came_to_end(0, own), came_to_end(1, part, reported()))
+    assert (report, others) == (own, [part] if outcome == "failed" else [])
+    assert came_to_end(1, part, reported()).passed
 
 
 def test_failure_on_all_ranks_shows_the_first_and_the_others_tracebacks(

@@ -169,14 +169,20 @@ def _file(folder: Path, *entries: Any, **more: Any) -> Path:
     return path
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), 0, -1.0])
-@pytest.mark.parametrize("name", ["median", "min"])
+FIELDS = ("median", "min", "mean", "max", "rounds", "iterations")
+WRONG = [(name, value) for name in FIELDS for value in (float("nan"), float("inf"), 0, -1.0)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [*WRONG, ("stddev", float("nan")), ("stddev", -1.0), ("max", 0.375), ("min", 0.75)],
+)
 def test_untrue_time_costs_only_its_benchmark(tmp_path: Path, name: str, value: float) -> None:
     """A benchmark whose times are impossible fails with the reason; the rest is read."""
-    entries = [_entry(**{name: value}), _entry("test_b.py::test_b")]
+    entries = [_entry(**{name: value}), _entry("test_b.py::test_b", stddev=0.0, max=0.5)]
     broken, whole = read(_file(tmp_path, *entries), tmp_path).results.values()
     assert broken.outcome == "failed"
-    assert str(float(value)) in broken.reason
+    assert f"{name} {float(value)}" in broken.reason
     assert whole.outcome == "measured"
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpubench_plugin.core.records import Measurement, Samples
+from gpubench_plugin.core.records import Measurement, Outcome, Samples
 from tests.support import runs_builder
 
 
@@ -63,7 +63,8 @@ def write_run(
 
 def _measurement(name: str, time: float | str, rounds: int, flags: tuple[str, ...]) -> Measurement:
     if isinstance(time, str):
-        return replace(runs_builder.measurement(name, outcome="failed", flags=flags), reason=time)
+        outcome: Outcome = "skipped" if time.startswith("skip") else "failed"
+        return replace(runs_builder.measurement(name, outcome=outcome, flags=flags), reason=time)
     samples = Samples(
         timer="perf_counter",
         durations_s=(1.0,) * rounds,

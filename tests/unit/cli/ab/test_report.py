@@ -83,7 +83,6 @@ def test_github_is_told_before_the_output_is_written(
     compared = ComparisonResult(
         comparison=COMPARISON,
         locations={},
-        measured=frozenset(),
         advice="gpubench ab --resume=x --pairs=30",
     )
 

@@ -24,7 +24,8 @@ def run(**times: float | str) -> Run:
 
 def result(name: str, time: float | str) -> Result:
     if isinstance(time, str):
-        return Result(id=name, outcome="failed", reason=time)
+        outcome = "skipped" if time.startswith("skip") else "failed"
+        return Result(id=name, outcome=outcome, reason=time)
     metrics = {
         n: Metric(name=n, value=time, unit="s", better="lower")
         for n in ("step_time_s", "step_time_min_s")
@@ -165,6 +166,28 @@ def test_what_one_side_lacks_does_not_run_again() -> None:
     }
     assert tracker.measured == {"gone", "breaks", "ok"}
     assert "KeyError" in tracker.comparison().verdicts[0].reason
+
+
+def test_what_the_warm_up_pair_skips_on_one_side_is_tried_again() -> None:
+    """Up to the first look; what neither side measures is not."""
+    base = run(again=1.0, gone=1.0, late="skip: locked", never="skip", same=1.0)
+    head = run(again="skip: port", gone="skip: port", late=1.0, never="skip", same=1.0)
+    tracker = Tracker(base, head)
+    assert (tracker.left_out, tracker.suite) == (["never"], 1)
+    bases = [run(again=q, gone=1.0, late=q, same=q) for q in QUIET]
+    heads = [run(again=2 * q, gone="skip: port", late=1.0, same=1.0) for q in QUIET]
+    tracker.judge(bases, heads, unchanged_from=5)
+    assert (tracker.open, tracker.suite) == (set(), 3)
+    assert kinds(tracker) == {
+        "again": "regressed",
+        "gone": "not_measured",
+        "late": "unchanged",
+        "never": "not_measured",
+        "same": "unchanged",
+    }
+    (gone,) = [v for v in tracker.comparison().verdicts if v.id == "gone"]
+    assert gone.reason.endswith("skip: port; so it was in the warm-up pair")
+    assert "gone" in tracker.comparison().measured
 
 
 def test_what_fails_on_the_way_is_errored() -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from gpubench_plugin.core import hookspecs
 from gpubench_plugin.session.gate.plugin import RemovedBenchmarks
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def removal(folder: Path, *arguments: str, importmode: str = "prepend") -> Remov
         (folder / name).touch()
     config = SimpleNamespace(
         args=list(arguments),
+        stash={hookspecs.LEFT_OUT: {"test_x.py::test_kept[dropped]"}},
         invocation_params=SimpleNamespace(dir=folder),
         rootpath=folder,
         getoption=lambda name: importmode,
@@ -44,6 +46,7 @@ def removal(folder: Path, *arguments: str, importmode: str = "prepend") -> Remov
     [
         ("test_x.py::test_kept[b]", False),  # a case of it may only not have been selected
         ("test_x.py::TestX::test_kept[b]", False),
+        ("test_x.py::test_kept[dropped]", True),  # by a conftest
         ("test_x.py::test_lost[b]", True),
         ("test_x.py::TestX::test_lost", True),
         ("test_x.py::TestY::test_kept", True),

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.core.verdicts import VERDICT_KINDS, Verdict
-from gpubench_plugin.session.gate.judgement import Policy, gate_outcome, verdict_line
+from gpubench_plugin.compare.policy import Policy
+from gpubench_plugin.core.verdicts import VERDICT_KINDS, Comparison, Verdict
+from gpubench_plugin.session.gate.judgement import gate_outcome, verdict_line
 from tests.support.messages import mentions
 
 
@@ -15,11 +16,15 @@ def verdict(kind: Any, metric: str = "step_time_s", **fields: Any) -> Verdict:
     return Verdict(id="test_x.py::test_a", metric=metric, kind=kind, **fields)
 
 
+def compared(*verdicts: Verdict, measured: str = "") -> Comparison:
+    return Comparison(base="a", head="b", verdicts=verdicts, measured=frozenset({measured}))
+
+
 @pytest.mark.parametrize("kind", VERDICT_KINDS)
 def test_by_default_regressions_and_unchecked_limits_fail_and_nothing_else(kind: Any) -> None:
     """A limit of a metric that the benchmark lacks is unchecked; each flag adds its own kinds."""
     fails = kind in {"regressed", "not_measured", "errored"}
-    is_missing = kind in {"no_baseline", "new", "incomparable"}
+    is_missing = kind in {"no_baseline", "new", "removed", "incomparable"}
     assert Policy().fails(verdict(kind)) == fails
     assert Policy(missing="fail").fails(verdict(kind)) == (fails or is_missing)
     strict = Policy(inconclusive="fail")
@@ -33,10 +38,25 @@ def test_a_benchmark_that_was_not_measured_at_all_speaks_for_itself(kind: Any) -
     assert not Policy().fails(verdict(kind, metric=""))
 
 
+def test_a_benchmark_that_only_the_base_measured_is_named() -> None:
+    """Skipped, unsupported or gone; not one that the base skipped as well."""
+    lost, gone = verdict("not_measured", metric=""), verdict("removed", metric="")
+    for flag in ("pass", "fail"):
+        policy = Policy(missing=flag, comparison=compared(lost, gone, measured=lost.id))
+        assert [policy.fails(one) for one in (lost, gone)] == [flag == "fail"] * 2
+        assert list(policy.undecided_notes()) == [
+            f"1 removed (test_x.py::test_a): {flag} (--gate-missing={flag})",
+            f"1 not measured any more (test_x.py::test_a): {flag} (--gate-missing={flag})",
+        ]
+    alike = Policy(missing="fail", comparison=compared(lost))
+    assert not alike.fails(lost)
+    assert list(alike.undecided_notes()) == []
+
+
 def test_each_undecided_kind_is_said_with_its_count_and_its_policy() -> None:
     """Kinds are never merged into one number."""
     found = [verdict(k) for k in ("new", "no_baseline", "no_baseline", "inconclusive", "unchanged")]
-    assert list(Policy(inconclusive="fail").undecided_notes(found)) == [
+    assert list(Policy(comparison=compared(*found), inconclusive="fail").undecided_notes()) == [
         "2 without baseline: pass (--gate-missing=pass)",
         "1 new: pass (--gate-missing=pass)",
         "1 inconclusive: fail (--gate-inconclusive=fail)",
@@ -45,10 +65,10 @@ def test_each_undecided_kind_is_said_with_its_count_and_its_policy() -> None:
 
 def test_what_is_incomparable_fails_where_nothing_else_could_be_compared() -> None:
     """Whatever --gate-missing says; new benchmarks beside it still pass."""
-    strict = Policy(all_incomparable=True)
     found = [verdict("incomparable"), verdict("new")]
+    strict = Policy(comparison=compared(*found))
     assert [strict.fails(one) for one in found] == [True, False]
-    new, incomparable = strict.undecided_notes(found)
+    new, incomparable = strict.undecided_notes()
     assert new == "1 new: pass (--gate-missing=pass)"
     assert mentions(incomparable, "1 incomparable: fail", "set a baseline", "--allow-incomparable")
 
