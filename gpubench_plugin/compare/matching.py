@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from gpubench_plugin.compare.comparability import (
     Comparability,
+    machine_differences,
     names_or_count,
     reported_differences,
     settings_differences,
@@ -127,7 +128,14 @@ class _Matching:
         if isinstance(pairs, Verdict):
             yield pairs
             old = name if pairs.kind == "incomparable" else self.likely_renames.get(name, "")
-            bases = [run.results[old] for run in self.bases if _measured(run, old)]
+            head = next(run for run in reversed(self.heads) if _measured(run, name))
+            bases = [
+                run.results[old]
+                for run in self.bases
+                if _measured(run, old)
+                # A change can escape a limit by other work, not by another machine.
+                and not machine_differences(run, run.results[old], head, measured[-1])
+            ]
             sides = Sides(bases=bases, heads=measured, measured=measured, cause=pairs.reason)
             yield from metrics_of(sides, *self.limits.resolve(sides))
             return

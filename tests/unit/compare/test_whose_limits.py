@@ -139,6 +139,13 @@ def test_a_head_cannot_escape_a_limit_that_the_base_states(text, head, kind, sai
     assert said in verdict.reason
 
 
+def test_another_machine_is_no_escape_from_a_limit():
+    """The benchmark is incomparable as a whole, which the policy for missing ones decides about."""
+    base, head = (run(it, recall({"recall": "2%"}), machine={"cpu.model": it}) for it in "ab")
+    (verdict,) = match([base], [head], paired=False).verdicts
+    assert (verdict.kind, verdict.is_unchecked) == ("incomparable", False)
+
+
 def test_a_fixed_bound_of_the_base_holds_for_other_work_and_another_name():
     """A looser one of the head does not count there either."""
     base = recall({"recall": ">=0.85"})
