@@ -6,7 +6,7 @@ number, and nothing is dropped because of one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 CONTENDED: Final = "contended"
@@ -17,6 +17,9 @@ NOT_CONVERGED: Final = "not_converged"
 DEPENDENT: Final = "dependent"
 SUSPENDED: Final = "suspended"
 INSTRUMENTED: Final = "instrumented"
+CHANGED_WORK: Final = "changed_work"
+OVERSUBSCRIBED: Final = "oversubscribed"
+LEFT_RUNNING: Final = "left_running"
 OUTLIERS: Final = "outliers"
 STALLS: Final = "stalls"
 FAST_CALLS: Final = "fast_calls"
@@ -46,6 +49,9 @@ MEANINGS: Final[Mapping[str, str]] = {
     DEPENDENT: "neighbouring rounds are correlated: few of them are independent",
     SUSPENDED: "the process was stopped, frozen or suspended during the measurement",
     INSTRUMENTED: "a debugger, tracer or Python debug mode was active",
+    CHANGED_WORK: "a step after the timing did other work than one before it",
+    OVERSUBSCRIBED: "the benchmark's own threads were more than the CPUs that were free",
+    LEFT_RUNNING: "threads or processes that the calls started ran on after the last one",
     OUTLIERS: "more than 0.5% of the durations are far above the median",
     STALLS: "a few slow calls dominate: throughput is 10% below what the median implies",
     FAST_CALLS: "many calls are far below the median: throughput is 10% above what it implies",
@@ -74,11 +80,21 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     DEPENDENT: "slow and fast phases; raise measure.max_time_s",
     SUSPENDED: "the process was stopped in between; repeat",
     INSTRUMENTED: "a debugger or tracer was on; measure without it",
+    CHANGED_WORK: "the work changed while timed; see gpubench explain",
 }
 """What a doubt means and what to do about it, in a line of the terminal."""
 
+FEWER_THREADS: Final = "pytest --distributed.threads=1, or close programs"
+"""What to do where several threads waited for a CPU: a step's last thread delays all others."""
+
 DOUBTFUL_FLAGS: Final = tuple(EXPLANATIONS)
 """Doubts, in the order of tables."""
+
+
+def explanation(doubt: str, flags: Collection[str]) -> str:
+    """What the `doubt` about a number with those `flags` means, and what to do about it."""
+    is_threaded = doubt == CONTENDED and OVERSUBSCRIBED in flags
+    return FEWER_THREADS if is_threaded else EXPLANATIONS[doubt]
 
 
 def doubtful_flags(flags: Iterable[str]) -> tuple[str, ...]:

@@ -150,7 +150,7 @@ def measure(
             course.blocks,
             warmup,
             converged=bool(agreement.decide(int(rule.converged(course.blocks)))),
-        )
+        ).flagged(*(course.contention.notes if course.contention else ()))
         for course, warmup in zip(courses, warmups, strict=True)
     ]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from gpubench_plugin.core.format import counted, duration, listed, percentage
-from gpubench_plugin.core.quality_flags import EXPLANATIONS, doubtful_flags, other_flags
+from gpubench_plugin.core.quality_flags import doubtful_flags, explanation, other_flags
 from gpubench_plugin.core.records import Json, Measurement, Outcome
 from gpubench_plugin.reports.columns import metric_text
 from gpubench_plugin.reports.markup import BAD, BOLD, CAUTION, PLAIN, Line, Markup
@@ -56,11 +56,12 @@ class Remarks:
         """
         groups = self._by(self.measurements, lambda m: doubtful_flags(m.flags))
         is_told = "doubts" in shown or (len(groups) == 1 and "step" in shown)
-        for flag in filter(groups.get, EXPLANATIONS):
+        for flag in doubtful_flags(groups):
             names = groups[flag]
             subject = counted(len(names), "benchmark") if is_told else _listed(names)
+            flags = {other for m in self.measurements if flag in m.flags for other in m.flags}
             sign = f"{self.glyphs.doubtful} {flag}"
-            yield from self._line(f"{sign}: {EXPLANATIONS[flag]} ({subject})", CAUTION)
+            yield from self._line(f"{sign}: {explanation(flag, flags)} ({subject})", CAUTION)
 
     def notes(self, shown: Collection[str]) -> Iterator[Line]:
         """Slow ranks, fitted batches, lapsed checks, and the notes that have no column."""

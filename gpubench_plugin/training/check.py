@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean
@@ -15,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
 from gpubench_plugin.core.records import Check
-from gpubench_plugin.precision._nested import map_tensors, tensors_in
+from gpubench_plugin.precision._nested import map_tensors, tensors_in, values_of
 from gpubench_plugin.training.data.base import NO_EPOCHS, DataSource
 from gpubench_plugin.training.seeding import RandomState
 
@@ -116,7 +117,7 @@ def require_gradients(
         [float(name in gradients and gradients[name] is None) for name in names]
     )
     not_finite = agreement.mean(
-        [float(require_finite_gradients and not _is_finite(gradients.get(name))) for name in names]
+        [float(require_finite_gradients and not is_finite(gradients.get(name))) for name in names]
     )
     for name, is_missing, is_not_finite in zip(names, missing_share, not_finite, strict=True):
         if is_missing:
@@ -127,9 +128,35 @@ def require_gradients(
             raise CorrectnessError(f"the gradient of parameter {name} is not finite")
 
 
-def _is_finite(gradient: Tensor | None) -> bool:
-    local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-    return local is None or bool(torch.isfinite(local).all())
+@contextmanager
+def explaining_sparse_gradients(module: nn.Module) -> Iterator[None]:
+    """Context of an update.
+
+    Raises:
+        Misuse: it fails, and a gradient is sparse.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        for name, parameter in module.named_parameters():
+            if parameter.grad is not None and parameter.grad.layout != torch.strided:
+                raise Misuse(
+                    f"the gradient of parameter {name} is sparse, which the optimizer, its "
+                    "weight_decay, fused=true or training.gradient_clipping does not allow; "
+                    "allowed: sgd, torch.optim.SparseAdam, or the layer with sparse=False"
+                ) from error
+        raise
+
+
+def is_finite(tensor: Tensor | None) -> bool:
+    """Whether all numbers of this rank's part are, if there are any."""
+    if tensor is None:
+        return True
+    values = values_of(tensor.to_local() if isinstance(tensor, DTensor) else tensor)
+    if not values.is_floating_point() or not values.numel():
+        return True
+    # aminmax needs no temporary tensors, unlike isfinite: outputs may be gigabytes.
+    return bool(torch.stack(values.aminmax()).isfinite().all())
 
 
 def require_updates(steps: int, skipped: int) -> None:

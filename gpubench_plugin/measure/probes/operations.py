@@ -41,32 +41,11 @@ def count_flops(fn: Callable[[], object]) -> FlopsEvent:
     kernel computes again for its backward pass is not counted. Every other operation that computes
     something is named.
     """
-    counter_mode = _CountingMode()
-    counter = FlopCounterMode(display=False, custom_mapping=dict(FORMULAS))
-    with FakeTensorMode(), counter_mode, counter:
+    census = DtypeCensus()
+    with FakeTensorMode(), census:
         fn()
-    formulas = counter.flop_registry
-    uncounted = {str(op) for op in counter_mode.ops if op not in formulas and _computes(op)}
-    total = int(counter.get_total_flops())
-    return FlopsEvent(per_call=total, uncounted_ops=tuple(sorted(uncounted)))
-
-
-class _CountingMode(TorchDispatchMode):
-    """Counts every operation of this thread except views.
-
-    A backward pass on a CPU is in the thread that calls it.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # torch does not declare it
-        self.ops: set[torch._ops.OpOverloadPacket] = set()
-
-    def __torch_dispatch__(
-        self, func: Operation, types: object, args: Arguments = (), kwargs: Keywords = None
-    ) -> object:
-        if not func.is_view:
-            self.ops.add(func.overloadpacket)
-        return func(*args, **(kwargs or {}))
+    uncounted = {str(op) for op in census.ops - census.counted if _computes(op)}
+    return FlopsEvent(per_call=census.flops, uncounted_ops=tuple(sorted(uncounted)))
 
 
 def _computes(op: torch._ops.OpOverloadPacket) -> bool:
@@ -191,6 +170,9 @@ class DtypeCensus(TorchDispatchMode):
     """Matrix products by dtype, all floating-point dtypes, and input tensors of a call.
 
     `inputs` are the tensors that it used without having computed them, by address of the storage.
+    Of the operations `ops`, all but views, those `counted` have a formula: `flops` is the sum. So
+    many values as `reduced` became single numbers, as losses. A backward pass on a CPU is in the
+    thread that calls it.
     """
 
     def __init__(self) -> None:
@@ -198,6 +180,10 @@ class DtypeCensus(TorchDispatchMode):
         self.products: Counter[str] = Counter()
         self.dtypes: set[str] = set()
         self.inputs: dict[int, torch.Tensor] = {}
+        self.ops: set[torch._ops.OpOverloadPacket] = set()
+        self.counted: set[torch._ops.OpOverloadPacket] = set()
+        self.flops = self.reduced = 0
+        self._formulas = FlopCounterMode(custom_mapping=dict(FORMULAS)).flop_registry
         self._computed_storages: set[int] = set()
 
     def confirms(self, compute_dtype: str) -> bool:
@@ -209,24 +195,37 @@ class DtypeCensus(TorchDispatchMode):
         self, func: Operation, types: object, args: Arguments = (), kwargs: Keywords = None
     ) -> object:
         kwargs = kwargs or {}
-        name = func.overloadpacket.__name__
-        if name in _COMPOSED:
+        op, name = func.overloadpacket, func.overloadpacket.__name__
+        if op not in self._formulas and op is not torch.ops.prim.device:
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if _multiplies(func.overloadpacket) or name in _COMPOSED:
+        if _multiplies(op) or name in _COMPOSED:
             self.products.update([next(_dtypes(args), "none")])
         for tensor in _tensors((args, kwargs)):
-            if (address := _storage_address(tensor)) not in self._computed_storages:
+            if (address := storage_address(tensor)) not in self._computed_storages:
                 self.inputs.setdefault(address, tensor)
         result = func(*args, **kwargs)
+        with suppress(Exception):  # a formula that knows no nested or sparse shapes
+            self._count(op, args, kwargs, result)
         self._computed_storages.update(
-            set(map(_storage_address, _tensors(result))) - self.inputs.keys()
+            set(map(storage_address, _tensors(result))) - self.inputs.keys()
         )
         if not func.is_view:
+            self.ops.add(op)
             self.dtypes.update(_dtypes((args, result)))
         return result
+
+    def _count(
+        self, op: torch._ops.OpOverloadPacket, args: Arguments, kwargs: Keywords, result: object
+    ) -> None:
+        if op in self._formulas:
+            self.flops += int(self._formulas[op](*args, **(kwargs or {}), out_val=result))
+            self.counted.add(op)
+        first = next(_tensors(result), None)
+        if first is not None and first.ndim == 0 and first.is_floating_point():
+            self.reduced += sum(tensor.numel() for tensor in _tensors(args) if tensor.ndim)
 
 
 def _multiplies(op: torch._ops.OpOverloadPacket) -> bool:
@@ -240,7 +239,7 @@ def _dtypes(values: object) -> Iterator[str]:
     return (_NAMES[tensor.dtype] for tensor in _tensors(values) if tensor.dtype in _NAMES)
 
 
-def _storage_address(tensor: torch.Tensor) -> int:
+def storage_address(tensor: torch.Tensor) -> int:
     """Address of the tensor's storage, or 0."""
     with suppress(NotImplementedError, RuntimeError, ValueError):  # sparse, fake or wrapped
         return int(tensor.untyped_storage()._cdata)

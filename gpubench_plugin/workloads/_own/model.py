@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo import OptimizedModule
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.fx import GraphModule
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
@@ -85,7 +86,9 @@ class StatedModel:
         return fake_copy(self._model)
 
     def _called(self) -> nn.Module:
-        return require_returned(self._model(), nn.Module, f"model: {self.name}()")
+        module = require_returned(self._model(), nn.Module, f"model: {self.name}()")
+        # An exported module refuses train() and eval(), of which its copy is free.
+        return copied(module) if isinstance(module, GraphModule) else module
 
     def _in_fp32(self, module: nn.Module) -> nn.Module:
         """Convert weights in the precision's own type; another one would belie the precision."""
@@ -136,7 +139,7 @@ def copied(module: M, memo: dict[int, object] | None = None) -> M:
         Misuse: it cannot be copied.
     """
     try:
-        return deepcopy(module, memo)
+        copy = deepcopy(module, memo)
     except (RuntimeError, TypeError) as error:
         if type(error) not in {RuntimeError, TypeError}:  # its subclasses tell of the device
             raise
@@ -146,6 +149,10 @@ def copied(module: M, memo: dict[int, object] | None = None) -> M:
             f"model ({kind}) cannot be copied: {reason}; pass a function that builds it: "
             "lambda: MyModel()"
         ) from error
+    for parameter in copy.parameters():
+        if not parameter.is_leaf:  # of a scripted or traced module, as if copied by an operation
+            parameter.detach_().requires_grad_()
+    return copy
 
 
 def _fakes(module: nn.Module) -> Iterator[tuple[int, Tensor]]:
