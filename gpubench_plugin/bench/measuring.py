@@ -30,8 +30,8 @@ from gpubench_plugin.environment.system_facts import rank_machine
 from gpubench_plugin.measure.loop import Variant, clock_for, measure
 from gpubench_plugin.measure.paired_turns import turns_s
 from gpubench_plugin.measure.probes.interference import Contention
-from gpubench_plugin.measure.probes.left_running import running
 from gpubench_plugin.measure.probes.nvml import DeviceState
+from gpubench_plugin.measure.process_state import running
 from gpubench_plugin.measure.record_builder import CustomMetric, build_measurement
 from gpubench_plugin.measure.tracers import Tracers
 from gpubench_plugin.ranks.reduction import Reduction
@@ -202,15 +202,16 @@ class Measuring:
 
         Every rank must call it. A subject takes a step more, unless its first one took a minute.
         """
-        measure, agreement = self._case.configuration.measure, self.group.agreement
-        if not steps.is_single:
-            compare = self._comparison(steps, lambda _, timed: timed.run(), check)
-            return list if measure.check is False else compare
-        module = getattr(steps.candidate.subject, "module", None)
-        is_checked = measure.check is not False and module is not None and first_s is not None
-        if not agreement.decide(int(is_checked and first_s < _LONGEST_S)):
+        agreement = self.group.agreement
+        if self._case.configuration.measure.check is False:
             return list
-        from gpubench_plugin.measure.probes.step_work import StepWork
+        if not steps.is_single:
+            return self._comparison(steps, lambda _, timed: timed.run(), check)
+        module = getattr(steps.candidate.subject, "module", None)
+        is_short = first_s is not None and first_s < _LONGEST_S
+        if module is None or not agreement.decide(int(is_short)):
+            return list
+        from gpubench_plugin.measure.probes.operations import StepWork
 
         # Compiled code is not to be run eagerly before it is timed.
         counts = not self._is_compiled(steps.candidate.subject)
@@ -335,7 +336,7 @@ class Measuring:
             agreement=self.group.agreement,
             on_first=on_first,
             fixed_rounds=self._case.fixed_rounds,
-            make_contention=partial(Contention, self._processes()),
+            make_contention=partial(Contention, *self._processes()),
             on_timed=begin,
             on_progress=on_progress,
         )

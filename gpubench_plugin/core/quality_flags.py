@@ -55,7 +55,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     OUTLIERS: "more than 0.5% of the durations are far above the median",
     STALLS: "a few slow calls dominate: throughput is 10% below what the median implies",
     FAST_CALLS: "many calls are far below the median: throughput is 10% above what it implies",
-    DESCHEDULED: "single-threaded, but less than 98% of the wall time was CPU time",
+    DESCHEDULED: "the measuring threads waited for a CPU for 2% to 5% of the timed blocks",
     LAUNCH_BOUND: "the GPU waited for Python",
     ELSEWHERE: "other CUDA streams worked on after the step's: its times include their work",
     UNCALIBRATED: "no calls were spent on calibrating the clock: short blocks may be too long",

@@ -257,13 +257,11 @@ def clock_for(
     Raises:
         Unsupported: there is no clock for this type of device.
     """
-    import torch
-
     from gpubench_plugin.measure.clocks import cuda_device, cuda_kernel, cuda_step, host
 
     match device.type:
         case "cpu":
-            return host.CpuClock(one_thread=torch.get_num_threads() == 1)
+            return host.CpuClock()
         case "cuda" if timing == "kernel":
             return cuda_kernel.CudaKernelClock(cuda_device.TorchCuda(device), cache=cache)
         case "cuda":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean
@@ -128,24 +127,19 @@ def require_gradients(
             raise CorrectnessError(f"the gradient of parameter {name} is not finite")
 
 
-@contextmanager
-def explaining_sparse_gradients(module: nn.Module) -> Iterator[None]:
-    """Context of an update.
+def refuse_sparse_gradients(module: nn.Module) -> None:
+    """Refuse sparse gradients, with which an update has failed.
 
     Raises:
-        Misuse: it fails, and a gradient is sparse.
+        Misuse: a parameter has one.
     """
-    try:
-        yield
-    except RuntimeError as error:
-        for name, parameter in module.named_parameters():
-            if parameter.grad is not None and parameter.grad.layout != torch.strided:
-                raise Misuse(
-                    f"the gradient of parameter {name} is sparse, which the optimizer, its "
-                    "weight_decay, fused=true or training.gradient_clipping does not allow; "
-                    "allowed: sgd, torch.optim.SparseAdam, or the layer with sparse=False"
-                ) from error
-        raise
+    for name, parameter in module.named_parameters():
+        if parameter.grad is not None and parameter.grad.layout != torch.strided:
+            raise Misuse(
+                f"the gradient of parameter {name} is sparse, which the optimizer, its "
+                "weight_decay, fused=true or training.gradient_clipping does not allow; "
+                "allowed: sgd, torch.optim.SparseAdam, or the layer with sparse=False"
+            )
 
 
 def is_finite(tensor: Tensor | None) -> bool:

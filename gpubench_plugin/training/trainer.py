@@ -20,8 +20,8 @@ from gpubench_plugin.training.check import (
     LossFunction,
     StepRecorder,
     check_loss_drop,
-    explaining_sparse_gradients,
     refuse_autocast,
+    refuse_sparse_gradients,
     require_finite,
     require_gradients,
     require_scalar_loss,
@@ -363,8 +363,11 @@ class Trainer:
                 names=None if self.passes is None else self.passes.parameter_names,
             )
         recorder.before_update()
-        with explaining_sparse_gradients(self.module):
+        try:
             duration_s += timed_s(self._optimization.update, self.device)
+        except RuntimeError:
+            refuse_sparse_gradients(self.module)
+            raise
         recorder.after_update()
         return duration_s
 

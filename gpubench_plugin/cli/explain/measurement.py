@@ -60,8 +60,7 @@ def _facts(measurement: Measurement, glyphs: Glyphs) -> Iterator[str]:
         yield from _timing(measurement.samples, glyphs)
     for flag in measurement.flags:
         yield f"{flag}: {MEANINGS[flag]}" if flag in MEANINGS else flag
-    if changed := measurement.correctness.get("changed_work"):
-        yield str(changed)
+    yield from filter(None, [measurement.correctness.get("changed_work")])
 
 
 def _median(measurement: Measurement, glyphs: Glyphs) -> str:

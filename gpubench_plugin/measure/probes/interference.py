@@ -24,18 +24,18 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 from time import clock_gettime_ns, perf_counter_ns, sleep
-from typing import TYPE_CHECKING, Final, NamedTuple, Self
+from typing import Final, NamedTuple, Self
 
-from gpubench_plugin.core.quality_flags import OVERSUBSCRIBED, SUSPENDED
+from gpubench_plugin.core.quality_flags import DESCHEDULED, OVERSUBSCRIBED, SUSPENDED
 from gpubench_plugin.environment.hardware import usable_cores
 from gpubench_plugin.system.helper_threads import HelperThread
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SHARE: Final = 0.05
 """Share of the timed blocks spent waiting: nearly none if alone on the machine, half with a busy
 neighbour on each processor, as the scheduler is fair."""
+
+# Share that is noted: interrupts take less.
+_NOTABLE: Final = 0.02
 
 # Run time of a measuring thread as a share of the busiest one's: a pool's idle threads wake now and
 # then, and their waits delay no step.
@@ -69,7 +69,7 @@ class Contention:
     else's work.
     """
 
-    def __init__(self, processes: Sequence[int] = ()) -> None:
+    def __init__(self, *processes: int) -> None:
         self._own_thread = str(threading.get_native_id())
         self._initial = thread_times()
         self._waited_ns = self._blocks_ns = 0
@@ -80,26 +80,26 @@ class Contention:
     @property
     def is_contended(self) -> bool:
         """Whether the measuring threads waited for others for more than 5% of the blocks so far."""
-        return self._has_waited and self._others_share() > SHARE
+        return self._waited_for_others(SHARE)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """``oversubscribed``: threads waited that are several, or for nobody else's."""
-        is_own = self._has_several_threads or not self.is_contended
-        return (OVERSUBSCRIBED,) if self._has_waited and is_own else ()
+        """``oversubscribed`` where threads waited that are several, or for no others.
 
-    @property
-    def _has_waited(self) -> bool:
-        return self._waited_ns > SHARE * self._blocks_ns
-
-    def _others_share(self) -> float:
-        """CPU time of other processes on the processors that this one may use, per time passed.
-
-        No thread waits for others longer than they run.
+        ``descheduled`` where they waited for others for less than ``contended`` takes.
         """
+        if self._waited_ns > SHARE * self._blocks_ns:
+            is_own = self._has_several_threads or not self.is_contended
+            return (OVERSUBSCRIBED,) if is_own else ()
+        return (DESCHEDULED,) if self._waited_for_others(_NOTABLE) else ()
+
+    def _waited_for_others(self, share: float) -> bool:
+        """Whether that `share` was waited; nothing waits for others for longer than they run."""
+        if self._waited_ns <= share * self._blocks_ns:
+            return False
         now = _cpu_times(self._processes)
         wall_ns, known_ns = (end - start for end, start in zip(now, self._at_start, strict=True))
-        return len(usable_cores()) - known_ns / wall_ns
+        return len(usable_cores()) * wall_ns - known_ns > share * wall_ns
 
     def __enter__(self) -> Self:
         self._at_entry, self._entered_ns = thread_times(), perf_counter_ns()
@@ -143,20 +143,17 @@ def thread_times() -> dict[str, ThreadTimes]:
     return accounts
 
 
-def _cpu_times(processes: Sequence[int]) -> tuple[int, int]:
+def _cpu_times(processes: tuple[int, ...]) -> tuple[int, int]:
     """Nanoseconds that have passed, and those in which our processors idled or ran `processes`.
 
-    See proc(5), ``/proc/stat``, and clock_getcpuclockid(3).
+    See clock_getcpuclockid(3), and proc(5) of ``/proc/stat``.
     """
     known_ns = 0
-    with suppress(OSError, KeyError):
-        stat = _read("/proc/stat", 1 << 18)
-        counts = {line[0]: line for line in map(bytes.split, stat.splitlines())}
-        for core in usable_cores():
-            known_ns += sum(map(int, counts[f"cpu{core}".encode()][_IDLE])) * _TICK_NS
-    for process in processes:
-        with suppress(OSError):  # it has ended
-            known_ns += clock_gettime_ns(~process << 3 | _PROCESS_CLOCK)
+    with suppress(OSError, KeyError):  # a process has ended, or the system has no such accounts
+        known_ns += sum(clock_gettime_ns(~pid << 3 | _PROCESS_CLOCK) for pid in processes)
+        lines = map(bytes.split, _read("/proc/stat", 1 << 18).splitlines())
+        ticks = {line[0]: sum(map(int, line[_IDLE])) for line in lines if line}
+        known_ns += sum(ticks[b"cpu%d" % core] for core in usable_cores()) * _TICK_NS
     return perf_counter_ns(), known_ns
 
 

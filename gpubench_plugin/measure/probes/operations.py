@@ -1,13 +1,19 @@
-"""Operations of a call: their FLOPs, on tensors without data, and the data types of products."""
+"""Operations of a call: their FLOPs, on tensors without data, and the data types of products.
+
+A schedule, a cache or a condition can make the timed calls do less than those that were checked:
+the work of a step is looked at before the timing, and once more after it.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -15,7 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.core.events import FlopsEvent
+from gpubench_plugin.core.format import listed
 
 aten = torch.ops.aten
 Operation = torch._ops.OpOverload[..., Any]
@@ -44,7 +52,7 @@ def count_flops(fn: Callable[[], object]) -> FlopsEvent:
     census = DtypeCensus()
     with FakeTensorMode(), census:
         fn()
-    uncounted = {str(op) for op in census.ops - census.counted if _computes(op)}
+    uncounted = {str(op) for op in census.ops - census.formulas.keys() if _computes(op)}
     return FlopsEvent(per_call=census.flops, uncounted_ops=tuple(sorted(uncounted)))
 
 
@@ -147,9 +155,6 @@ _NAMES: Final[Mapping[torch.dtype, str]] = {
 _UNCOUNTED: Final = frozenset({"dot", "mv", "addmv", "_linear_pointwise"})
 """Operations that multiply, but whose FLOPs are not counted."""
 
-_COMPOSED: Final = frozenset({"linear", "matmul", "einsum", "conv1d", "conv2d", "conv3d"})
-"""Composite operations of products, which are not decomposed if torch records no gradients."""
-
 
 def take_census(step: Callable[[], object]) -> DtypeCensus | None:
     """Census of one call of `step`, with compiled parts run eagerly; None if the call fails."""
@@ -170,9 +175,9 @@ class DtypeCensus(TorchDispatchMode):
     """Matrix products by dtype, all floating-point dtypes, and input tensors of a call.
 
     `inputs` are the tensors that it used without having computed them, by address of the storage.
-    Of the operations `ops`, all but views, those `counted` have a formula: `flops` is the sum. So
-    many values as `reduced` became single numbers, as losses. A backward pass on a CPU is in the
-    thread that calls it.
+    Of the operations `ops`, all but views, those with `formulas` add up to `flops`. So many values
+    as `reduced` became single numbers, as losses. A backward pass on a CPU is in the thread that
+    calls it.
     """
 
     def __init__(self) -> None:
@@ -181,9 +186,8 @@ class DtypeCensus(TorchDispatchMode):
         self.dtypes: set[str] = set()
         self.inputs: dict[int, torch.Tensor] = {}
         self.ops: set[torch._ops.OpOverloadPacket] = set()
-        self.counted: set[torch._ops.OpOverloadPacket] = set()
         self.flops = self.reduced = 0
-        self._formulas = FlopCounterMode(custom_mapping=dict(FORMULAS)).flop_registry
+        self.formulas = FlopCounterMode(custom_mapping=dict(FORMULAS)).flop_registry
         self._computed_storages: set[int] = set()
 
     def confirms(self, compute_dtype: str) -> bool:
@@ -195,20 +199,21 @@ class DtypeCensus(TorchDispatchMode):
         self, func: Operation, types: object, args: Arguments = (), kwargs: Keywords = None
     ) -> object:
         kwargs = kwargs or {}
-        op, name = func.overloadpacket, func.overloadpacket.__name__
-        if op not in self._formulas and op is not torch.ops.prim.device:
+        op = func.overloadpacket
+        # A nested tensor computes in its own way.
+        is_plain = not any(tensor.is_nested for tensor in _tensors((args, kwargs)))
+        if is_plain and op not in self.formulas and op is not torch.ops.prim.device:
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if _multiplies(op) or name in _COMPOSED:
+        if _multiplies(op):
             self.products.update([next(_dtypes(args), "none")])
         for tensor in _tensors((args, kwargs)):
             if (address := storage_address(tensor)) not in self._computed_storages:
                 self.inputs.setdefault(address, tensor)
         result = func(*args, **kwargs)
-        with suppress(Exception):  # a formula that knows no nested or sparse shapes
-            self._count(op, args, kwargs, result)
+        self._count(op, args, kwargs, result)
         self._computed_storages.update(
             set(map(storage_address, _tensors(result))) - self.inputs.keys()
         )
@@ -220,12 +225,60 @@ class DtypeCensus(TorchDispatchMode):
     def _count(
         self, op: torch._ops.OpOverloadPacket, args: Arguments, kwargs: Keywords, result: object
     ) -> None:
-        if op in self._formulas:
-            self.flops += int(self._formulas[op](*args, **(kwargs or {}), out_val=result))
-            self.counted.add(op)
+        if op in self.formulas:
+            self.flops += int(self.formulas[op](*args, **(kwargs or {}), out_val=result))
         first = next(_tensors(result), None)
         if first is not None and first.ndim == 0 and first.is_floating_point():
             self.reduced += sum(tensor.numel() for tensor in _tensors(args) if tensor.ndim)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepWork:
+    """`counts` of a step, and what was `done` to which of the parameters that it `used`."""
+
+    counts: Mapping[str, int]
+    done: frozenset[tuple[str, str]]
+    used: frozenset[str]
+
+    @classmethod
+    def of(cls, step: Callable[[], object], module: torch.nn.Module, *, counts: bool) -> Self:
+        """Run `step`, which trains or calls `module`; its errors are raised.
+
+        Without `counts` nothing is counted, and all parameters are taken for used.
+        """
+        parameters = {name.removeprefix("module."): p for name, p in module.named_parameters()}
+        versions = {name: parameter._version for name, parameter in parameters.items()}
+        done: set[tuple[str, str]] = set()
+        census = DtypeCensus()
+        with ExitStack() as stack:
+            for name, parameter in parameters.items():
+                if parameter.requires_grad:
+                    hook = partial(lambda name, _: done.add(("gradient", name)), name)
+                    stack.callback(parameter.register_post_accumulate_grad_hook(hook).remove)
+            if counts:
+                stack.enter_context(census)
+            step()
+        done |= {("update", n) for n, p in parameters.items() if p._version != versions[n]}
+        used = (n for n, p in parameters.items() if storage_address(p) in census.inputs)
+        return cls(
+            counts={"FLOPs": census.flops, "values in the loss": census.reduced},
+            done=frozenset(done),
+            used=frozenset(used if counts else parameters),
+        )
+
+    def require_equal(self, before: StepWork) -> None:
+        """Refuse other work than `before`; what is not used is left to routing.
+
+        Raises:
+            CorrectnessError: naming what differs.
+        """
+        lost = sorted(pair for pair in before.done - self.done if pair[1] in self.used)
+        texts = [f"no {what} of {name}" for what, name in lost]
+        for what, count in before.counts.items():
+            if count != self.counts[what]:
+                texts.append(f"{self.counts[what]:,} {what}, {count:,} before")
+        if texts:
+            raise CorrectnessError(f"a step after the timing has {listed(texts, separator='; ')}")
 
 
 def _multiplies(op: torch._ops.OpOverloadPacket) -> bool:

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 from torch._dynamo import OptimizedModule
 from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
-from torch.fx import GraphModule
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 from torch.nn.parameter import is_lazy
 
@@ -86,9 +85,7 @@ class StatedModel:
         return fake_copy(self._model)
 
     def _called(self) -> nn.Module:
-        module = require_returned(self._model(), nn.Module, f"model: {self.name}()")
-        # An exported module refuses train() and eval(), of which its copy is free.
-        return copied(module) if isinstance(module, GraphModule) else module
+        return require_returned(self._model(), nn.Module, f"model: {self.name}()")
 
     def _in_fp32(self, module: nn.Module) -> nn.Module:
         """Convert weights in the precision's own type; another one would belie the precision."""
