@@ -80,7 +80,7 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     DEPENDENT: "slow and fast phases; raise measure.max_time_s",
     SUSPENDED: "the process was stopped in between; repeat",
     INSTRUMENTED: "a debugger or tracer was on; measure without it",
-    CHANGED_WORK: "the work changed while timed; see gpubench explain",
+    CHANGED_WORK: "other work after the timing; see gpubench explain",
 }
 """What a doubt means and what to do about it, in a line of the terminal."""
 

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
+from math import isfinite
 from statistics import median
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
@@ -207,6 +208,7 @@ class Trainer:
             ),
         )
         ignore_reason = self.training.loss_drop_ignored
+        ends = {"loss_first": losses[0], "loss_last": losses[-1]}
         return Check(
             correctness={
                 "losses": losses,
@@ -219,8 +221,7 @@ class Trainer:
             facts={
                 **comparison.facts,
                 "first_step_s": first_step_s,
-                "loss_first": losses[0],
-                "loss_last": losses[-1],
+                **{name: loss for name, loss in ends.items() if isfinite(loss)},
             },
             flags=comparison.flags,
         )

@@ -174,7 +174,8 @@ def census_of(step: Callable[[], object]) -> DtypeCensus:
 class DtypeCensus(TorchDispatchMode):
     """Matrix products by dtype, all floating-point dtypes, and input tensors of a call.
 
-    `inputs` are the tensors that it used without having computed them, by address of the storage.
+    `inputs` are the tensors that it used without having computed them, by address of the storage;
+    in place `written` are the tensors at these.
     Of the operations `ops`, all but views, those with `formulas` add up to `flops`. So many values
     as `reduced` became single numbers, as losses. A backward pass on a CPU is in the thread that
     calls it.
@@ -185,6 +186,7 @@ class DtypeCensus(TorchDispatchMode):
         self.products: Counter[str] = Counter()
         self.dtypes: set[str] = set()
         self.inputs: dict[int, torch.Tensor] = {}
+        self.written: set[int] = set()
         self.ops: set[torch._ops.OpOverloadPacket] = set()
         self.flops = self.reduced = 0
         self.formulas = FlopCounterMode(custom_mapping=dict(FORMULAS)).flop_registry
@@ -212,6 +214,8 @@ class DtypeCensus(TorchDispatchMode):
         for tensor in _tensors((args, kwargs)):
             if (address := storage_address(tensor)) not in self._computed_storages:
                 self.inputs.setdefault(address, tensor)
+        if func._schema.is_mutable:
+            self.written.update(map(storage_address, _tensors(args[:1])))
         result = func(*args, **kwargs)
         self._count(op, args, kwargs, result)
         self._computed_storages.update(
@@ -244,10 +248,9 @@ class StepWork:
     def of(cls, step: Callable[[], object], module: torch.nn.Module, *, counts: bool) -> Self:
         """Run `step`, which trains or calls `module`; its errors are raised.
 
-        Without `counts` nothing is counted, and all parameters are taken for used.
+        Without `counts` only gradients are told, as if all parameters were used.
         """
         parameters = {name.removeprefix("module."): p for name, p in module.named_parameters()}
-        versions = {name: parameter._version for name, parameter in parameters.items()}
         done: set[tuple[str, str]] = set()
         census = DtypeCensus()
         with ExitStack() as stack:
@@ -258,12 +261,12 @@ class StepWork:
             if counts:
                 stack.enter_context(census)
             step()
-        done |= {("update", n) for n, p in parameters.items() if p._version != versions[n]}
-        used = (n for n, p in parameters.items() if storage_address(p) in census.inputs)
+        places = {name: storage_address(parameter) for name, parameter in parameters.items()}
+        done |= {("update", name) for name in places if places[name] in census.written}
         return cls(
             counts={"FLOPs": census.flops, "values in the loss": census.reduced},
             done=frozenset(done),
-            used=frozenset(used if counts else parameters),
+            used=frozenset(n for n in places if places[n] in census.inputs or not counts),
         )
 
     def require_equal(self, before: StepWork) -> None:
