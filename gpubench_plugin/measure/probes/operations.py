@@ -209,31 +209,26 @@ class DtypeCensus(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if _multiplies(op):
+        if op in self.formulas or op.__name__ in _UNCOUNTED or op.__name__.startswith(_ATTENTION):
             self.products.update([next(_dtypes(args), "none")])
         for tensor in _tensors((args, kwargs)):
-            if (address := storage_address(tensor)) not in self._computed_storages:
+            if (address := _storage_address(tensor)) not in self._computed_storages:
                 self.inputs.setdefault(address, tensor)
         if func._schema.is_mutable:
-            self.written.update(map(storage_address, _tensors(args[:1])))
+            self.written.update(map(_storage_address, _tensors(args[:1])))
         result = func(*args, **kwargs)
-        self._count(op, args, kwargs, result)
+        if op in self.formulas:
+            self.flops += int(self.formulas[op](*args, **kwargs, out_val=result))
+        first = next(_tensors(result), None)
+        if first is not None and first.ndim == 0 and first.is_floating_point():
+            self.reduced += sum(tensor.numel() for tensor in _tensors(args) if tensor.ndim)
         self._computed_storages.update(
-            set(map(storage_address, _tensors(result))) - self.inputs.keys()
+            set(map(_storage_address, _tensors(result))) - self.inputs.keys()
         )
         if not func.is_view:
             self.ops.add(op)
             self.dtypes.update(_dtypes((args, result)))
         return result
-
-    def _count(
-        self, op: torch._ops.OpOverloadPacket, args: Arguments, kwargs: Keywords, result: object
-    ) -> None:
-        if op in self.formulas:
-            self.flops += int(self.formulas[op](*args, **(kwargs or {}), out_val=result))
-        first = next(_tensors(result), None)
-        if first is not None and first.ndim == 0 and first.is_floating_point():
-            self.reduced += sum(tensor.numel() for tensor in _tensors(args) if tensor.ndim)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -261,7 +256,7 @@ class StepWork:
             if counts:
                 stack.enter_context(census)
             step()
-        places = {name: storage_address(parameter) for name, parameter in parameters.items()}
+        places = {name: _storage_address(parameter) for name, parameter in parameters.items()}
         done |= {("update", name) for name in places if places[name] in census.written}
         return cls(
             counts={"FLOPs": census.flops, "values in the loss": census.reduced},
@@ -284,18 +279,12 @@ class StepWork:
             raise CorrectnessError(f"a step after the timing has {listed(texts, separator='; ')}")
 
 
-def _multiplies(op: torch._ops.OpOverloadPacket) -> bool:
-    name = op.__name__
-    has_formula = op in FORMULAS or op in flop_registry
-    return has_formula or name in _UNCOUNTED or name.startswith(_ATTENTION)
-
-
 def _dtypes(values: object) -> Iterator[str]:
     """Dtypes of the floating-point tensors among `values`, in order."""
     return (_NAMES[tensor.dtype] for tensor in _tensors(values) if tensor.dtype in _NAMES)
 
 
-def storage_address(tensor: torch.Tensor) -> int:
+def _storage_address(tensor: torch.Tensor) -> int:
     """Address of the tensor's storage, or 0."""
     with suppress(NotImplementedError, RuntimeError, ValueError):  # sparse, fake or wrapped
         return int(tensor.untyped_storage()._cdata)
