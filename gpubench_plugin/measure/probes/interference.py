@@ -112,7 +112,7 @@ class Contention:
         waits = (
             after[thread].waited_ns - self._at_entry.get(thread, _NEW).waited_ns for thread in busy
         )
-        self._has_several_threads |= len(busy) > 1
+        self._has_several_threads |= len(self._processes) == 1 and len(busy) > 1
         self._waited_ns += max(waits, default=0)
 
     def _busy_threads(self, accounts: dict[str, ThreadTimes]) -> list[str]:
