@@ -43,8 +43,8 @@ _WORKING: Final = 0.1
 
 _TASKS = Path("/proc/self/task")
 
-# Of a line of a processor in /proc/stat: idle, and idle while it waits for a disk.
-_IDLE: Final = slice(4, 6)
+# Of a line of a processor in /proc/stat: idle, with or without a wait for a disk, and interrupts.
+_IDLE: Final = slice(4, 8)
 _TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 _PROCESS_CLOCK: Final = 2
 """Kind of a clock, in the lowest bits of its id; the others are those of the process, inverted."""
