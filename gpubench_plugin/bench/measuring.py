@@ -6,7 +6,8 @@ import os
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from multiprocessing import active_children
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from zlib import crc32
 
 import pytest
@@ -21,15 +22,16 @@ from gpubench_plugin.bench.step import (
 )
 from gpubench_plugin.bench.variants import ResultCheck, Variants, with_variants
 from gpubench_plugin.config.parametrization import fixture_names
-from gpubench_plugin.core.errors import Misuse, error_text
+from gpubench_plugin.core.errors import CorrectnessError, Misuse, error_text
 from gpubench_plugin.core.events import FlopsEvent, TrafficEvent, TurnsEvent
-from gpubench_plugin.core.quality_flags import UNCHECKED
+from gpubench_plugin.core.quality_flags import CHANGED_WORK, LEFT_RUNNING, UNCHECKED
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
 from gpubench_plugin.environment.system_facts import rank_machine
 from gpubench_plugin.measure.loop import Variant, clock_for, measure
 from gpubench_plugin.measure.paired_turns import turns_s
 from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.measure.probes.nvml import DeviceState
+from gpubench_plugin.measure.process_state import running
 from gpubench_plugin.measure.record_builder import CustomMetric, build_measurement
 from gpubench_plugin.measure.tracers import Tracers
 from gpubench_plugin.ranks.reduction import Reduction
@@ -51,6 +53,9 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture
 
 T = TypeVar("T")
+
+_LONGEST_S: Final = 60.0
+"""First step of which no further one is taken to ask what it does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,14 +116,18 @@ class Measuring:
             was_used |= first_s is None and (has_other_subject or steps.have_been_used)
             if subject is not None:
                 refuse_contradicting_amounts(stated, own_work, subject)
+            question, ran_before = self._question(steps, result_check, first_s), running()
             if steps.is_single:
                 timed = self._time_step(steps.candidate, tracers, stated, own_work)
             else:
                 timed = self._time_variants(steps, tracers, stated, result_check)
+            left_running = sorted(running() - ran_before)
             self._run_traced(steps.together, tracers)
         self.record.enter("inspect")
+        changed_work = self._lasting_answer(question)
         is_unchecked = timed.agreement == "unchecked"
-        flags = (*timed.flags, *tracers.flags, *check.flags, *((UNCHECKED,) * is_unchecked))
+        found = {UNCHECKED: is_unchecked, CHANGED_WORK: changed_work, LEFT_RUNNING: left_running}
+        flags = (*timed.flags, *tracers.flags, *check.flags, *filter(found.get, found))
         samples = timed.samples[-1].flagged(*flags)
         if was_used or first_s is not None:
             samples = replace(samples, first_step_s=None if was_used else first_s)
@@ -129,6 +138,7 @@ class Measuring:
             tensors=self.subjects.tensor_memory,
         )
         correctness = {**check.correctness, **products, **self._profile(steps.together)}
+        correctness |= {name: found[name] for name in (CHANGED_WORK, LEFT_RUNNING) if found[name]}
         if timed.agreement is not None:
             correctness["variants_agree"] = timed.agreement
         work = self._work(stated, own_work, subject)
@@ -186,6 +196,46 @@ class Measuring:
             raise
         self._reduction.raise_check_failures(None)
         return value
+
+    def _question(self, steps: Variants, check: ResultCheck, first_s: float | None) -> Step:
+        """What is to be asked after the timing, with an error where a call then does other work.
+
+        Every rank must call it. A subject takes a step more, unless its first one took a minute.
+        """
+        agreement = self.group.agreement
+        if self._case.configuration.measure.check is False:
+            return list
+        if not steps.is_single:
+            return self._comparison(steps, lambda _, timed: timed.run(), check)
+        module = getattr(steps.candidate.subject, "module", None)
+        is_short = first_s is not None and first_s < _LONGEST_S
+        if module is None or not agreement.decide(int(is_short)):
+            return list
+        from gpubench_plugin.measure.probes.operations import StepWork
+
+        # Compiled code is not to be run eagerly before it is timed.
+        counts = not self._is_compiled(steps.candidate.subject)
+        look = partial(StepWork.of, steps.candidate.run_briefly, module, counts=counts)
+        before: list[StepWork] = []
+        with suppress(Exception):  # as on tensors that cannot be watched
+            before.append(look())
+        is_known = agreement.everywhere(bool(before))
+        return (lambda: look().require_equal(*before)) if is_known else list
+
+    def _lasting_answer(self, question: Step) -> str:
+        """What three calls of the `question` tell alike, unlike of a step that varies by itself."""
+        answers = set()
+        for _ in range(3):
+            answer = ""
+            with suppress(Exception):  # what a step raises once it was timed
+                try:
+                    question()
+                except CorrectnessError as error:
+                    answer = str(error)
+            answers.add(answer)
+            if self.group.agreement.everywhere(not answer):
+                break
+        return answer if len(answers) == 1 else ""
 
     def _time_step(
         self, timed: TimedStep, tracers: Tracers, stated: Work, own_work: Work
@@ -286,26 +336,37 @@ class Measuring:
             agreement=self.group.agreement,
             on_first=on_first,
             fixed_rounds=self._case.fixed_rounds,
-            make_contention=Contention,
+            make_contention=partial(Contention, *self._processes()),
             on_timed=begin,
             on_progress=on_progress,
         )
         with self.metric_log.refused():
             return tracers.paused(measured)
 
+    def _processes(self) -> list[int]:
+        """Those that work for the benchmark on this host: its ranks, and this one's workers.
+
+        Every rank must call it. Ranks of a host are numbered in a row.
+        """
+        world = self.group.world
+        pids = [0.0] * world.size
+        pids[world.rank] = os.getpid() * world.size
+        first = world.rank - world.local_rank
+        ranks = self.group.agreement.mean(pids)[first : first + world.local_size]
+        return [*map(round, ranks), *(worker.pid or 0 for worker in active_children())]
+
     def _compare_results(
         self, steps: Variants, run: Callable[[str, TimedStep], object], check: ResultCheck
     ) -> tuple[object, str]:
         """Run each variant once by `run`, before anything is timed."""
         self._passed_by_all(partial(self._require_equal_names, steps))
-        compare = partial(
-            steps.compare_results,
-            run,
-            device=self.group.device,
-            subjects=self.subjects.all,
-            check=check,
-        )
-        return self._passed_by_all(compare)
+        return self._passed_by_all(self._comparison(steps, run, check))
+
+    def _comparison(
+        self, steps: Variants, run: Callable[[str, TimedStep], object], check: ResultCheck
+    ) -> Callable[[], tuple[object, str]]:
+        device, subjects = self.group.device, self.subjects.all
+        return partial(steps.compare_results, run, device=device, subjects=subjects, check=check)
 
     def _require_equal_names(self, steps: Variants) -> None:
         """Refuse ranks with other variants, or another order: the n-th of all is measured as one.

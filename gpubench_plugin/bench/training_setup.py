@@ -134,6 +134,7 @@ class TrainingSetup:
             agreement=self.group.agreement,
             global_norm=self.parallelism.gradient_norm,
             ranks_per_batch=self.ranks_per_batch,
+            checks=self.configuration.measure.check is not False,
             **more,
         )
 
@@ -267,6 +268,7 @@ def checked_inference(
         precision=setup.precision,
         device=setup.group.device,
         ranks_per_batch=setup.ranks_per_batch,
+        checks=setup.configuration.measure.check is not False,
     )
     subjects_of(request).add(inference)
     return inference

@@ -18,6 +18,7 @@ from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import CONFIDENCE, Check, Json, Observation
 from gpubench_plugin.measure.loop import naming
 from gpubench_plugin.measure.paired_turns import speed_ups, variant_facts
+from gpubench_plugin.precision._nested import values_of
 
 if TYPE_CHECKING:
     from gpubench_plugin.measure.clocks.base import Step
@@ -349,6 +350,4 @@ def _tells(value: Any) -> bool:
     """Whether a value is, or has, anything but numbers that are NaN or infinite."""
     if not isinstance(value, torch.Tensor):
         return True
-    dense = value.to_dense()
-    # torch.isfinite has no types of 8 bits.
-    return bool(torch.isfinite(dense.float() if dense.itemsize == 1 else dense).any())
+    return bool(torch.isfinite(values_of(value)).any())

@@ -27,6 +27,9 @@ THROUGHPUT: Final = ("samples_per_s", "tokens_per_s", "bytes_per_s")
 
 Kind = Literal["strong", "weak", ""]
 
+_MOST_EFFICIENT: Final = 2.0
+"""More than ranks explain, even if the caches of all of them hold what those of few do not."""
+
 # Relative difference of amounts of work that count as equal: ranks may divide a batch unevenly.
 _TOLERANCE: Final = 0.01
 
@@ -112,6 +115,8 @@ def _relative_to(smallest: Measurement, other: Measurement, rate: str) -> dict[s
         half_width = math.hypot(*filter(None, half_widths))
     metrics: dict[str, Metric] = {}
     efficiency = speed_up / (other.world_size / smallest.world_size)
+    if efficiency > _MOST_EFFICIENT:
+        return {}
     for name, unit, value in ((SPEED_UP, "1", speed_up), (EFFICIENCY, "fraction", efficiency)):
         metrics[name] = Metric(name=name, value=value, unit=unit, better="higher")
         if half_width is not None:

@@ -515,7 +515,7 @@ class MeasureSection(Section):
     gc: bool = False
     """Keep Python's garbage collector enabled while timing"""
     check: bool | None = None
-    """Compare the first training steps with fp32; null: yes, 1 step in preset full"""
+    """Compare the first training steps with fp32; null: yes, 1 step in full; false: no check"""
     check_steps: PositiveInt = 5
     """check: steps compared; for preset full one, unless check is true"""
     check_loss_band: PositiveFloat | None = None

@@ -6,7 +6,7 @@ number, and nothing is dropped because of one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 CONTENDED: Final = "contended"
@@ -17,6 +17,9 @@ DEPENDENT: Final = "dependent"
 SUSPENDED: Final = "suspended"
 INSTRUMENTED: Final = "instrumented"
 CUT_SHORT: Final = "cut_short"
+CHANGED_WORK: Final = "changed_work"
+OVERSUBSCRIBED: Final = "oversubscribed"
+LEFT_RUNNING: Final = "left_running"
 OUTLIERS: Final = "outliers"
 STALLS: Final = "stalls"
 FAST_CALLS: Final = "fast_calls"
@@ -46,10 +49,13 @@ MEANINGS: Final[Mapping[str, str]] = {
     SUSPENDED: "the process was stopped, frozen or suspended during the measurement",
     INSTRUMENTED: "a debugger, tracer or Python debug mode was active",
     CUT_SHORT: "the time limit came before all rounds of the baseline: there are fewer",
+    CHANGED_WORK: "a step after the timing did other work than one before it",
+    OVERSUBSCRIBED: "the benchmark's own threads were more than the CPUs that were free",
+    LEFT_RUNNING: "threads or processes that the calls started ran on after the last one",
     OUTLIERS: "more than 0.5% of the durations are far above the median",
     STALLS: "a few slow calls dominate: throughput is 10% below what the median implies",
     FAST_CALLS: "many calls are far below the median: throughput is 10% above what it implies",
-    DESCHEDULED: "single-threaded, but less than 98% of the wall time was CPU time",
+    DESCHEDULED: "the measuring threads waited for a CPU for 2% to 5% of the timed blocks",
     LAUNCH_BOUND: "the GPU waited for Python",
     ELSEWHERE: "other CUDA streams worked on after the step's: its times include their work",
     UNCALIBRATED: "no calls were spent on calibrating the clock: short blocks may be too long",
@@ -73,11 +79,21 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     DEPENDENT: "slow and fast phases as long as the measurement; raise measure.max_time_s",
     SUSPENDED: "the process was stopped in between; repeat",
     INSTRUMENTED: "a debugger or tracer was on; measure without it",
+    CHANGED_WORK: "other work after the timing; see gpubench explain",
 }
 """What a doubt means and what to do about it, in a line of the terminal."""
 
+FEWER_THREADS: Final = "pytest --distributed.threads=1, or close programs"
+"""What to do where several threads waited for a CPU: a step's last thread delays all others."""
+
 DOUBTFUL_FLAGS: Final = tuple(EXPLANATIONS)
 """Doubts, in the order of tables."""
+
+
+def explanation(doubt: str, flags: Collection[str]) -> str:
+    """What the `doubt` about a number with those `flags` means, and what to do about it."""
+    is_threaded = doubt == CONTENDED and OVERSUBSCRIBED in flags
+    return FEWER_THREADS if is_threaded else EXPLANATIONS[doubt]
 
 
 def doubtful_flags(flags: Iterable[str]) -> tuple[str, ...]:

@@ -150,7 +150,7 @@ def measure(
             course.blocks,
             warmup,
             is_cut_short=bool(agreement.decide(int(rule.is_cut_short(course.blocks)))),
-        )
+        ).flagged(*(course.contention.notes if course.contention else ()))
         for course, warmup in zip(courses, warmups, strict=True)
     ]
 
@@ -257,13 +257,11 @@ def clock_for(
     Raises:
         Unsupported: there is no clock for this type of device.
     """
-    import torch
-
     from gpubench_plugin.measure.clocks import cuda_device, cuda_kernel, cuda_step, host
 
     match device.type:
         case "cpu":
-            return host.CpuClock(one_thread=torch.get_num_threads() == 1)
+            return host.CpuClock()
         case "cuda" if timing == "kernel":
             return cuda_kernel.CudaKernelClock(cuda_device.TorchCuda(device), cache=cache)
         case "cuda":

@@ -6,7 +6,9 @@ import ctypes
 import gc
 import os
 import random
+import re
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
@@ -22,6 +24,10 @@ from gpubench_plugin.precision.single import attribute_restorer, fp32_switches, 
 
 _CURRENT_TEST: Final = "PYTEST_CURRENT_TEST"
 """Phase of the running test, which pytest changes by itself."""
+_LIBRARIES: Final = re.compile(
+    r"(?s)gpubench-|.*(\(_read_thread\)|torch/_inductor|resource_tracker)"
+)
+"""Names of threads and command lines of processes that are gpubench's, or a library's own."""
 
 
 @contextmanager
@@ -165,3 +171,13 @@ def _reset_memory(device: torch.device) -> None:
 def _forget_compiled_code() -> None:
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
+
+
+def running() -> frozenset[str]:
+    """Python's threads by name, and child processes by id (Linux), that run now."""
+    names = {f"thread {thread.name}": thread.name for thread in threading.enumerate()}
+    for children in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # one has just ended; a command that has ended is empty
+            for pid in children.read_text().split():
+                names[f"process {pid}"] = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+    return frozenset(key for key, name in names.items() if name and not _LIBRARIES.match(name))

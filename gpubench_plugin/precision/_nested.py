@@ -39,3 +39,16 @@ def tensors_in(value: Any) -> Iterator[Tensor]:
     elif isinstance(value, Mapping | tuple | list):
         for item in value.values() if isinstance(value, Mapping) else value:
             yield from tensors_in(item)
+
+
+def values_of(tensor: Tensor) -> Tensor:
+    """Its numbers in a plain tensor: those that a sparse or nested one stores, 8 bits as fp32."""
+    import torch
+
+    if tensor.is_sparse:
+        tensor = tensor.coalesce()
+    if tensor.is_nested or tensor.layout != torch.strided:
+        tensor = tensor.values()
+    if tensor.is_complex():
+        return torch.view_as_real(tensor)
+    return tensor.float() if tensor.is_floating_point() and tensor.itemsize == 1 else tensor

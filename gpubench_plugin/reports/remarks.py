@@ -7,7 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from gpubench_plugin.core.format import counted, duration, listed, percentage
-from gpubench_plugin.core.quality_flags import EXPLANATIONS, doubtful_flags, other_flags
+from gpubench_plugin.core.quality_flags import (
+    DOUBTFUL_FLAGS,
+    doubtful_flags,
+    explanation,
+    other_flags,
+)
 from gpubench_plugin.core.records import Json, Measurement, Outcome
 from gpubench_plugin.reports.columns import metric_text
 from gpubench_plugin.reports.markup import BAD, BOLD, CAUTION, PLAIN, Line, Markup
@@ -54,13 +59,17 @@ class Remarks:
         They do if the doubts are among the `shown` columns, or if there is but one kind of doubt
         and the steps, which are marked, are shown.
         """
-        groups = self._by(self.measurements, lambda m: doubtful_flags(m.flags))
+
+        def doubts(measurement: Measurement) -> Iterator[tuple[int, str]]:
+            for flag in doubtful_flags(measurement.flags):
+                text = f"{flag}: {explanation(flag, measurement.flags)}"
+                yield DOUBTFUL_FLAGS.index(flag), text
+
+        groups = self._by(self.measurements, doubts)
         is_told = "doubts" in shown or (len(groups) == 1 and "step" in shown)
-        for flag in filter(groups.get, EXPLANATIONS):
-            names = groups[flag]
+        for (_, text), names in sorted(groups.items()):
             subject = counted(len(names), "benchmark") if is_told else _listed(names)
-            sign = f"{self.glyphs.doubtful} {flag}"
-            yield from self._line(f"{sign}: {EXPLANATIONS[flag]} ({subject})", CAUTION)
+            yield from self._line(f"{self.glyphs.doubtful} {text} ({subject})", CAUTION)
 
     def notes(self, shown: Collection[str]) -> Iterator[Line]:
         """Slow ranks, fitted batches, lapsed checks, and the notes that have no column."""

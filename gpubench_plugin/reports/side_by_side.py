@@ -124,8 +124,8 @@ def scaling_lines(
     """Speed-up and efficiency of each benchmark measured on several world sizes.
 
     Both are metrics, see :mod:`gpubench_plugin.compare.scaling`: a benchmark without a work count
-    has neither, nor has a doubtful one. An efficiency above 100% beyond its interval is marked
-    ``superlinear``.
+    has neither, nor has a doubtful one, or one whose ratio ranks cannot explain. Other threads per
+    rank may.
     """
     groups = families(measurements)
     if not groups:
@@ -141,23 +141,14 @@ def _scaling_columns(rows: Sequence[Measurement], glyphs: Glyphs) -> list[Column
     shares = (("speed-up", SPEED_UP, significant), ("efficiency", EFFICIENCY, percentage))
     return [
         column("  ranks", [m.world_size for m in rows], numeric=True),
+        column("threads", [m.machine.get("torch.threads", "") for m in rows], numeric=True),
         column("step", [step(m, glyphs) for m in rows], numeric=True),
         metric_column(rows, "throughput", glyphs),
         *(
             column(title, [with_interval(m, name, show, glyphs) for m in rows], numeric=True)
             for title, name, show in shares
         ),
-        column("", [_mark(m) for m in rows]),
     ]
-
-
-def _mark(measurement: Measurement) -> str:
-    """``superlinear`` for an efficiency above 100% beyond its interval and rounding."""
-    efficiency = measurement.metrics.get(EFFICIENCY)
-    if efficiency is None:
-        return ""
-    lower_bound = measurement.metrics.get(confidence_bounds_of(EFFICIENCY)[0], efficiency)
-    return "superlinear" if round(lower_bound.value, 2) > 1 else ""
 
 
 def _title(group: Sequence[Measurement], names: Mapping[str, str]) -> str:

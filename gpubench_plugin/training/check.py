@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
 from gpubench_plugin.core.records import Check
-from gpubench_plugin.precision._nested import map_tensors, tensors_in
+from gpubench_plugin.precision._nested import map_tensors, tensors_in, values_of
 from gpubench_plugin.training.data.base import NO_EPOCHS, DataSource
 from gpubench_plugin.training.seeding import RandomState
 
@@ -116,7 +116,7 @@ def require_gradients(
         [float(name in gradients and gradients[name] is None) for name in names]
     )
     not_finite = agreement.mean(
-        [float(require_finite_gradients and not _is_finite(gradients.get(name))) for name in names]
+        [float(require_finite_gradients and not is_finite(gradients.get(name))) for name in names]
     )
     for name, is_missing, is_not_finite in zip(names, missing_share, not_finite, strict=True):
         if is_missing:
@@ -127,9 +127,30 @@ def require_gradients(
             raise CorrectnessError(f"the gradient of parameter {name} is not finite")
 
 
-def _is_finite(gradient: Tensor | None) -> bool:
-    local = gradient.to_local() if isinstance(gradient, DTensor) else gradient
-    return local is None or bool(torch.isfinite(local).all())
+def refuse_sparse_gradients(module: nn.Module) -> None:
+    """Refuse sparse gradients, with which an update has failed.
+
+    Raises:
+        Misuse: a parameter has one.
+    """
+    for name, parameter in module.named_parameters():
+        if parameter.grad is not None and parameter.grad.layout != torch.strided:
+            raise Misuse(
+                f"the gradient of parameter {name} is sparse, which the optimizer, its "
+                "weight_decay, fused=true or training.gradient_clipping does not allow; "
+                "allowed: sgd, torch.optim.SparseAdam, or the layer with sparse=False"
+            )
+
+
+def is_finite(tensor: Tensor | None) -> bool:
+    """Whether all numbers of this rank's part are, if there are any."""
+    if tensor is None:
+        return True
+    values = values_of(tensor.to_local() if isinstance(tensor, DTensor) else tensor)
+    if not values.is_floating_point() or not values.numel():
+        return True
+    # aminmax needs no temporary tensors, unlike isfinite: outputs may be gigabytes.
+    return bool(torch.stack(values.aminmax()).isfinite().all())
 
 
 def require_updates(steps: int, skipped: int) -> None:

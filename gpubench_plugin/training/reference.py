@@ -26,7 +26,7 @@ from gpubench_plugin.core.quality_flags import UNCHECKED
 from gpubench_plugin.core.records import Check
 from gpubench_plugin.environment.device_errors import is_out_of_memory
 from gpubench_plugin.measure.process_state import release_memory
-from gpubench_plugin.precision._nested import cast_floating
+from gpubench_plugin.precision._nested import cast_floating, values_of
 from gpubench_plugin.training.bands import (
     Bands,
     bands_of,
@@ -358,7 +358,7 @@ class _DoesNotFitError(Exception):
 
 
 def _norm(parameters: Sequence[nn.Parameter]) -> float:
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    gradients = [values_of(p.grad) for p in parameters if p.grad is not None]
     return hypot(*(float(torch.linalg.vector_norm(g)) for g in gradients))
 
 

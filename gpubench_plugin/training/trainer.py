@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import repeat
+from math import isfinite
 from statistics import median
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,7 @@ from gpubench_plugin.training.check import (
     StepRecorder,
     check_loss_drop,
     refuse_autocast,
+    refuse_sparse_gradients,
     require_finite,
     require_gradients,
     require_scalar_loss,
@@ -68,7 +70,8 @@ class Trainer:
     process with the global batch, or None. The check compares its first steps with a `reference`,
     using `global_norm` for gradients spread over the ranks. `passes` replaces the loss and its
     backward pass under pipeline parallelism. Of `ranks_per_batch` ranks with the same batch each
-    counts an equal part. `evaluate` evaluates the module after each untimed epoch.
+    counts an equal part. `evaluate` evaluates the module after each untimed epoch. Without `checks`
+    it trains as it would with them, and judges nothing.
 
     Raises:
         UsageProblem: ``training.epochs`` of data without an end.
@@ -88,6 +91,7 @@ class Trainer:
     reference: Fp32Reference | None = None
     passes: Passes | None = None
     ranks_per_batch: int = 1
+    checks: bool = True
     evaluate: Callable[[], Evaluation] | None = None
     _loss: Tensor | None = field(default=None, init=False)
     _data_wait_ns: int = field(default=0, init=False)
@@ -186,16 +190,17 @@ class Trainer:
             losses = training_log.close()
         self._batches += self._check_steps * self._accumulation_steps if over_epochs else 0
         skipped = self._optimization.skipped_steps()
-        require_updates(self._check_steps, skipped)
+        if self.checks:
+            require_updates(self._check_steps, skipped)
         comparison = Check()
         if reference is not None:
             log(PhaseEvent(phase="check").line())
             comparison = reference.compare(recorder.steps, start=start)
         # The loss of a resumed training may already be near its minimum.
-        is_resumed = self.training.resume is not None
+        judges_loss = self.checks and self.training.resume is None
         loss_ratio = check_loss_drop(
             losses,
-            limit=None if is_resumed else self.training.loss_drop,
+            limit=self.training.loss_drop if judges_loss else None,
             advice=(
                 "try another training.learning_rate "
                 f"({self._optimization.learning_rate:g}) or training.optimizer "
@@ -203,6 +208,7 @@ class Trainer:
             ),
         )
         ignore_reason = self.training.loss_drop_ignored
+        ends = {"loss_first": losses[0], "loss_last": losses[-1]}
         return Check(
             correctness={
                 "losses": losses,
@@ -215,8 +221,7 @@ class Trainer:
             facts={
                 **comparison.facts,
                 "first_step_s": first_step_s,
-                "loss_first": losses[0],
-                "loss_last": losses[-1],
+                **{name: loss for name, loss in ends.items() if isfinite(loss)},
             },
             flags=comparison.flags,
         )
@@ -258,6 +263,7 @@ class Trainer:
             log=log,
             workload=self.workload,
             agreement=self.agreement,
+            checks=self.checks,
             interval=self.training.log_every,
             state=self._optimization.progress,
             samples_per_step=self.samples_per_step * ranks,
@@ -302,10 +308,11 @@ class Trainer:
         Raises:
             CorrectnessError: the last loss is not finite, or every step was skipped.
         """
-        if self._loss is not None:
-            require_finite(self._mean([self._loss]))
         skipped = self._optimization.skipped_steps()
-        require_updates(self._optimization.steps, skipped)
+        if self.checks:
+            if self._loss is not None:
+                require_finite(self._mean([self._loss]))
+            require_updates(self._optimization.steps, skipped)
         return {"skipped_steps": float(skipped), "data_wait_s": self._data_wait_ns / 1e9}
 
     def work(self) -> Work:
@@ -345,18 +352,23 @@ class Trainer:
         loss_of = require_scalar_loss(self._loss_of, losses, has_graph=self.passes is None)
         gradients = partial(self._gradients, batches, recorder.losses(loss_of))
         duration_s = timed_s(gradients, self.device)
-        # After the backward pass, in which other ranks would wait for one that failed.
-        require_finite(self._mean(losses), step=1)
-        # Before the update, whose clipping would spread a NaN to all gradients. With a scaler a
-        # gradient that is not finite makes a skipped step, not an error.
-        require_gradients(
-            self.module,
-            require_finite_gradients=self._optimization.scaler is None,
-            agreement=self.agreement,
-            names=None if self.passes is None else self.passes.parameter_names,
-        )
+        if self.checks:
+            # After the backward pass, in which other ranks would wait for one that failed.
+            require_finite(self._mean(losses), step=1)
+            # Before the update, whose clipping would spread a NaN to all gradients. With a scaler a
+            # gradient that is not finite makes a skipped step, not an error.
+            require_gradients(
+                self.module,
+                require_finite_gradients=self._optimization.scaler is None,
+                agreement=self.agreement,
+                names=None if self.passes is None else self.passes.parameter_names,
+            )
         recorder.before_update()
-        duration_s += timed_s(self._optimization.update, self.device)
+        try:
+            duration_s += timed_s(self._optimization.update, self.device)
+        except RuntimeError:
+            refuse_sparse_gradients(self.module)
+            raise
         recorder.after_update()
         return duration_s
 

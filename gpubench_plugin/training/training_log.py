@@ -70,6 +70,8 @@ class TrainingLog:
     samples_per_batch: int
     """Likewise."""
     batches_per_epoch: int | None
+    checks: bool = True
+    """Whether losses must be finite."""
     batches_before: int = 0
     """Batches of the data that were trained on before, as by the run that is resumed."""
     steps_before: int = 0
@@ -107,7 +109,8 @@ class TrainingLog:
         self._pending.clear()
         for step, loss in enumerate(self.agreement.mean(values[:steps]), first_step):
             self._step_losses.append(loss)
-            require_finite(loss, step=step)
+            if self.checks:
+                require_finite(loss, step=step)
         for (name, tensor), value in zip(tensors.items(), values[steps:], strict=True):
             state[name] = value if tensor.is_floating_point() else int(value)
         duration_s, self._read_s = self.clock.seconds - self._read_s, self.clock.seconds

@@ -41,6 +41,22 @@ def test_accumulated(gpubench, precision, process_group):
 def test_fsdp2(gpubench, precision, process_group):
     gpubench.train(net(), shares(process_group), cross_entropy)
 
+class Stops(torch.optim.SGD):
+    calls = 0
+
+    def step(self, *args, **options):
+        self.calls += 1
+        return super().step(*args, **options) if self.calls < 25 else None
+
+@pytest.mark.gpubench(ranks=2)
+def test_ddp_stops(gpubench, process_group):
+    gpubench.train(net(), shares(process_group), cross_entropy, optimizer=lambda p: Stops(p, 0.01))
+
+@pytest.mark.gpubench_set("distributed.parallelism=fsdp2")
+@pytest.mark.gpubench(ranks=2)
+def test_fsdp2_stops(gpubench, process_group):
+    gpubench.train(net(), shares(process_group), cross_entropy, optimizer=lambda p: Stops(p, 0.01))
+
 @pytest.mark.gpubench(ranks=2)
 def test_drawn(gpubench):
     gpubench.train(net, lambda n: (torch.randn(n, 8), torch.randint(4, (n,))), cross_entropy)
@@ -75,9 +91,15 @@ def test_two_ranks_are_one_process_with_the_global_batch(project: Project) -> No
     summaries = [json.loads(file.read_text()) for file in alone.results.glob("*/*/summary.json")]
     found = {b["name"]: b for summary in summaries for b in summary["benchmarks"]}
     assert together.code == 1
+    for name in ("ddp", "fsdp2"):
+        stopped = found[f"test_{name}_stops[ws2]"]
+        assert (
+            "no update of 0.bias; no update of 0.weight" in stopped["correctness"]["changed_work"]
+        )
     for name in ("ddp", "accumulated", "fsdp2"):
         one, two = (found[f"test_{name}[fp32-ws{ranks}]"] for ranks in (1, 2))
         assert (one["outcome"], two["outcome"]) == ("measured", "measured"), two["reason"]
+        assert "changed_work" not in {*one["flags"], *two["flags"]}
         assert one["work"]["samples"] == two["work"]["samples"]
         assert two["correctness"]["differs_from_one_process"] is None
         for of in (lambda b: b["correctness"]["losses"], _norms):

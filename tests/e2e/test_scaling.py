@@ -39,7 +39,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     project.write("conftest.py", SURE)
     project.write("test_it.py", UNEVEN)
     gate = ("--gate", "--baseline=none", "--gate.limits.scaling_efficiency=>=0.9")
-    return project.run("--world-size=1,2", "-v", *gate)
+    return project.run("--world-size=1,2", "--distributed.threads=1", "-v", *gate)
 
 
 def test_the_efficiency_is_recorded_and_can_fail_a_gate(run: Run) -> None:
@@ -64,8 +64,10 @@ def test_the_slowest_rank_is_named_and_what_more_ranks_bring(run: Run) -> None:
     """Rank 1 takes far longer: table, note, summary, every rank's samples, traffic."""
     lines = run.out.splitlines()
     title = lines.index("uneven (weak scaling)")
-    assert lines[title - 1].split() == ["ranks", "step", "samples/s", "speed-up", "efficiency"]
-    assert [line.split()[0] for line in lines[title + 1 : title + 3]] == ["1", "2"]
+    columns = ["ranks", "threads", "step", "samples/s", "speed-up", "efficiency"]
+    assert lines[title - 1].split() == columns
+    rows = [line.split()[:2] for line in lines[title + 1 : title + 3]]
+    assert rows == [["1", "1"], ["2", "1"]]
     assert lines[title + 1].split()[-2:] == ["1.00", "100%"]
     assert any(line.startswith("uneven[ws2]: slowest rank 1: +") for line in lines)
 

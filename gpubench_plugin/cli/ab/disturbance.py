@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
-from gpubench_plugin.core.quality_flags import MACHINE_FLAGS, machine_flags
+from gpubench_plugin.core.quality_flags import FEWER_THREADS, MACHINE_FLAGS, machine_flags
 from gpubench_plugin.core.records import Run
 
 # Pairs per remeasured one, at least; for the false alarms see docs/evidence/repeats.md.
@@ -94,10 +94,7 @@ def disturbance_notes(attempts: Sequence[Attempt]) -> Iterator[str]:
     )
     flags = ", ".join(f"{name} {counts[name]}" for name in MACHINE_FLAGS if counts[name])
     yield f"disturbed launches: {sides} ({flags}); {_remeasured_text(attempts)}"
-    yield (
-        "to quiet the machine: close other programs, or measure with fewer threads "
-        "(--distributed.threads); lock the GPU's clocks (gpubench doctor)"
-    )
+    yield (f"to quiet the machine: {FEWER_THREADS}; lock the GPU's clocks (gpubench doctor)")
 
 
 def _remeasured_text(attempts: Sequence[Attempt]) -> str:

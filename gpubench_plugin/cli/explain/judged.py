@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from gpubench_plugin.compare.matched_metrics import value_of
-from gpubench_plugin.core.quality_flags import EXPLANATIONS, doubtful_flags
+from gpubench_plugin.core.quality_flags import doubtful_flags, explanation
 from gpubench_plugin.core.records import Result
 from gpubench_plugin.core.verdicts import Verdict
 from gpubench_plugin.reports.explanation import (
@@ -96,7 +96,8 @@ def _stated(side: Limits, metric: str, limit: str) -> str | None:
 def cures(points: Sequence[PlotPoint]) -> Iterator[Recommendation]:
     """Advice on each doubtful flag that most of the launches raised."""
     counts = Counter(flag for point in points for flag in doubtful_flags(point.flags))
+    flags = {flag for point in points for flag in point.flags}
     for flag, count in counts.items():
         if count > _MOSTLY * len(points):
             raised = f"{flag} ({count} of {len(points)} launches)"
-            yield Recommendation(text=f"{raised}: {EXPLANATIONS[flag]}")
+            yield Recommendation(text=f"{raised}: {explanation(flag, flags)}")

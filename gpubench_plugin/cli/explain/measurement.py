@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpubench_plugin.core.format import counted
-from gpubench_plugin.core.quality_flags import EXPLANATIONS, MEANINGS, doubtful_flags
+from gpubench_plugin.core.quality_flags import MEANINGS, doubtful_flags, explanation
 from gpubench_plugin.core.records import Measurement, Samples, confidence_bounds_of
 from gpubench_plugin.reports.explanation import Explanation, PlotPoint, Recommendation
 from gpubench_plugin.reports.text import Glyphs
@@ -60,6 +60,7 @@ def _facts(measurement: Measurement, glyphs: Glyphs) -> Iterator[str]:
         yield from _timing(measurement.samples, glyphs)
     for flag in measurement.flags:
         yield f"{flag}: {MEANINGS[flag]}" if flag in MEANINGS else flag
+    yield from filter(None, [measurement.correctness.get("changed_work")])
 
 
 def _median(measurement: Measurement, glyphs: Glyphs) -> str:
@@ -94,7 +95,8 @@ def _timing(samples: Samples, glyphs: Glyphs) -> Iterator[str]:
 
 def _advice(measurement: Measurement) -> Iterator[Recommendation]:
     flags = doubtful_flags(measurement.flags)
-    yield from (Recommendation(text=f"{flag}: {EXPLANATIONS[flag]}") for flag in flags)
+    for flag in flags:
+        yield Recommendation(text=f"{flag}: {explanation(flag, measurement.flags)}")
     if not flags:
         yield Recommendation(
             text="for a narrower interval: --measure.ci_half_width=0.005, or a longer measurement: "

@@ -2,45 +2,21 @@
 
 from __future__ import annotations
 
-import resource
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from itertools import pairwise
-from time import perf_counter_ns, process_time_ns
-from typing import ClassVar, NamedTuple
+from time import perf_counter_ns
+from typing import ClassVar
 
 import numpy as np
 
-from gpubench_plugin.core.quality_flags import DESCHEDULED
 from gpubench_plugin.measure.clocks.base import Block, Clock, HostClock, Step, Task, repeat_call
-
-# CPU time per wall time below which a single-threaded step was descheduled: 2% for interrupts.
-_RUNNING_SHARE = 0.98
-
-# Context switches of the calling thread if the system counts them (Linux), else of the process.
-_WHO = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
-
-
-class Usage(NamedTuple):
-    """CPU time of the process, and voluntary and involuntary context switches."""
-
-    cpu_ns: int
-    voluntary: int
-    involuntary: int
-
-
-def usage() -> Usage:
-    """CPU time and context switches up to now."""
-    counts = resource.getrusage(_WHO)
-    return Usage(process_time_ns(), counts.ru_nvcsw, counts.ru_nivcsw)
 
 
 class CpuClock(Clock):
     """Times every call, or groups of calls if single ones are too short.
 
     Consecutive calls share the reading between them, so that no time falls between two samples.
-    Usage is read once per block, since a reading costs several short steps. CPU time can tell that
-    the step was descheduled only if torch computes on `one_thread`.
     """
 
     timer = "perf_counter_ns"
@@ -49,43 +25,18 @@ class CpuClock(Clock):
     group_threshold_s = 5e-6
     group_s: ClassVar[float] = 5e-5
 
-    def __init__(self, now: HostClock = perf_counter_ns, *, one_thread: bool = False) -> None:
-        super().__init__(now)
-        self._one_thread = one_thread
-
     def block(self, task: Task, *, durations: int, calls_per_duration: int = 1) -> Block:
-        """Time the calls, with the processor usage around them."""
-        usage_before, start = usage(), self.now()
+        """Time the calls."""
         if task.is_bare:
             stamps = self._call_boundaries(repeat_call(task.step, calls_per_duration), durations)
         else:
             stamps = self._boundaries_without_setup(task, durations)
-        end, after = self.now(), usage()
         durations_s = np.diff(np.array(stamps)) * (1e-9 / calls_per_duration)
         return Block(
             durations_s=array("d", durations_s.tobytes()),
             length_s=(stamps[-1] - stamps[0]) * 1e-9,
             calls=durations * calls_per_duration,
-            evidence={
-                "calls": durations * calls_per_duration,
-                "wall_ns": end - start,
-                "cpu_ns": after.cpu_ns - usage_before.cpu_ns,
-                "voluntary_switches": after.voluntary - usage_before.voluntary,
-                "involuntary_switches": after.involuntary - usage_before.involuntary,
-            },
         )
-
-    def flags(self, evidence: Mapping[str, float]) -> tuple[str, ...]:
-        """``descheduled``: the step was ready to run but did not get the CPU.
-
-        A step that sleeps, reads, or waits for other threads yields the CPU at least once per call,
-        and is not meant.
-        """
-        was_idle = evidence["cpu_ns"] < _RUNNING_SHARE * evidence["wall_ns"]
-        yields = evidence["voluntary_switches"] >= evidence["calls"]
-        was_interrupted = evidence["involuntary_switches"] > 0
-        is_descheduled = self._one_thread and was_idle and was_interrupted and not yields
-        return (DESCHEDULED,) if is_descheduled else ()
 
     def _boundaries_without_setup(self, task: Task, durations: int) -> list[int]:
         """Cumulative call times, excluding setup and teardown."""

@@ -2,7 +2,8 @@
 
 *Contention*: a step on several threads waits for its slowest one. If a neighbour holds a processor,
 every parallel region lasts a time slice of the scheduler: steps are many times too long, so evenly
-that no confidence interval shows it.
+that no confidence interval shows it. Threads and ranks of the benchmark itself, more of them than
+processors, wait alike, but for each other: that is what they cost wherever they run.
 
 *Suspension* by SIGSTOP, Ctrl-Z, a debugger, freezing, or sleep: the system keeps no readable record
 of it. But ``epoll_wait`` returns with ``EINTR`` each time the process continues after a stop,
@@ -22,21 +23,31 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from time import perf_counter_ns, sleep
+from time import clock_gettime_ns, perf_counter_ns, sleep
 from typing import Final, NamedTuple, Self
 
-from gpubench_plugin.core.quality_flags import SUSPENDED
+from gpubench_plugin.core.quality_flags import DESCHEDULED, OVERSUBSCRIBED, SUSPENDED
+from gpubench_plugin.environment.hardware import usable_cores
 from gpubench_plugin.system.helper_threads import HelperThread
 
 SHARE: Final = 0.05
 """Share of the timed blocks spent waiting: nearly none if alone on the machine, half with a busy
 neighbour on each processor, as the scheduler is fair."""
 
+# Share that is noted: interrupts take less.
+_NOTABLE: Final = 0.02
+
 # Run time of a measuring thread as a share of the busiest one's: a pool's idle threads wake now and
 # then, and their waits delay no step.
 _WORKING: Final = 0.1
 
 _TASKS = Path("/proc/self/task")
+
+# Of a line of a processor in /proc/stat: idle, with or without a wait for a disk, and interrupts.
+_IDLE: Final = slice(4, 8)
+_TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_PROCESS_CLOCK: Final = 2
+"""Kind of a clock, in the lowest bits of its id; the others are those of the process, inverted."""
 
 
 class ThreadTimes(NamedTuple):
@@ -53,17 +64,42 @@ class Contention:
     Measuring threads are the calling one and those that have run for at least a tenth as long as
     the busiest one since this object was created. Without Linux's ``schedstat`` (nanoseconds on the
     processor, nanoseconds waiting for one, time slices) nothing is detected.
+
+    `processes` are the benchmark's on this host, by default this one: what they run is nobody
+    else's work.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *processes: int) -> None:
         self._own_thread = str(threading.get_native_id())
         self._initial = thread_times()
         self._waited_ns = self._blocks_ns = 0
+        self._has_several_threads = False
+        self._processes = processes or (os.getpid(),)
+        self._at_start = _cpu_times(self._processes)
 
     @property
     def is_contended(self) -> bool:
-        """Whether the measuring threads waited for more than 5% of the blocks so far."""
-        return self._waited_ns > SHARE * self._blocks_ns
+        """Whether the measuring threads waited for others for more than 5% of the blocks so far."""
+        return self._waited_for_others(SHARE)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """``oversubscribed`` where threads waited that are several, or for no others.
+
+        ``descheduled`` where they waited for others for less than ``contended`` takes.
+        """
+        if self._waited_ns > SHARE * self._blocks_ns:
+            is_own = self._has_several_threads or not self.is_contended
+            return (OVERSUBSCRIBED,) if is_own else ()
+        return (DESCHEDULED,) if self._waited_for_others(_NOTABLE) else ()
+
+    def _waited_for_others(self, share: float) -> bool:
+        """Whether that `share` was waited; nothing waits for others for longer than they run."""
+        if self._waited_ns <= share * self._blocks_ns:
+            return False
+        now = _cpu_times(self._processes)
+        wall_ns, known_ns = (end - start for end, start in zip(now, self._at_start, strict=True))
+        return len(usable_cores()) * wall_ns - known_ns > share * wall_ns
 
     def __enter__(self) -> Self:
         self._at_entry, self._entered_ns = thread_times(), perf_counter_ns()
@@ -72,10 +108,11 @@ class Contention:
     def __exit__(self, *_: object) -> None:
         self._blocks_ns += perf_counter_ns() - self._entered_ns
         after = thread_times()
+        busy = self._busy_threads(after)
         waits = (
-            after[thread].waited_ns - self._at_entry.get(thread, _NEW).waited_ns
-            for thread in self._busy_threads(after)
+            after[thread].waited_ns - self._at_entry.get(thread, _NEW).waited_ns for thread in busy
         )
+        self._has_several_threads |= len(self._processes) == 1 and len(busy) > 1
         self._waited_ns += max(waits, default=0)
 
     def _busy_threads(self, accounts: dict[str, ThreadTimes]) -> list[str]:
@@ -106,11 +143,25 @@ def thread_times() -> dict[str, ThreadTimes]:
     return accounts
 
 
-def _read(path: str) -> bytes:
+def _cpu_times(processes: tuple[int, ...]) -> tuple[int, int]:
+    """Nanoseconds that have passed, and those in which our processors idled or ran `processes`.
+
+    See clock_getcpuclockid(3), and proc(5) of ``/proc/stat``.
+    """
+    known_ns = 0
+    with suppress(OSError, KeyError):  # a process has ended, or the system has no such accounts
+        known_ns += sum(clock_gettime_ns(~pid << 3 | _PROCESS_CLOCK) for pid in processes)
+        lines = map(bytes.split, _read("/proc/stat", 1 << 18).splitlines())
+        ticks = {line[0]: sum(map(int, line[_IDLE])) for line in lines if line}
+        known_ns += sum(ticks[b"cpu%d" % core] for core in usable_cores()) * _TICK_NS
+    return perf_counter_ns(), known_ns
+
+
+def _read(path: str, most_bytes: int = 256) -> bytes:
     """A small file, without an object that Ctrl-C could leave open, which Python warns of."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(descriptor, 256)
+        return os.read(descriptor, most_bytes)
     finally:
         os.close(descriptor)
 

@@ -1,13 +1,19 @@
-"""Operations of a call: their FLOPs, on tensors without data, and the data types of products."""
+"""Operations of a call: their FLOPs, on tensors without data, and the data types of products.
+
+A schedule, a cache or a condition can make the timed calls do less than those that were checked:
+the work of a step is looked at before the timing, and once more after it.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, ExitStack, nullcontext, suppress
+from dataclasses import dataclass
+from functools import partial
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -15,7 +21,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode, flop_registry
 
+from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.core.events import FlopsEvent
+from gpubench_plugin.core.format import listed
 
 aten = torch.ops.aten
 Operation = torch._ops.OpOverload[..., Any]
@@ -41,32 +49,11 @@ def count_flops(fn: Callable[[], object]) -> FlopsEvent:
     kernel computes again for its backward pass is not counted. Every other operation that computes
     something is named.
     """
-    counter_mode = _CountingMode()
-    counter = FlopCounterMode(display=False, custom_mapping=dict(FORMULAS))
-    with FakeTensorMode(), counter_mode, counter:
+    census = DtypeCensus()
+    with FakeTensorMode(), census:
         fn()
-    formulas = counter.flop_registry
-    uncounted = {str(op) for op in counter_mode.ops if op not in formulas and _computes(op)}
-    total = int(counter.get_total_flops())
-    return FlopsEvent(per_call=total, uncounted_ops=tuple(sorted(uncounted)))
-
-
-class _CountingMode(TorchDispatchMode):
-    """Counts every operation of this thread except views.
-
-    A backward pass on a CPU is in the thread that calls it.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call] # torch does not declare it
-        self.ops: set[torch._ops.OpOverloadPacket] = set()
-
-    def __torch_dispatch__(
-        self, func: Operation, types: object, args: Arguments = (), kwargs: Keywords = None
-    ) -> object:
-        if not func.is_view:
-            self.ops.add(func.overloadpacket)
-        return func(*args, **(kwargs or {}))
+    uncounted = {str(op) for op in census.ops - census.formulas.keys() if _computes(op)}
+    return FlopsEvent(per_call=census.flops, uncounted_ops=tuple(sorted(uncounted)))
 
 
 def _computes(op: torch._ops.OpOverloadPacket) -> bool:
@@ -168,9 +155,6 @@ _NAMES: Final[Mapping[torch.dtype, str]] = {
 _UNCOUNTED: Final = frozenset({"dot", "mv", "addmv", "_linear_pointwise"})
 """Operations that multiply, but whose FLOPs are not counted."""
 
-_COMPOSED: Final = frozenset({"linear", "matmul", "einsum", "conv1d", "conv2d", "conv3d"})
-"""Composite operations of products, which are not decomposed if torch records no gradients."""
-
 
 def take_census(step: Callable[[], object]) -> DtypeCensus | None:
     """Census of one call of `step`, with compiled parts run eagerly; None if the call fails."""
@@ -190,7 +174,11 @@ def census_of(step: Callable[[], object]) -> DtypeCensus:
 class DtypeCensus(TorchDispatchMode):
     """Matrix products by dtype, all floating-point dtypes, and input tensors of a call.
 
-    `inputs` are the tensors that it used without having computed them, by address of the storage.
+    `inputs` are the tensors that it used without having computed them, by address of the storage;
+    in place `written` are the tensors at these.
+    Of the operations `ops`, all but views, those with `formulas` add up to `flops`. So many values
+    as `reduced` became single numbers, as losses. A backward pass on a CPU is in the thread that
+    calls it.
     """
 
     def __init__(self) -> None:
@@ -198,6 +186,10 @@ class DtypeCensus(TorchDispatchMode):
         self.products: Counter[str] = Counter()
         self.dtypes: set[str] = set()
         self.inputs: dict[int, torch.Tensor] = {}
+        self.written: set[int] = set()
+        self.ops: set[torch._ops.OpOverloadPacket] = set()
+        self.flops = self.reduced = 0
+        self.formulas = FlopCounterMode(custom_mapping=dict(FORMULAS)).flop_registry
         self._computed_storages: set[int] = set()
 
     def confirms(self, compute_dtype: str) -> bool:
@@ -209,30 +201,87 @@ class DtypeCensus(TorchDispatchMode):
         self, func: Operation, types: object, args: Arguments = (), kwargs: Keywords = None
     ) -> object:
         kwargs = kwargs or {}
-        name = func.overloadpacket.__name__
-        if name in _COMPOSED:
+        op = func.overloadpacket
+        # A nested tensor computes in its own way.
+        is_plain = not any(tensor.is_nested for tensor in _tensors((args, kwargs)))
+        if is_plain and op not in self.formulas and op is not torch.ops.prim.device:
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
-        if _multiplies(func.overloadpacket) or name in _COMPOSED:
+        if op in self.formulas or op.__name__ in _UNCOUNTED or op.__name__.startswith(_ATTENTION):
             self.products.update([next(_dtypes(args), "none")])
         for tensor in _tensors((args, kwargs)):
             if (address := _storage_address(tensor)) not in self._computed_storages:
                 self.inputs.setdefault(address, tensor)
+        if func._schema.is_mutable:
+            self.written.update(map(_storage_address, _tensors(args[:1])))
         result = func(*args, **kwargs)
+        if op in self.formulas:
+            self.flops += int(self.formulas[op](*args, **kwargs, out_val=result))
+        first = next(_tensors(result), None)
+        if first is not None and first.ndim == 0 and first.is_floating_point():
+            self.reduced += sum(tensor.numel() for tensor in _tensors(args) if tensor.ndim)
         self._computed_storages.update(
             set(map(_storage_address, _tensors(result))) - self.inputs.keys()
         )
         if not func.is_view:
+            self.ops.add(op)
             self.dtypes.update(_dtypes((args, result)))
         return result
 
 
-def _multiplies(op: torch._ops.OpOverloadPacket) -> bool:
-    name = op.__name__
-    has_formula = op in FORMULAS or op in flop_registry
-    return has_formula or name in _UNCOUNTED or name.startswith(_ATTENTION)
+@dataclass(frozen=True, kw_only=True)
+class StepWork:
+    """`counts` of a step, and what was `done` to which of the parameters that it `used`."""
+
+    counts: Mapping[str, int]
+    done: frozenset[tuple[str, str]]
+    used: frozenset[str]
+
+    @classmethod
+    def of(cls, step: Callable[[], object], module: torch.nn.Module, *, counts: bool) -> Self:
+        """Run `step`, which trains or calls `module`; its errors are raised.
+
+        Without `counts` only gradients are told, as if all parameters were used.
+        """
+        parameters = {name.removeprefix("module."): p for name, p in module.named_parameters()}
+        done: set[tuple[str, str]] = set()
+        census = DtypeCensus()
+        with ExitStack() as stack:
+            for name, parameter in parameters.items():
+                if parameter.requires_grad:
+                    hook = partial(lambda name, _: done.add(("gradient", name)), name)
+                    stack.callback(parameter.register_post_accumulate_grad_hook(hook).remove)
+            if counts:
+                stack.enter_context(census)
+            step()
+        places = {name: _storage_address(parameter) for name, parameter in parameters.items()}
+        done |= {("update", name) for name in places if places[name] in census.written}
+        return cls(
+            counts={"FLOPs": census.flops, "values in the loss": census.reduced},
+            done=frozenset(done),
+            used=frozenset(n for n in places if places[n] in census.inputs or not counts),
+        )
+
+    def require_equal(self, before: StepWork) -> None:
+        """Refuse other work than `before`; routing may leave out what has no gradient and no use.
+
+        Raises:
+            CorrectnessError: naming what differs.
+        """
+        lost = before.done - self.done
+        texts = [
+            f"no {what} of {name}"
+            for what, name in sorted(lost)
+            # Sharded parameters are used in another form, of which no gradient is seen.
+            if name in self.used or (what == "update" and ("gradient", name) not in lost)
+        ]
+        for what, count in before.counts.items():
+            if count != self.counts[what]:
+                texts.append(f"{self.counts[what]:,} {what}, {count:,} before")
+        if texts:
+            raise CorrectnessError(f"a step after the timing has {listed(texts, separator='; ')}")
 
 
 def _dtypes(values: object) -> Iterator[str]:

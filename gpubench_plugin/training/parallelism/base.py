@@ -16,6 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from gpubench_plugin.config.sections import CompileScope, DistributedSection, TrainingSection
 from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.precision._nested import values_of
 
 if TYPE_CHECKING:
     from gpubench_plugin.precision.base import Precision
@@ -53,7 +54,7 @@ def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
 
     It is computed in fp32 at least, since the norm of 16-bit gradients may exceed their range.
     """
-    gradients = (p.grad for p in parameters if p.grad is not None)
+    gradients = (values_of(p.grad) for p in parameters if p.grad is not None)
     norms = (
         torch.linalg.vector_norm(g, dtype=torch.promote_types(g.dtype, torch.float32))
         for g in gradients

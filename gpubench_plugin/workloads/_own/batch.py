@@ -91,6 +91,8 @@ def _detached(value: object, path: str) -> Any:
     if isinstance(value, Tensor):
         if value.is_meta:
             raise Misuse(f"{path} is on the device meta, which holds no values")
+        if value.is_nested and value.layout == torch.strided:
+            raise Misuse(f"{path} is nested without a shape; build it with layout=torch.jagged")
         return value.detach()
     if isinstance(value, Mapping):
         return {key: _detached(item, f"{path}[{key!r}]") for key, item in value.items()}

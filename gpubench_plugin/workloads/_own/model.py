@@ -136,7 +136,7 @@ def copied(module: M, memo: dict[int, object] | None = None) -> M:
         Misuse: it cannot be copied.
     """
     try:
-        return deepcopy(module, memo)
+        copy = deepcopy(module, memo)
     except (RuntimeError, TypeError) as error:
         if type(error) not in {RuntimeError, TypeError}:  # its subclasses tell of the device
             raise
@@ -146,6 +146,10 @@ def copied(module: M, memo: dict[int, object] | None = None) -> M:
             f"model ({kind}) cannot be copied: {reason}; pass a function that builds it: "
             "lambda: MyModel()"
         ) from error
+    for parameter in copy.parameters():
+        if not parameter.is_leaf:  # of a scripted or traced module, as if copied by an operation
+            parameter.detach_().requires_grad_()
+    return copy
 
 
 def _fakes(module: nn.Module) -> Iterator[tuple[int, Tensor]]:

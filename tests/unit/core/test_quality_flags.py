@@ -4,10 +4,13 @@ import re
 from pathlib import Path
 
 from gpubench_plugin.core.quality_flags import (
+    CONTENDED,
     DOUBTFUL_FLAGS,
     EXPLANATIONS,
+    FEWER_THREADS,
     MEANINGS,
     doubtful_flags,
+    explanation,
     other_flags,
 )
 
@@ -25,15 +28,11 @@ def test_doubts_are_told_apart_from_notes() -> None:
 
 
 def test_docs_list_every_flag_in_its_table() -> None:
-    """The reference has one row for each flag, doubts and notes in tables of their own.
-
-    And a sentence on the mark of the scaling table, which looks like one.
-    """
+    """The reference has one row for each flag, doubts and notes in tables of their own."""
     doubts_text, _, notes_text = _DOCS.read_text("utf-8").partition("## Notes")
     row = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
     assert sorted(row.findall(doubts_text)) == sorted(DOUBTFUL_FLAGS)
     assert sorted(row.findall(notes_text)) == sorted(MEANINGS.keys() - set(DOUBTFUL_FLAGS))
-    assert "`superlinear` is not a flag" in notes_text
 
 
 def test_every_flag_says_in_a_line_what_it_means() -> None:
@@ -47,5 +46,14 @@ def test_every_doubt_is_explained_as_in_the_docs() -> None:
     row = re.compile(r"^\| `(\w+)` \| .* \| ([^|]+) \|$", re.MULTILINE)
     doubts_text = _DOCS.read_text("utf-8").partition("## Notes")[0]
     assert dict(row.findall(doubts_text)) == EXPLANATIONS
-    lines = [f"≈ {flag}: {text} (9 benchmarks)" for flag, text in EXPLANATIONS.items()]
+    assert f"`{FEWER_THREADS}`" in doubts_text
+    texts = [*EXPLANATIONS.items(), (CONTENDED, FEWER_THREADS)]
+    lines = [f"≈ {flag}: {text} (9 benchmarks)" for flag, text in texts]
     assert max(map(len, lines)) <= 80
+
+
+def test_several_threads_that_waited_are_told_to_be_fewer() -> None:
+    """With the command first; a single one is told to close what used the CPU."""
+    assert explanation("contended", ("contended", "oversubscribed")) == FEWER_THREADS
+    assert FEWER_THREADS.startswith("pytest --distributed.threads=1")
+    assert explanation("contended", ("contended",)) == EXPLANATIONS[CONTENDED]

@@ -59,6 +59,58 @@ def test_neighbours_on_the_same_processor_are_flagged() -> None:
     assert contention.is_contended
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_processor")
+def test_what_the_benchmarks_own_processes_run_is_nobody_elses() -> None:
+    """Two ranks beside this one take two thirds of the processor, which the accounts show."""
+    command = [sys.executable, "-c", "while True: pass"]
+    ranks = [subprocess.Popen(command) for _ in range(2)]
+    try:
+        processes = [(os.getpid(),), (os.getpid(), *(rank.pid for rank in ranks))]
+        before = [interference._cpu_times(pids) for pids in processes]
+        _spin(0.5)
+        after = [interference._cpu_times(pids) for pids in processes]
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.wait()
+    alone, together = (now[1] - then[1] for then, now in zip(before, after, strict=True))
+    assert together - alone > 0.2 * (after[0][0] - before[0][0])
+
+
+@pytest.mark.parametrize(
+    ("waited_ms", "others_ms", "threads", "is_contended", "notes"),
+    [
+        pytest.param(300, 700, 1, True, (), id="a neighbour"),
+        pytest.param(300, 700, 2, True, ("oversubscribed",), id="and several threads"),
+        pytest.param(300, 40, 2, False, ("oversubscribed",), id="own threads"),
+        pytest.param(300, 40, 1, False, ("oversubscribed",), id="ranks on one thread each"),
+        pytest.param(30, 700, 1, False, ("descheduled",), id="for a short time"),
+        pytest.param(30, 10, 1, False, (), id="and for no others"),
+        pytest.param(10, 700, 1, False, (), id="hardly"),
+    ],
+)
+def test_own_threads_that_wait_for_each_other_are_told_from_others(
+    machine_of: MachineOf,
+    monkeypatch: pytest.MonkeyPatch,
+    waited_ms: float,
+    others_ms: float,
+    threads: int,
+    is_contended: bool,
+    notes: tuple[str, ...],
+) -> None:
+    """The waits of a second beside what others ran on the processors of this process."""
+    machine, known_ns = machine_of(2), 0
+    monkeypatch.setattr(interference, "usable_cores", lambda: {0, 1})
+    monkeypatch.setattr(interference, "_cpu_times", lambda _: (machine.host.now(), known_ns))
+    contention = Contention()
+    with contention:
+        ran = dict.fromkeys(range(threads), 600.0)
+        machine.spend(1000, ran=ran, waited={0: waited_ms})
+    known_ns = round((2 * 1000 - others_ms) * MS)
+    assert (contention.is_contended, contention.notes) == (is_contended, notes)
+
+
 MS = 1_000_000
 
 
@@ -69,6 +121,7 @@ class Machine:
         self.host = FakeHost()
         monkeypatch.setattr(interference, "_TASKS", tasks)
         monkeypatch.setattr(interference, "perf_counter_ns", self.host.now)
+        monkeypatch.setattr(interference, "_cpu_times", lambda _: (self.host.now(), 0))
         self._tasks = tasks
         self._accounts = [[0, 0] for _ in range(threads)]
         self.spend(0)
@@ -197,7 +250,7 @@ def test_contended_measuring_goes_on(machine_of: MachineOf, blocks: int | None) 
         assert "contended" in samples.flags
         assert seconds == pytest.approx(3.0, abs=0.01)
     else:
-        assert samples.flags == ()
+        assert samples.flags == ("descheduled",)
         assert seconds == pytest.approx(0.2, abs=0.01)
 
 

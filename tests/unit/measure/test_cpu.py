@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from gpubench_plugin.measure.clocks.base import Task
-from gpubench_plugin.measure.clocks.host import CpuClock, Usage
+from gpubench_plugin.measure.clocks.host import CpuClock
 from tests.support.fake_cuda import FakeHost
 
 
@@ -68,47 +68,3 @@ def test_the_first_call_is_timed_without_setup_and_teardown(host: FakeHost) -> N
     """The first call's seconds are those of the step alone."""
     task = Task(step=spending(host, 3_000), setup=spending(host, 10), teardown=spending(host, 10))
     assert pytest.approx(3e-6) == CpuClock(host.now).time_single_call(task)
-
-
-def flags(
-    *, one_thread: bool = True, cpu_ns: int, voluntary: int, involuntary: int
-) -> tuple[str, ...]:
-    """The flags of one block of ten calls that lasts 1 ms and used the processor like this."""
-    host = FakeHost()
-    readings = iter([Usage(0, 0, 0), Usage(cpu_ns, voluntary, involuntary)])
-    clock = CpuClock(host.now, one_thread=one_thread)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("gpubench_plugin.measure.clocks.host.usage", readings.__next__)
-        block = clock.block(Task(step=lambda: host.spend(100_000)), durations=10)
-    return clock.flags(block.evidence)
-
-
-def test_a_step_that_lost_the_processor_is_flagged() -> None:
-    """Less than 98% of processor time, with an involuntary switch, is ``descheduled``."""
-    assert flags(cpu_ns=970_000, voluntary=0, involuntary=1) == ("descheduled",)
-
-
-@pytest.mark.parametrize(
-    ("why", "usage"),
-    [
-        ("it ran all the time", {"cpu_ns": 985_000, "voluntary": 0, "involuntary": 1}),
-        ("nobody interrupted it", {"cpu_ns": 500_000, "voluntary": 0, "involuntary": 0}),
-        ("it waits in every call", {"cpu_ns": 10_000, "voluntary": 10, "involuntary": 1}),
-        (
-            "threads share the work",
-            {"cpu_ns": 500_000, "voluntary": 0, "involuntary": 1, "one_thread": False},
-        ),
-    ],
-)
-def test_other_steps_are_not_flagged(why: str, usage: dict[str, int]) -> None:
-    """No flag where the step ran, waited by itself, or where processor time cannot tell."""
-    assert flags(**usage) == (), why
-
-
-def test_real_usage_counts_up() -> None:
-    """The real readings never go back, and work uses processor time."""
-    clock = CpuClock()
-    evidence = clock.block(Task(step=lambda: sum(range(100_000))), durations=5).evidence
-    assert evidence["cpu_ns"] > 0
-    assert evidence["wall_ns"] > 0
-    assert evidence["involuntary_switches"] >= 0

@@ -31,24 +31,3 @@ def test_an_unknown_device_has_no_clock() -> None:
     """A type of device that nobody thought of is unsupported."""
     with pytest.raises(Unsupported, match="'meta'"):
         clock_for(torch.device("meta"))
-
-
-@pytest.mark.parametrize(
-    ("threads", "flags"), [(1, ("descheduled",)), (2, ())], ids=["one thread", "two threads"]
-)
-def test_the_cpus_clock_knows_the_number_of_threads(threads: int, flags: tuple[str, ...]) -> None:
-    """Processor time tells of lost time at one thread only."""
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(threads)
-        clock = clock_for(torch.device("cpu"))
-    finally:
-        torch.set_num_threads(before)
-    evidence = {
-        "calls": 10,
-        "wall_ns": 100,
-        "cpu_ns": 50,
-        "voluntary_switches": 0,
-        "involuntary_switches": 1,
-    }
-    assert flags == clock.flags(evidence)
