@@ -1,12 +1,11 @@
-"""Complete comparisons: runs matched and judged, verdicts in the head's order, with caveats.
+"""Complete comparisons: runs matched and judged, verdicts in the head's order.
 
-A caveat is what puts a verdict's numbers in doubt: flags, and too few rounds.
+Those that are judged in spite of doubts have caveats: flags, and too few rounds.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Final, TypeAlias, TypedDict, Unpack
 
+from gpubench_plugin.compare.doubt import flags_text, settled, with_next_command
 from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.compare.history import judge_history
 from gpubench_plugin.compare.launch_values import LaunchValues
@@ -24,7 +24,7 @@ from gpubench_plugin.compare.step_time import merge_parts
 from gpubench_plugin.compare.threshold import LABEL, judge_threshold, simple_verdict, verdict
 from gpubench_plugin.core.errors import NothingComparable
 from gpubench_plugin.core.format import listed
-from gpubench_plugin.core.quality_flags import DOUBTFUL_FLAGS, doubtful_flags
+from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import CONFIDENCE, Result, Run
 from gpubench_plugin.core.verdicts import Comparison, Verdict
 
@@ -35,6 +35,7 @@ class MatchOptions(TypedDict, total=False):
     limits: Mapping[str, str]
     limits_from: SideName
     allow_incomparable: bool
+    allow_doubt: bool
     exempt: Sequence[str]
     is_gone: Callable[[str], bool]
 
@@ -115,17 +116,24 @@ def _comparison(
     series_verdicts: Sequence[Verdict],
     notes: tuple[str, ...] = (),
 ) -> Comparison:
-    on_series = merge_parts(matched.series, series_verdicts).values()
+    settled_verdicts = [*map(settled, matched.series, series_verdicts)]
+    on_series = merge_parts(matched.series, settled_verdicts).values()
     names = dict.fromkeys(name for run in heads for name in run.results)
     order = {name: position for position, name in enumerate(names)}
-    verdicts = [with_caveats(item, bases, heads) for item in (*on_series, *matched.verdicts)]
+    verdicts = [*on_series, *matched.verdicts]
+    notes += matched.notes
+    if matched.is_trusted:
+        verdicts = [with_caveats(item, bases, heads) for item in verdicts]
+        notes += tuple(unchanged_in_doubt(verdicts, bases, heads))
+    else:
+        verdicts = [with_next_command(item, bases, heads) for item in verdicts]
     verdicts.sort(key=lambda verdict: order.get(verdict.id, len(order)))
     return Comparison(
         base=_label(bases),
         head=_label(heads),
         verdicts=tuple(verdicts),
         environment_differences=matched.environment_differences,
-        notes=(*notes, *matched.notes, *unchanged_in_doubt(verdicts, bases, heads)),
+        notes=notes,
     )
 
 
@@ -269,30 +277,14 @@ def _clauses(sides: _Sides, *, counting: bool) -> Iterator[str]:
 
     With `counting` a part of a side's launches counts, too: ``drifting (2 of 5 in head)``.
     """
-    if flags_text := ", ".join(_flag_texts(sides, counting=counting)):
-        yield f"in doubt: {flags_text}"
+    flags = {side: [doubtful_flags(r.flags) for r in results] for side, results in sides.items()}
+    if text := flags_text(flags, counting=counting):
+        yield f"in doubt: {text}"
     for side, results in sides.items():
         rounds = [count for r in results if (count := _rounds_without_interval(r))]
         if rounds:
             noun = "round is" if min(rounds) == 1 else "rounds are"
             yield f"{min(rounds)} {noun} too few for an interval ({side})"
-
-
-def _flag_texts(sides: _Sides, *, counting: bool) -> Iterator[str]:
-    flags = {
-        side: Counter(name for r in results for name in doubtful_flags(r.flags))
-        for side, results in sides.items()
-    }
-    for name in DOUBTFUL_FLAGS:
-        texts = []
-        for side, results in sides.items():
-            count, total = flags[side][name], len(results)
-            if count and (count == total or (not counting and count > total / 2)):
-                texts.append(side)
-            elif count and counting:
-                texts.append(f"{count} of {total} in {side}")
-        if texts:
-            yield f"{name} ({', '.join(texts)})"
 
 
 def _rounds_without_interval(result: Result) -> int | None:

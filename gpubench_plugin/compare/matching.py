@@ -43,13 +43,17 @@ _Pair: TypeAlias = tuple[Run, Result, Run, Result]
 
 @dataclass(frozen=True, kw_only=True)
 class MatchResult:
-    """Series to judge, verdicts that need no judge, notes, and `renames`: a message by base id."""
+    """Series to judge, verdicts that need no judge, notes, and `renames`: a message by base id.
+
+    `is_trusted`: the series are judged in spite of doubts.
+    """
 
     series: tuple[LaunchValues, ...]
     verdicts: tuple[Verdict, ...]
     environment_differences: tuple[FactDifference, ...]
     notes: tuple[str, ...]
     renames: Mapping[str, str]
+    is_trusted: bool
 
 
 def match(
@@ -60,6 +64,7 @@ def match(
     limits: Mapping[str, str] = {},
     limits_from: SideName = "base",
     allow_incomparable: bool = False,
+    allow_doubt: bool = False,
     exempt: Sequence[str] = (),
     is_gone: Callable[[str], bool] = lambda _: True,
 ) -> MatchResult:
@@ -73,6 +78,7 @@ def match(
         limits: by metric, for every benchmark; they override those that base and head state.
         limits_from: the side whose limits count where they differ.
         allow_incomparable: compare incomparable results, with a note.
+        allow_doubt: judge numbers in doubt, or too wide, as pairs are judged anyway.
         exempt: prefixes of dot keys of facts or settings under comparison.
         is_gone: whether a benchmark that only the base has no longer exists, so may be renamed.
 
@@ -86,7 +92,8 @@ def match(
         )
     resolver = LimitResolver(limits, limits_from)
     comparability = Comparability(exempt=exempt, allow=allow_incomparable)
-    matching = _Matching(bases, heads, paired, resolver, comparability, is_gone)
+    is_trusted = paired or allow_doubt
+    matching = _Matching(bases, heads, paired, resolver, comparability, is_gone, is_trusted)
     items = [item for name in _names(heads) for item in matching.benchmark(name)]
     renames = {old: f"likely renamed to {new}" for new, old in matching.likely_renames.items()}
     items.extend(_removed(bases, heads, renames))
@@ -98,6 +105,7 @@ def match(
         environment_differences=tuple(differences.values()),
         notes=(*comparability.notes, *resolver.notes, *matching.excluded_notes, *matching.notes),
         renames=renames,
+        is_trusted=is_trusted,
     )
 
 
@@ -109,6 +117,7 @@ class _Matching:
     limits: LimitResolver
     comparability: Comparability
     is_gone: Callable[[str], bool]
+    is_trusted: bool
     notes: list[str] = field(default_factory=list)
     excluded: dict[tuple[int, str], list[str]] = field(default_factory=dict)
 
@@ -149,7 +158,9 @@ class _Matching:
         yield from items
 
     def _metrics(self, sides: Sides) -> Iterator[LaunchValues | Verdict]:
-        return metrics_of(sides, *self.limits.resolve(sides))
+        for item in metrics_of(sides, *self.limits.resolve(sides)):
+            is_series = isinstance(item, LaunchValues)
+            yield replace(item, is_trusted=self.is_trusted) if is_series else item
 
     @property
     def excluded_notes(self) -> tuple[str, ...]:

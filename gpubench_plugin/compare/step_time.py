@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Final
 
+from gpubench_plugin.compare.doubt import TOO_WIDE
 from gpubench_plugin.compare.launch_values import LaunchValues, effect_text
 from gpubench_plugin.core.verdicts import Verdict, VerdictKind, VerdictPart
 
@@ -47,7 +48,8 @@ def merge_parts(
 
 
 def _merge_verdicts(parts: Sequence[tuple[LaunchValues, Verdict]]) -> Verdict:
-    decisive = min((verdict for _, verdict in parts), key=_severity_key)
+    deciding = [part for part in parts if not _yields(*part)] or parts
+    decisive = min((verdict for _, verdict in deciding), key=_severity_key)
     part_remarks = [item.remark for item, _ in parts if item.remark]
     if len(parts) == 1:
         return replace(decisive, reason="; ".join([decisive.reason, *part_remarks]))
@@ -59,6 +61,17 @@ def _merge_verdicts(parts: Sequence[tuple[LaunchValues, Verdict]]) -> Verdict:
     )
 
 
+def _yields(series: LaunchValues, verdict: Verdict) -> bool:
+    """Whether the part leaves the verdict to the others.
+
+    It is in doubt, or too wide around a value that does not reach the limit.
+    """
+    if verdict.kind != "inconclusive" or series.is_trusted:
+        return False
+    is_within = verdict.effect is not None and verdict.effect < series.limit.bound
+    return bool(series.doubt) or (verdict.method == "threshold" and is_within)
+
+
 def _severity_key(verdict: Verdict) -> tuple[int, float]:
     """Sort key: undecided verdicts by the pairs they need, most first."""
     is_open = verdict.kind == "inconclusive"
@@ -68,10 +81,16 @@ def _severity_key(verdict: Verdict) -> tuple[int, float]:
 
 def _summary(series: LaunchValues, verdict: Verdict) -> str:
     """Short form: ``samples_per_s 0.3% lower, inconclusive (limit 5%)``."""
+    if verdict.kind == "inconclusive" and series.doubt and not series.is_trusted:
+        return f"{verdict.metric} in doubt: {series.doubt}"
     if verdict.effect is None:
         return f"{verdict.metric} {verdict.kind.replace('_', ' ')}"
-    is_tolerated = verdict.kind == "unchanged" and verdict.effect >= series.limit.bound
-    kind = "not significantly worse" if is_tolerated else verdict.kind  # of a lenient series alone
+    kind: str = verdict.kind
+    if kind == "unchanged":  # a lenient series may be worse, and any much better
+        is_worse = verdict.effect >= series.limit.bound
+        kind = "not significantly worse" if is_worse else "not worse"
+    elif verdict.reason.startswith(TOO_WIDE):
+        kind = TOO_WIDE
     effect = effect_text(series, verdict.effect)
     return f"{verdict.metric} {effect}, {kind} (limit {series.limit.text})"
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gpubench_plugin.core.format import counted, decimal_rate, duration, percentage, rough_duration
+from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.reports.text import (
     UNICODE,
     Glyphs,
@@ -18,6 +19,7 @@ from gpubench_plugin.reports.text import (
 from gpubench_plugin.results.progress import BenchmarkProgress, RunProgress
 
 _DIGITS: Final = 3
+_DIGITS_IN_DOUBT: Final = 2
 _LABEL_COLUMNS: Final = 9
 _MOST_NUMBERS: Final = 6
 
@@ -70,9 +72,14 @@ def run_line(run: RunProgress, state: str) -> str:
 
 
 def ended_line(run: RunProgress, benchmark: str, glyphs: Glyphs = UNICODE) -> str:
-    """One line about a `benchmark` that is done."""
-    step_s = run.step_times_s.get(benchmark)
-    result = "" if step_s is None else f", {duration(step_s, micro=glyphs.micro)}"
+    """One line about a `benchmark` that is done: ``a.py::test: measured, ≈ 15 ms (contended)``."""
+    step_s, doubts = run.step_times_s.get(benchmark), doubtful_flags(run.flags[benchmark])
+    result = ""
+    if step_s is not None and doubts:
+        text = duration(step_s, _DIGITS_IN_DOUBT, glyphs.micro)
+        result = f", {glyphs.doubtful} {text} ({', '.join(doubts)})"
+    elif step_s is not None:
+        result = f", {duration(step_s, micro=glyphs.micro)}"
     return printable(f"{benchmark}: {run.outcomes[benchmark]}{result}")
 
 

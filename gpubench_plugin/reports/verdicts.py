@@ -100,10 +100,14 @@ def number(value: float | None, unit: str, glyphs: Glyphs = UNICODE) -> str:
     return "" if value is None else quantity(value, unit, micro=glyphs.micro)
 
 
-def change_text(verdict: VerdictPart) -> str:
-    """Change from base to head, head/base − 1: ``+4.12%``; empty without one."""
+def change_text(verdict: VerdictPart, glyphs: Glyphs = UNICODE) -> str:
+    """Change from base to head, head/base − 1: ``+4.12%``, in doubt ``≈ +4%``, or empty."""
     effect = verdict.effect
-    return signed(-effect if effect is not None and verdict.better == "higher" else effect)
+    if effect is not None and verdict.better == "higher":
+        effect = -effect
+    if effect is None or not verdict.doubts:
+        return signed(effect)
+    return f"{glyphs.doubtful} {change_percentage(effect, 1, with_sign=True)}"
 
 
 def interval_text(verdict: VerdictPart) -> str:
