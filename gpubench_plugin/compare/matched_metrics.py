@@ -330,11 +330,10 @@ def _interval_of(result: Result, name: str) -> tuple[float, float] | None:
     values = {each: metric.value for each, metric in result.metrics.items()}
     if name in values and name in {MINIMUM, *MINIMA.values()}:
         minimum = values[name]
-        above = sorted(values[n] for n in MINIMA.values() if values.get(n, 0.0) >= minimum)[:2]
-        if len(above) < 2:
-            return None
-        fall = 3 * (above[1] - above[0])
-        return minimum - fall, minimum + fall
+        typical_minima = (values[each] for each in MINIMA.values() if each in values)
+        above = sorted(value for value in typical_minima if value >= minimum)
+        fall = 3 * (above[1] - above[0]) if len(above) > 1 else None
+        return None if fall is None else (minimum - fall, minimum + fall)
     low, high = confidence_bounds_of(name)
     if name == STEP_TIME and values.get(_ROUNDS, math.inf) < _FEWEST_WITH_INTERVAL:
         low, high = MINIMUM, "step_time_max_s"

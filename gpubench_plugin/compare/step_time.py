@@ -8,7 +8,7 @@ load of the machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Final
 
@@ -53,7 +53,7 @@ def _merge_verdicts(parts: Sequence[tuple[LaunchValues, Verdict]]) -> Verdict:
     part_remarks = [item.remark for item, _ in parts if item.remark]
     if len(parts) == 1:
         return replace(decisive, reason="; ".join([decisive.reason, *part_remarks]))
-    other_parts = [_summary(*part) for part in parts if part[1] is not decisive]
+    other_parts = _summaries([part for part in parts if part[1] is not decisive], decisive)
     return replace(
         decisive,
         reason="; ".join([decisive.reason, *other_parts, *part_remarks]),
@@ -79,10 +79,21 @@ def _severity_key(verdict: Verdict) -> tuple[int, float]:
     return _WORST_FIRST.index(verdict.kind), -pairs_needed if is_open else 0.0
 
 
+def _summaries(parts: Sequence[tuple[LaunchValues, Verdict]], decisive: Verdict) -> Iterator[str]:
+    """Short forms of other parts; of those in doubt only that, together."""
+    metrics_by_doubt: dict[str, list[str]] = {}
+    for series, verdict in parts:
+        if series.doubt and _yields(series, verdict):
+            metrics_by_doubt.setdefault(series.doubt, []).append(verdict.metric)
+        else:
+            yield _summary(series, verdict)
+    for doubt, metrics in metrics_by_doubt.items():
+        if doubt != decisive.doubts:
+            yield f"{', '.join(metrics)} in doubt: {doubt}"
+
+
 def _summary(series: LaunchValues, verdict: Verdict) -> str:
     """Short form: ``samples_per_s 0.3% lower, inconclusive (limit 5%)``."""
-    if verdict.kind == "inconclusive" and series.doubt and not series.is_trusted:
-        return f"{verdict.metric} in doubt: {series.doubt}"
     if verdict.effect is None:
         return f"{verdict.metric} {verdict.kind.replace('_', ' ')}"
     kind: str = verdict.kind
