@@ -228,7 +228,7 @@ def _minimum_in_common(sides: Sides) -> int:
     One earlier run of ten may lack it, as for :func:`_uneven_rounds`.
     """
     tolerated = 0 if sides.paired else len(sides.bases) // 10
-    for rounds, name in reversed(MINIMA.items()):
+    for rounds, name in sorted(MINIMA.items(), reverse=True):
         lacking = sum(name not in r.metrics for r in sides.bases)
         if lacking <= tolerated and all(name in r.metrics for r in sides.measured):
             return rounds

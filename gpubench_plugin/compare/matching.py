@@ -92,15 +92,17 @@ def match(
         )
     resolver = LimitResolver(limits, limits_from)
     comparability = Comparability(exempt=exempt, allow=allow_incomparable)
-    is_trusted = paired or allow_doubt
-    matching = _Matching(bases, heads, paired, resolver, comparability, is_gone, is_trusted)
+    matching = _Matching(bases, heads, paired, resolver, comparability, is_gone)
     items = [item for name in _names(heads) for item in matching.benchmark(name)]
     renames = {old: f"likely renamed to {new}" for new, old in matching.likely_renames.items()}
     items.extend(_removed(bases, heads, renames))
     pairs = zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
     differences = {repr(d): d for base, head in pairs for d in reported_differences(base, head)}
+    is_trusted = paired or allow_doubt
     return MatchResult(
-        series=tuple(item for item in items if isinstance(item, LaunchValues)),
+        series=tuple(
+            replace(item, is_trusted=is_trusted) for item in items if isinstance(item, LaunchValues)
+        ),
         verdicts=tuple(item for item in items if isinstance(item, Verdict)),
         environment_differences=tuple(differences.values()),
         notes=(*comparability.notes, *resolver.notes, *matching.excluded_notes, *matching.notes),
@@ -117,7 +119,6 @@ class _Matching:
     limits: LimitResolver
     comparability: Comparability
     is_gone: Callable[[str], bool]
-    is_trusted: bool
     notes: list[str] = field(default_factory=list)
     excluded: dict[tuple[int, str], list[str]] = field(default_factory=dict)
 
@@ -158,9 +159,7 @@ class _Matching:
         yield from items
 
     def _metrics(self, sides: Sides) -> Iterator[LaunchValues | Verdict]:
-        for item in metrics_of(sides, *self.limits.resolve(sides)):
-            is_series = isinstance(item, LaunchValues)
-            yield replace(item, is_trusted=self.is_trusted) if is_series else item
+        return metrics_of(sides, *self.limits.resolve(sides))
 
     @property
     def excluded_notes(self) -> tuple[str, ...]:
