@@ -328,12 +328,10 @@ def _interval_of(result: Result, name: str) -> tuple[float, float] | None:
     (docs/evidence/doubts.md).
     """
     values = {each: metric.value for each, metric in result.metrics.items()}
-    if name in values and name in {MINIMUM, *MINIMA.values()}:
-        minimum = values[name]
-        typical_minima = (values[each] for each in MINIMA.values() if each in values)
-        above = sorted(value for value in typical_minima if value >= minimum)
+    if name in values.keys() & {MINIMUM, *MINIMA.values()}:
+        above = sorted(v for n, v in values.items() if n in MINIMA.values() and v >= values[name])
         fall = 3 * (above[1] - above[0]) if len(above) > 1 else None
-        return None if fall is None else (minimum - fall, minimum + fall)
+        return None if fall is None else (values[name] - fall, values[name] + fall)
     low, high = confidence_bounds_of(name)
     if name == STEP_TIME and values.get(_ROUNDS, math.inf) < _FEWEST_WITH_INTERVAL:
         low, high = MINIMUM, "step_time_max_s"

@@ -43,17 +43,13 @@ _Pair: TypeAlias = tuple[Run, Result, Run, Result]
 
 @dataclass(frozen=True, kw_only=True)
 class MatchResult:
-    """Series to judge, verdicts that need no judge, notes, and `renames`: a message by base id.
-
-    `is_trusted`: the series are judged in spite of doubts.
-    """
+    """Series to judge, verdicts that need no judge, notes, and `renames`: a message by base id."""
 
     series: tuple[LaunchValues, ...]
     verdicts: tuple[Verdict, ...]
     environment_differences: tuple[FactDifference, ...]
     notes: tuple[str, ...]
     renames: Mapping[str, str]
-    is_trusted: bool
 
 
 def match(
@@ -98,16 +94,16 @@ def match(
     items.extend(_removed(bases, heads, renames))
     pairs = zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
     differences = {repr(d): d for base, head in pairs for d in reported_differences(base, head)}
-    is_trusted = paired or allow_doubt
     return MatchResult(
         series=tuple(
-            replace(item, is_trusted=is_trusted) for item in items if isinstance(item, LaunchValues)
+            replace(item, is_trusted=paired or allow_doubt)
+            for item in items
+            if isinstance(item, LaunchValues)
         ),
         verdicts=tuple(item for item in items if isinstance(item, Verdict)),
         environment_differences=tuple(differences.values()),
         notes=(*comparability.notes, *resolver.notes, *matching.excluded_notes, *matching.notes),
         renames=renames,
-        is_trusted=is_trusted,
     )
 
 

@@ -8,11 +8,10 @@ load of the machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Final
 
-from gpubench_plugin.compare.doubt import TOO_WIDE
 from gpubench_plugin.compare.launch_values import LaunchValues, effect_text
 from gpubench_plugin.core.verdicts import Verdict, VerdictKind, VerdictPart
 
@@ -48,15 +47,17 @@ def merge_parts(
 
 
 def _merge_verdicts(parts: Sequence[tuple[LaunchValues, Verdict]]) -> Verdict:
-    deciding = [part for part in parts if not _yields(*part)] or parts
-    decisive = min((verdict for _, verdict in deciding), key=_severity_key)
-    part_remarks = [item.remark for item, _ in parts if item.remark]
+    deciding = [part for part in parts if not _yields(*part)]
+    decisive = min((verdict for _, verdict in deciding or parts), key=_severity_key)
+    remarks = [item.remark for item, _ in parts if item.remark]
+    if parts[0][0].is_trusted and decisive.doubts:
+        remarks.append(f"in doubt: {decisive.doubts}")
     if len(parts) == 1:
-        return replace(decisive, reason="; ".join([decisive.reason, *part_remarks]))
-    other_parts = _summaries([part for part in parts if part[1] is not decisive], decisive)
+        return replace(decisive, reason="; ".join([decisive.reason, *remarks]))
+    others = [_summary(*part) for part in parts if part[1] is not decisive and deciding]
     return replace(
         decisive,
-        reason="; ".join([decisive.reason, *other_parts, *part_remarks]),
+        reason="; ".join([decisive.reason, *others, *remarks]),
         parts=tuple(_part(verdict) for _, verdict in parts),
     )
 
@@ -66,10 +67,9 @@ def _yields(series: LaunchValues, verdict: Verdict) -> bool:
 
     It is in doubt, or too wide around a value that does not reach the limit.
     """
-    if verdict.kind != "inconclusive" or series.is_trusted:
-        return False
-    is_within = verdict.effect is not None and verdict.effect < series.limit.bound
-    return bool(series.doubt) or (verdict.method == "threshold" and is_within)
+    is_open = verdict.kind == "inconclusive" and not series.is_trusted
+    is_wide = verdict.method == "threshold" and (verdict.effect or 0.0) < series.limit.bound
+    return is_open and (bool(series.doubt) or is_wide)
 
 
 def _severity_key(verdict: Verdict) -> tuple[int, float]:
@@ -79,29 +79,16 @@ def _severity_key(verdict: Verdict) -> tuple[int, float]:
     return _WORST_FIRST.index(verdict.kind), -pairs_needed if is_open else 0.0
 
 
-def _summaries(parts: Sequence[tuple[LaunchValues, Verdict]], decisive: Verdict) -> Iterator[str]:
-    """Short forms of other parts; of those in doubt only that, together."""
-    metrics_by_doubt: dict[str, list[str]] = {}
-    for series, verdict in parts:
-        if series.doubt and _yields(series, verdict):
-            metrics_by_doubt.setdefault(series.doubt, []).append(verdict.metric)
-        else:
-            yield _summary(series, verdict)
-    for doubt, metrics in metrics_by_doubt.items():
-        if doubt != decisive.doubts:
-            yield f"{', '.join(metrics)} in doubt: {doubt}"
-
-
 def _summary(series: LaunchValues, verdict: Verdict) -> str:
     """Short form: ``samples_per_s 0.3% lower, inconclusive (limit 5%)``."""
+    if series.doubt and _yields(series, verdict):
+        return f"{verdict.metric} in doubt: {series.doubt}"
     if verdict.effect is None:
         return f"{verdict.metric} {verdict.kind.replace('_', ' ')}"
     kind: str = verdict.kind
     if kind == "unchanged":  # a lenient series may be worse, and any much better
         is_worse = verdict.effect >= series.limit.bound
         kind = "not significantly worse" if is_worse else "not worse"
-    elif verdict.reason.startswith(TOO_WIDE):
-        kind = TOO_WIDE
     effect = effect_text(series, verdict.effect)
     return f"{verdict.metric} {effect}, {kind} (limit {series.limit.text})"
 

@@ -317,9 +317,7 @@ class Settings:
         group=COMPARING,
     )
     allow_doubt: bool = _switch(
-        "allow-doubt",
-        "Judge numbers in doubt, and intervals that reach the limit, by their values",
-        group=COMPARING,
+        "allow-doubt", "Judge numbers in doubt, or too wide", group=COMPARING
     )
     table_columns: tuple[str, ...] = _option(
         "table=COLUMNS",

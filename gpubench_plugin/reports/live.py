@@ -19,7 +19,6 @@ from gpubench_plugin.reports.text import (
 from gpubench_plugin.results.progress import BenchmarkProgress, RunProgress
 
 _DIGITS: Final = 3
-_DIGITS_IN_DOUBT: Final = 2
 _LABEL_COLUMNS: Final = 9
 _MOST_NUMBERS: Final = 6
 
@@ -73,14 +72,12 @@ def run_line(run: RunProgress, state: str) -> str:
 
 def ended_line(run: RunProgress, benchmark: str, glyphs: Glyphs = UNICODE) -> str:
     """One line about a `benchmark` that is done: ``a.py::test: measured, ≈ 15 ms (contended)``."""
-    step_s, doubts = run.step_times_s.get(benchmark), doubtful_flags(run.flags[benchmark])
-    result = ""
-    if step_s is not None and doubts:
-        text = duration(step_s, _DIGITS_IN_DOUBT, glyphs.micro)
-        result = f", {glyphs.doubtful} {text} ({', '.join(doubts)})"
-    elif step_s is not None:
-        result = f", {duration(step_s, micro=glyphs.micro)}"
-    return printable(f"{benchmark}: {run.outcomes[benchmark]}{result}")
+    text, step_s = f"{benchmark}: {run.outcomes[benchmark]}", run.step_times_s.get(benchmark)
+    if step_s is not None:
+        doubts = doubtful_flags(run.flags[benchmark])
+        shown = duration(step_s, 2 if doubts else 4, glyphs.micro)
+        text += f", {glyphs.doubtful} {shown} ({', '.join(doubts)})" if doubts else f", {shown}"
+    return printable(text)
 
 
 def live_lines(run: RunProgress, state: str, width: int, glyphs: Glyphs) -> list[str]:

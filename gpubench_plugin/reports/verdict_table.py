@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from gpubench_plugin.compare.threshold import MEDIANS
@@ -175,14 +176,12 @@ class _Table:
         def sign(cell: VerdictPart) -> str:
             return mark(cell.kind, self._glyphs)
 
-        def change(cell: VerdictPart) -> str:
-            return change_text(cell, self._glyphs)
-
+        change = partial(change_text, glyphs=self._glyphs)
         label = head_labels(len(self._heads))[head]
         values = {label: show(label, self._value)}
         if len(self._heads) > 1:
-            changes = show("change", lambda c: f"{change(c)} {sign(c)}".strip(), colours)
-            return {**values, f"change of {label}": changes}
+            marked_change = show("change", lambda c: f"{change(c)} {sign(c)}".strip(), colours)
+            return {**values, f"change of {label}": marked_change}
         launches = [getattr(cell, "launches", 0) for cell in cells]
         launch_texts = [str(n or "") * (max(launches) > 1) for n in launches]
         columns = {

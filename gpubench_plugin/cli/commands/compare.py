@@ -109,8 +109,7 @@ class Compare(Command):
         launches: Any = {"nargs": "+", "action": "extend", "default": [], "metavar": "RUN"}
         add("--base", **launches, help="launches of the base, with --paired")
         add("--head", **launches, help="launches of the head, with --paired")
-        text = "judge numbers in doubt, and intervals that reach the limit, by their values"
-        add("--allow-doubt", action="store_true", help=text)
+        add("--allow-doubt", action="store_true", help="judge numbers in doubt, or too wide")
         add("--only-changed", action="store_true", help="omit benchmarks known to be unchanged")
         add_judging(
             parser,

@@ -119,40 +119,25 @@ def _flagged(one, *flags):
     return replace(one, flags=flags)
 
 
-def test_unchanged_launches_are_noted_where_most_are_in_doubt():
-    """On either side."""
+def test_pairs_are_judged_in_spite_of_doubts():
+    """The verdict has those of most launches of a side, and its reason ends with them."""
 
     def runs(label, doubtful):
-        flags = [("contended",) if n < doubtful else () for n in range(5)]
+        flags = [("throttled",) if n < doubtful else () for n in range(5)]
         return [run(f"{label}{n}", _flagged(timed(1.0), *flags[n])) for n in range(5)]
 
-    def notes(base, head):
-        said = compare_paired(runs("a", base), runs("b", head), unchanged_from=5).notes
-        return tuple(note for note in said if note.startswith("unchanged"))
+    def judged(base, head):
+        (verdict,) = compare_paired(runs("a", base), runs("b", head), unchanged_from=5).verdicts
+        assert verdict.kind == "unchanged"
+        assert verdict.reason.endswith(f"; in doubt: {verdict.doubts}") is bool(verdict.doubts)
+        return verdict.doubts
 
-    assert notes(2, 2) == ()
-    assert notes(0, 3) == ("unchanged, but in doubt: contended (head): test_a",)
-    assert notes(3, 1) == ("unchanged, but in doubt: contended (base): test_a",)
-    assert notes(5, 5) == ("unchanged, but in doubt: contended (base, head): test_a",)
-
-
-@pytest.mark.parametrize(
-    ("rounds", "fields", "is_few"),
-    [
-        (3.0, {}, True),
-        (1.0, {}, True),
-        (6.0, {}, False),
-        (float("inf"), {}, False),
-        (6.0, {"configuration": {"measure.confidence": 0.99}}, True),
-        (3.0, {"launches": ({"step_time_s": 1.0},) * 3}, False),
-    ],
-)
-def test_pairs_of_too_few_rounds_are_noted(rounds, fields, is_few):
-    """Those without an interval, of a single launch."""
-    bases = [run(f"a{n}", result(step_time_s=1.0)) for n in range(5)]
-    one = replace(result(step_time_s=1.0, rounds=rounds), **fields)
-    (verdict,) = compare_paired(bases, [run(f"b{n}", one) for n in range(5)]).verdicts
-    assert ("too few for an interval (head)" in verdict.reason) is is_few
+    assert [judged(2, 2), judged(0, 3), judged(3, 1), judged(5, 5)] == [
+        "",
+        "throttled (head)",
+        "throttled (base)",
+        "throttled (base, head)",
+    ]
 
 
 def of_launches(label, seconds):
