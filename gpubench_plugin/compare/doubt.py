@@ -17,10 +17,7 @@ from gpubench_plugin.compare.threshold import fraction, log_ratio
 from gpubench_plugin.core.format import quantity, short_commit
 from gpubench_plugin.core.quality_flags import (
     CONTENDED,
-    DOUBTFUL_FLAGS,
-    EXPLANATIONS,
     INSTRUMENTED,
-    MACHINE_FLAGS,
     NOT_CONVERGED,
     SUSPENDED,
     doubtful_flags,
@@ -39,7 +36,7 @@ _OF_MORE_THAN_TIME: Final = (INSTRUMENTED,)
 # of 8 ms four times as long.
 _FITS_SLICE_S: Final = 0.002
 
-_TIMES: Final = ("s", "ms", "us", "µs", "ns")
+_TIMES: Final = ("s", "ms", "us", "µs", "ns", "J", "J/sample")  # energy, too
 _OF_TIMES: Final = ("mfu", "speed_up", "scaling_", "pipeline_")
 """Beginnings of the metrics that times are in, though not in their unit."""
 
@@ -59,7 +56,7 @@ def touching(result: Result, metric: Metric) -> tuple[str, ...]:
 def doubt_text(sides: Mapping[str, Sequence[Result]], metric: Metric) -> str:
     """``contended (base, head)``: doubts of most results of a side that touch the metric."""
     texts = []
-    for flag in DOUBTFUL_FLAGS:
+    for flag in doubtful_flags(f for results in sides.values() for r in results for f in r.flags):
         found = [
             side
             for side, results in sides.items()
@@ -112,14 +109,15 @@ def _interval(series: LaunchValues, verdict: Verdict) -> tuple[float, float] | N
 
 
 def with_next_command(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> Verdict:
-    """Append to an undecided verdict of a threshold what is cheapest to decide it."""
+    """Append to an undecided verdict of a threshold what is cheapest to decide it.
+
+    Pairs, where the code of the base is known: both sides are disturbed, and drift, alike.
+    """
     if verdict.kind != "inconclusive" or verdict.method not in {"threshold", "absolute"}:
         return verdict
     base, head = (*heads, *bases)[-1], heads[-1]
-    flags = [flag for flag in DOUBTFUL_FLAGS if flag in verdict.doubts]
-    cures = [EXPLANATIONS[flag].rpartition("; ")[2] for flag in flags if flag not in MACHINE_FLAGS]
-    advice = cures[0] if cures else "repeat both on an idle machine, or for longer"
-    if not cures and base.commit and (base.commit != head.commit or head.dirty):
+    advice = "repeat both on an idle machine, or for longer"
+    if base.commit and (base.commit != head.commit or head.dirty):
         command = f"gpubench ab --base {short_commit(base.commit)} -- {shlex.quote(verdict.id)}"
         advice = f"`{command}` decides"
     return replace(verdict, reason=f"{verdict.reason}; {advice}")

@@ -188,7 +188,7 @@ def test_a_history_needs_a_clean_head_and_mostly_clean_runs() -> None:
 
 
 def test_the_cheapest_next_command_is_named() -> None:
-    """Pairs where the base is known and they help; else what the doubt asks for."""
+    """Pairs where the code of the base is known and another; the id is whole and quoted."""
 
     def reason(flag: str, **head: Any) -> str:
         sides = [run("a", timed(), commit="1" * 40), run("b", timed(2.0, (flag,)), **head)]
@@ -199,7 +199,9 @@ def test_the_cheapest_next_command_is_named() -> None:
     same = {"commit": "1" * 40, "dirty": True}
     assert "gpubench ab --base 111111111" in reason("throttled", **same)
     assert reason("throttled", commit="1" * 40).endswith("idle machine, or for longer")
-    assert reason("unsteady", **other).endswith("; raise measure.warmup_max_s")
+    wide = timed(step_time_ci_high_s=9 * MS, step_time_s=2 * MS)
+    sides = [run("a", timed(), commit="1" * 40), run("b", wide, **other)]
+    assert "gpubench ab --base 111111111" in compare_runs(*sides).verdicts[0].reason
 
 
 def test_minima_over_unequal_numbers_of_rounds_are_brought_to_equal_ones() -> None:
