@@ -77,7 +77,7 @@ less than a millisecond, with `--measure.profile=quick`, beside {busy} processes
 values*: what the limits alone say, as with `--allow-doubt`.
 """
 CONCLUSION: Final = """
-Wrong signs: {tally[wrong]}, of which {tally[wrong though clean]} where the minima were right within
+Wrong signs: {tally[wrong]}, of which {tally[wrong_but_clean]} where the minima were right within
 5%. What makes a minimum wrong beside short calls is no process but the host: phases of minutes in
 which all is slower, which no flag shows, and only pairs see through. Slowdowns with such minima:
 {tally[clean]}, of which {tally[found]} were found. A number in doubt: {tally[doubted]} of
@@ -140,7 +140,7 @@ def main() -> None:
                     wrong = row["verdict"] in WRONG[truth]
                     tally["doubted"] += any(part["doubts"] for part in row["parts"])
                     tally["wrong"] += wrong
-                    tally["wrong though clean"] += wrong and clean
+                    tally["wrong_but_clean"] += wrong and clean
                     if clean and truth == "20% slower":
                         tally["clean"] += 1
                         tally["found"] += row["verdict"] == "regressed"

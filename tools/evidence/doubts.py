@@ -21,7 +21,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from gpubench_plugin.compare.comparison import compare_runs
 from gpubench_plugin.core.records import Metric, Observation, Result, Run, Samples, Work
-from gpubench_plugin.measure.metrics.step_time import minima, step_time
+from gpubench_plugin.measure.metrics.step_time import step_time
 from tools.evidence.pages import ROOT, markdown, save
 
 if TYPE_CHECKING:
@@ -111,9 +111,9 @@ def unsteady(draws: np.random.Generator, rounds: Floats) -> Floats:
 
 
 def drifting(draws: np.random.Generator, rounds: Floats) -> Floats:
-    """A trend of 3 to 30% in either direction, which had begun before the first round."""
-    ends = np.sort(draws.uniform(0.0, 0.3, 2))[:: draws.choice([-1, 1])]
-    slowed: Floats = (1 + np.linspace(*ends, len(rounds))) * rounds
+    """A trend of up to 30% in either direction, which had begun before the first round."""
+    start, end = draws.uniform(0.0, 0.3, 2)
+    slowed: Floats = (1 + np.linspace(start, end, len(rounds))) * rounds
     return slowed
 
 
@@ -184,9 +184,7 @@ def measured(rounds: Floats, flags: Sequence[str] = ()) -> Result:
     observation = Observation(
         samples=samples, work=Work(), device="cpu", device_name="", precision="", world_size=1
     )
-    metrics: dict[str, Metric] = {}
-    for source in (step_time, minima):
-        metrics |= {metric.name: metric for metric in source(observation)}
+    metrics = {metric.name: metric for metric in step_time(observation)}
     return Result(
         id="b", outcome="measured", timer=samples.timer, metrics=metrics, flags=tuple(flags)
     )
@@ -215,7 +213,7 @@ def shares(counts: Counter[str]) -> list[str]:
     return [f"{counts[kind] / sum(counts.values()):.0%}" for kind in KINDS]
 
 
-def uneven_rows() -> list[Sequence[str]]:
+def uneven_rows() -> Sequence[Sequence[str]]:
     """Few rounds against many, of one step and of one that is 20% slower."""
     rows = []
     for title, disturb, flags in (
@@ -242,7 +240,7 @@ def raw_kind(change: float) -> str:
     return "regressed" if change >= 0.02 else "improved" if change <= -0.02 else "unchanged"
 
 
-def coverage_rows() -> list[Sequence[str]]:
+def coverage_rows() -> Sequence[Sequence[str]]:
     """How often the interval of the minimum holds the minimum that is expected of its rounds."""
     rows = []
     for title, disturb in (
@@ -256,8 +254,7 @@ def coverage_rows() -> list[Sequence[str]]:
             truth = float(np.mean([rounds.min() for rounds in drawn]))
             held, widths = 0, []
             for rounds in drawn:
-                metrics = {n: m.value for n, m in ((m.name, m) for m in minima_of(rounds))}
-                values = sorted(metrics.values())[:2]
+                values = sorted(metric.value for metric in minima_of(rounds))
                 fall = 3 * (values[1] - values[0])
                 held += abs(rounds.min() - truth) <= fall
                 widths.append(fall / rounds.min())
@@ -272,7 +269,7 @@ def minima_of(rounds: Floats) -> list[Metric]:
     return [m for m in measured(rounds).metrics.values() if "_min_of_" in m.name]
 
 
-def recorded_rows() -> list[Sequence[str]]:
+def recorded_rows() -> Sequence[Sequence[str]]:
     """Recorded launches of fresh processes, in order: neighbours as base and head."""
     path = ROOT / "tests" / "support" / "data" / "launches.json"
     launches: Mapping[str, list[list[int]]] = json.loads(path.read_text(encoding="utf-8"))[
