@@ -45,10 +45,13 @@ def test_a_number_in_doubt_decides_nothing(flag: str, factor: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("factor", "kind"), [(1.2, "regressed"), (1.0, "unchanged"), (0.8, "improved")]
+    ("factor", "kind"), [(1.2, "regressed"), (1.04, "inconclusive"), (0.8, "improved")]
 )
 def test_clean_minima_decide_beside_medians_and_means_in_doubt(factor: float, kind: str) -> None:
-    """So a slowdown of 20% is one, though the medians say that it is 93% faster."""
+    """So a slowdown of 20% is one, though the medians say that it is 93% faster.
+
+    Beside other processes minima vary by 5% from run to run.
+    """
     busy = {"step_time_s": 16 * MS, "step_time_ci_low_s": 9 * MS, "step_time_ci_high_s": 20 * MS}
     verdict = compared(
         timed(flags=("contended",), **busy, step_time_mean_s=20 * MS), timed(factor, ("contended",))
