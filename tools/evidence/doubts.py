@@ -61,8 +61,8 @@ UNEVEN: Final = """
 """
 COVERAGE: Final = """
 The interval of a minimum is three times what the typical minimum fell when the rounds were last
-doubled, up and down: how often it holds the mean minimum of so many rounds, and its median
-half-width.
+doubled, up and down, and 5% at least beside other processes. How often the former holds the mean
+minimum of so many rounds, and its median half-width:
 """
 RECORDED: Final = """
 ## Recorded launches
