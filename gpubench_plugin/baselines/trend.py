@@ -13,6 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.comparability import differing_amounts, requested_work
+from gpubench_plugin.compare.doubt import touching
 from gpubench_plugin.compare.matched_metrics import STEP_TIME, step_time_of, value_of
 from gpubench_plugin.environment.fingerprints import fingerprint_of
 
@@ -92,7 +93,8 @@ class Point:
     """One run's value of a metric: the median over its launches.
 
     `started` is UTC in ISO 8601. `fingerprint` is equal where machine, settings and clock are
-    comparable. `work` holds the amounts per call, see :func:`.requested_work`.
+    comparable. `work` holds the amounts per call, see :func:`.requested_work`. `doubts` are the
+    flags that touch the metric.
     """
 
     run_id: str
@@ -103,6 +105,7 @@ class Point:
     unit: str
     fingerprint: str
     work: Mapping[str, float] | None = None
+    doubts: tuple[str, ...] = ()
     dirty: bool | None = None
 
     def has_code_of(self, earlier: Point) -> bool:
@@ -292,4 +295,5 @@ def _point(run: Run, benchmark: str, metric: str) -> Point:
         unit=result.metrics[metric].unit,
         fingerprint=fingerprint_of(run.machine_of(result), result.settings, result.timer),
         work=requested_work(result),
+        doubts=touching(result, result.metrics[metric]),
     )

@@ -27,6 +27,9 @@ class LaunchValues:
     For pairs both sides are in pair order; for a history `base` holds one value per earlier run,
     oldest first, of which the first `pinned` are the level (None: all), and `head` this run's.
 
+    `doubt` names the doubts that touch the values, ``contended (head)``. Unless the series
+    `is_trusted`, it decides nothing then, and must be clear of the limit with its intervals.
+
     `base_launches` and `head_launches` hold the values of each run's launches, whose median is the
     run's value; empty where every run is one launch, or launches are unknown.
     """
@@ -42,6 +45,10 @@ class LaunchValues:
     part: Part | None = None
     is_lenient: bool = False
     remark: str = ""
+    doubt: str = ""
+    is_trusted: bool = False
+    base_interval: tuple[float, float] | None = None
+    head_interval: tuple[float, float] | None = None
     base_launches: tuple[tuple[float, ...], ...] = ()
     head_launches: tuple[tuple[float, ...], ...] = ()
 
@@ -57,8 +64,8 @@ class LaunchValues:
 
 
 def effect_text(series: LaunchValues, effect: float) -> str:
-    """Describe an effect: ``4.1% slower``, ``12% higher``, ``no change``."""
-    size = change_percentage(abs(effect))
+    """Describe an effect: ``4.1% slower``, ``12% higher``, ``no change``; in doubt by one digit."""
+    size = change_percentage(abs(effect), 1 if series.doubt else 2)
     return f"{size} {_direction_word(series, effect)}" if size.strip("0.%") else "no change"
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Final
 
+from gpubench_plugin.compare.doubt import doubt_text
 from gpubench_plugin.compare.launch_values import LaunchValues, Part
 from gpubench_plugin.compare.scaling import SCALING, THROUGHPUT
 from gpubench_plugin.config.limits import DEFAULT, Limit
 from gpubench_plugin.core.errors import UsageProblem, suggest
-from gpubench_plugin.core.format import quantity
+from gpubench_plugin.core.quality_flags import CONTENDED
 from gpubench_plugin.core.records import (
+    MINIMA,
     Metric,
     Result,
     confidence_bounds_of,
@@ -32,8 +35,8 @@ _ROUNDS: Final = "rounds"
 # Of the rate on a host clock, the noisiest step time (docs/evidence/paired_gate.md).
 HOST_RATE_LIMIT: Final = "5%"
 
-# Ratio of rounds from which on minima are not compared: a tenth more lowers the minimum of normal
-# values by a twentieth of their standard deviation.
+# Ratio of rounds from which on minima are brought to equal numbers: a tenth more lowers the minimum
+# of normal values by a twentieth of their standard deviation.
 _MORE_ROUNDS: Final = 1.1
 
 _DEVICE_TIMERS: Final = ("cuda_events", "cuda_kernel")
@@ -214,17 +217,33 @@ def _step_time(
     contradicting = [item for item in missing if item.kind != "no_baseline"]
     series = [] if contradicting else [item for item in parts if isinstance(item, LaunchValues)]
     reasons = [item.reason for item in missing]
-    if len(series) > 1 and (uneven_remark := _uneven_rounds(sides)):
-        series = [item for item in series if item.part != "floor"]
-        reasons.append(uneven_remark)
+    if len(series) > 1 and (uneven := _uneven_rounds(sides)):
+        if rounds := _minimum_in_common(sides):
+            reasons.append(f"minima of {rounds} rounds: {uneven}")
+        else:
+            series = [item for item in series if item.part != "floor"]
+            reasons.append(f"minima are not compared: {uneven}")
     if not series:
         yield from (contradicting or missing)[:1]
     for number, item in enumerate(series):
         yield replace(item, remark="; ".join(reasons)) if reasons and not number else item
 
 
+def _minimum_in_common(sides: Sides) -> int:
+    """The most rounds of which all have a typical minimum; 0 if there are none.
+
+    One earlier run of ten may lack it, as for :func:`_uneven_rounds`.
+    """
+    tolerated = 0 if sides.paired else len(sides.bases) // 10
+    for rounds, name in sorted(MINIMA.items(), reverse=True):
+        lacking = sum(name not in r.metrics for r in sides.bases)
+        if lacking <= tolerated and all(name in r.metrics for r in sides.measured):
+            return rounds
+    return 0
+
+
 def _uneven_rounds(sides: Sides) -> str:
-    """Remark that minima are over different numbers of rounds; empty if equal.
+    """Different numbers of rounds that minima are over; empty if equal.
 
     One earlier run of ten may differ: an outlier moves neither level nor noise.
     """
@@ -240,10 +259,7 @@ def _uneven_rounds(sides: Sides) -> str:
         return ""
     base_rounds, head_rounds = uneven[0]
     share_text = f" ({len(uneven)} of {len(sides.bases)})" if len(sides.bases) > len(uneven) else ""
-    return (
-        f"minima are not compared: over {base_rounds:.0f} rounds in base{share_text}, "
-        f"{head_rounds:.0f} in head"
-    )
+    return f"over {base_rounds:.0f} rounds in base{share_text}, {head_rounds:.0f} in head"
 
 
 def removed_metrics(sides: Sides, limited: Collection[str]) -> Iterator[Verdict]:
@@ -271,6 +287,8 @@ def _series(
     name, relative = metric.name, limit.kind == "relative"
     if relative and (cause := _mismatch(sides, metric, limit)):
         return _metric_verdict(sides.id, metric, "incomparable", cause)
+    if part == "floor" and _uneven_rounds(sides):
+        name = MINIMA.get(_minimum_in_common(sides), name)
     launches = [(r, launches_of(r, name)) for r in sides.bases if not sides.cause]
     base_values = [median(values) if values else None for _, values in launches]
     # An absolute bound needs no base: it holds for all launches of the head.
@@ -286,7 +304,7 @@ def _series(
         return _metric_verdict(sides.id, metric, "no_baseline", cause, limit)
     return LaunchValues(
         id=sides.id,
-        metric=name,
+        metric=metric.name,
         unit=metric.unit,
         better=metric.better,
         limit=limit,
@@ -295,20 +313,43 @@ def _series(
         pinned=None if sides.paired else sum(r.pinned and bool(values) for r, values in launches),
         part=part,
         is_lenient=part == "rate" and not is_device_timed(sides.measured[-1].timer),
-        remark="" if relative else _bound_remark(sides.measured, name, limit),
+        doubt=doubt_text({"base": sides.bases if relative else (), "head": sides.measured}, metric),
+        base_interval=_interval(sides.bases, name),
+        head_interval=_interval(sides.measured, name),
         base_launches=tuple(values for _, values in launches if values),
         head_launches=tuple(filter(None, (launches_of(r, name) for r in sides.measured))),
     )
 
 
-def _bound_remark(heads: Sequence[Result], name: str, limit: Limit) -> str:
-    """Remark that the only head's confidence interval includes a fixed bound; empty otherwise."""
-    ends = [head.metrics.get(end) for head in heads for end in confidence_bounds_of(name)]
-    values = [end.value for end in ends if end is not None]
-    if len(values) != 2 or not values[0] <= limit.bound <= values[1]:
-        return ""
-    low, high = (quantity(value, heads[0].metrics[name].unit) for value in values)
-    return f"its confidence interval, {low} .. {high}, includes the bound"
+def _interval(results: Sequence[Result], name: str) -> tuple[float, float] | None:
+    """Interval of a side's metric: the median ends of its runs; None where none is known."""
+    ends = [ends for r in results if (ends := _interval_of(r, name))]
+    return (median(low for low, _ in ends), median(high for _, high in ends)) if ends else None
+
+
+def _interval_of(result: Result, name: str) -> tuple[float, float] | None:
+    """Confidence interval; of a median of too few rounds their range.
+
+    A minimum is as uncertain as three times what it fell when the number of rounds was last doubled
+    (docs/evidence/doubts.md), and beside other processes more.
+    """
+    values = {each: metric.value for each, metric in result.metrics.items()}
+    if name in values.keys() & {MINIMUM, *MINIMA.values()}:
+        above = sorted(v for n, v in values.items() if n in MINIMA.values() and v >= values[name])
+        fall = 3 * (above[1] - above[0]) if len(above) > 1 else 0.0
+        width = max(fall, values[name] * _BESIDE_OTHERS * (CONTENDED in result.flags))
+        return (values[name] - width, values[name] + width) if width > 0 else None
+    low, high = confidence_bounds_of(name)
+    if name == STEP_TIME and values.get(_ROUNDS, math.inf) < _FEWEST_WITH_INTERVAL:
+        low, high = MINIMUM, "step_time_max_s"
+    return (values[low], values[high]) if {low, high} <= values.keys() else None
+
+
+# How far minima of short calls vary from run to run beside six busy processes on two processors,
+# though within each run they agree to 0.3%.
+_BESIDE_OTHERS: Final = 0.05
+# Rounds whose extremes enclose the median with a probability of 95%.
+_FEWEST_WITH_INTERVAL: Final = 6
 
 
 def _mismatch(sides: Sides, metric: Metric, limit: Limit) -> str:

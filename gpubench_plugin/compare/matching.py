@@ -61,6 +61,7 @@ def match(
     limits: Mapping[str, str] = {},
     limits_from: SideName = "base",
     allow_incomparable: bool = False,
+    allow_doubt: bool = False,
     exempt: Sequence[str] = (),
     is_gone: Callable[[str], bool] = lambda _: True,
 ) -> MatchResult:
@@ -74,6 +75,7 @@ def match(
         limits: by metric, for every benchmark; they override those that base and head state.
         limits_from: the side whose limits count where they differ.
         allow_incomparable: compare incomparable results, with a note.
+        allow_doubt: judge numbers in doubt, or too wide, as pairs are judged anyway.
         exempt: prefixes of dot keys of facts or settings under comparison.
         is_gone: whether a benchmark that only the base has no longer exists, so may be renamed.
 
@@ -94,7 +96,11 @@ def match(
     pairs = zip(bases, heads, strict=True) if paired else zip(bases[-1:], heads[-1:], strict=False)
     differences = {repr(d): d for base, head in pairs for d in reported_differences(base, head)}
     return MatchResult(
-        series=tuple(item for item in items if isinstance(item, LaunchValues)),
+        series=tuple(
+            replace(item, is_trusted=paired or allow_doubt)
+            for item in items
+            if isinstance(item, LaunchValues)
+        ),
         verdicts=tuple(item for item in items if isinstance(item, Verdict)),
         environment_differences=tuple(differences.values()),
         notes=(*comparability.notes, *resolver.notes, *matching.excluded_notes, *matching.notes),

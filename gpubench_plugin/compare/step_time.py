@@ -47,16 +47,29 @@ def merge_parts(
 
 
 def _merge_verdicts(parts: Sequence[tuple[LaunchValues, Verdict]]) -> Verdict:
-    decisive = min((verdict for _, verdict in parts), key=_severity_key)
-    part_remarks = [item.remark for item, _ in parts if item.remark]
+    deciding = [part for part in parts if not _yields(*part)]
+    decisive = min((verdict for _, verdict in deciding or parts), key=_severity_key)
+    remarks = [item.remark for item, _ in parts if item.remark]
+    if parts[0][0].is_trusted and decisive.doubts:
+        remarks.append(f"in doubt: {decisive.doubts}")
     if len(parts) == 1:
-        return replace(decisive, reason="; ".join([decisive.reason, *part_remarks]))
-    other_parts = [_summary(*part) for part in parts if part[1] is not decisive]
+        return replace(decisive, reason="; ".join([decisive.reason, *remarks]))
+    others = [_summary(*part) for part in parts if part[1] is not decisive and deciding]
     return replace(
         decisive,
-        reason="; ".join([decisive.reason, *other_parts, *part_remarks]),
+        reason="; ".join([decisive.reason, *others, *remarks]),
         parts=tuple(_part(verdict) for _, verdict in parts),
     )
+
+
+def _yields(series: LaunchValues, verdict: Verdict) -> bool:
+    """Whether the part leaves the verdict to the others.
+
+    It is in doubt, or too wide around a value that does not reach the limit.
+    """
+    is_open = verdict.kind == "inconclusive" and not series.is_trusted
+    is_wide = verdict.method == "threshold" and (verdict.effect or 0.0) < series.limit.bound
+    return is_open and (bool(series.doubt) or is_wide)
 
 
 def _severity_key(verdict: Verdict) -> tuple[int, float]:
@@ -68,10 +81,14 @@ def _severity_key(verdict: Verdict) -> tuple[int, float]:
 
 def _summary(series: LaunchValues, verdict: Verdict) -> str:
     """Short form: ``samples_per_s 0.3% lower, inconclusive (limit 5%)``."""
+    if series.doubt and _yields(series, verdict):
+        return f"{verdict.metric} in doubt: {series.doubt}"
     if verdict.effect is None:
         return f"{verdict.metric} {verdict.kind.replace('_', ' ')}"
-    is_tolerated = verdict.kind == "unchanged" and verdict.effect >= series.limit.bound
-    kind = "not significantly worse" if is_tolerated else verdict.kind  # of a lenient series alone
+    kind: str = verdict.kind
+    if kind == "unchanged":  # a lenient series may be worse, and any much better
+        is_worse = verdict.effect >= series.limit.bound
+        kind = "not significantly worse" if is_worse else "not worse"
     effect = effect_text(series, verdict.effect)
     return f"{verdict.metric} {effect}, {kind} (limit {series.limit.text})"
 

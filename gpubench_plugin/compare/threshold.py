@@ -67,6 +67,7 @@ def verdict(
         method=method,
         limit=series.limit.text,
         reason=reason,
+        doubts=series.doubt,
         **numbers,
     )
 

@@ -317,6 +317,9 @@ class Settings:
         "Compare with a baseline of another machine or configuration, with a warning",
         group=COMPARING,
     )
+    allow_doubt: bool = _switch(
+        "allow-doubt", "Judge numbers in doubt, or too wide", group=COMPARING
+    )
     table_columns: tuple[str, ...] = _option(
         "table=COLUMNS",
         "Result table: auto, none, or its columns, comma-separated: outcome, step, relative, "

@@ -27,6 +27,8 @@ _MOST_PLAIN: Final = 1e15
 """Numbers outside have an exponent."""
 _CHANGE_DECIMALS: Final = 2
 """Decimals of a change in percent: nobody acts on a thousandth of a per cent."""
+_MOST_TIMES: Final = 1000
+_BEYOND: Final = f"> {_MOST_TIMES}x"
 _HUGE_PERCENT: Final = 10_000
 """From here on a change has three digits, and zeros."""
 _COMMIT_DIGITS: Final = 9  # git's default is 7, which large repositories outgrow
@@ -110,7 +112,9 @@ def decimal_rate(value: float, unit: str, digits: int = MOST_DIGITS) -> str:
 
 
 def ratio(value: float, digits: int = 3) -> str:
-    """Format how many times as large or as fast: ``1.83x``, ``24.1x``, ``802000x``."""
+    """Format how many times as large or as fast: ``1.83x``, ``24.1x``, ``> 1000x``."""
+    if value > _MOST_TIMES:
+        return _BEYOND
     return f"{significant(float(f'{value:.{digits - 1}e}'), digits)}x"
 
 
@@ -122,9 +126,12 @@ def percentage(fraction: float, digits: int = 2) -> str:
 def change_percentage(change: float, digits: int = 2, *, with_sign: bool = False) -> str:
     """Format a relative change, with two decimals at most: ``0.06%``, ``+4.1%``, ``12%``.
 
-    None rounds to 100% that is less: ``-99.94%``.
+    None rounds to 100% that is less, ``-99.94%``, and larger ones than by a factor of a thousand
+    are all equal: ``> 1000x``.
     """
     percent, sign = change * 100, "+" * with_sign
+    if abs(change) > _MOST_TIMES:
+        return _BEYOND
     if not abs(percent) < _HUGE_PERCENT:
         return f"{float(f'{percent:.2e}'):{sign}.0f}%"
     rounded = float(f"{abs(percent):.{digits - 1}e}")

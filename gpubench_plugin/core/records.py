@@ -241,6 +241,10 @@ def confidence_bounds_of(metric: str) -> tuple[str, str]:
     return f"{stem}_ci_low{unit}", f"{stem}_ci_high{unit}"
 
 
+MINIMA: Final[Mapping[int, str]] = {n: f"step_time_min_of_{n}_s" for n in (4, 8, 16, 32, 64)}
+"""Metrics of the typical minima of so many rounds."""
+
+
 def variant_rounds(variant: str) -> str:
     """Name of the metric of a variant's number of rounds."""
     return f"variant_{variant}_rounds"

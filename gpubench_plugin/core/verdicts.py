@@ -100,6 +100,7 @@ class VerdictPart:
         metadata=doc("Confidence interval of the effect as fractions; an unbounded end is null"),
     )
     limit: str = field(default="", metadata=doc("Limit it was judged by"))
+    doubts: str = field(default="", metadata=doc("Doubts that touch the numbers, by side"))
 
 
 @dataclass(frozen=True, kw_only=True)

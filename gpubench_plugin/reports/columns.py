@@ -152,7 +152,7 @@ def _relative(measurements: Sequence[Measurement], groups: Sequence[str], glyphs
         if time is not None and not is_doubtful:
             fastest[group] = min(time, fastest.get(group, time))
     cells = [
-        f"{glyphs.doubtful} " * is_doubtful + ratio(time / fastest[group])
+        f"{glyphs.doubtful} " * is_doubtful + ratio(time / fastest[group], 1 if is_doubtful else 3)
         if time is not None and groups.count(group) > 1 and fastest.get(group)
         else ""
         for time, group, is_doubtful in zip(times, groups, doubts, strict=True)
@@ -231,5 +231,5 @@ def result_line(measurement: Measurement, earlier: Result | None, glyphs: Glyphs
     if earlier and before and before.value > 0 and not is_doubtful:
         change = measurement.metrics[_STEP].value / before.value - 1
         doubt = glyphs.doubtful if doubtful_flags(earlier.flags) else ""
-        text += f"  {doubt}{change_percentage(change, with_sign=True)}"
+        text += f"  {doubt}{change_percentage(change, 1 if doubt else 2, with_sign=True)}"
     return f"{text} {glyphs.trusted if is_trusted else '?'}"

@@ -155,7 +155,7 @@ def _looks(looks: Sequence[LookVerdicts], total: int, glyphs: Glyphs) -> Iterato
         column("pairs", [pairs for pairs, _ in rows], numeric=True),
         column("metric", [verdict.metric for _, verdict in rows]),
         column("verdict", [kind_text(verdict.kind) for _, verdict in rows]),
-        column("change", [change_text(verdict) for _, verdict in rows], numeric=True),
+        column("change", [change_text(verdict, glyphs) for _, verdict in rows], numeric=True),
         column(
             "99% interval",
             [interval_text(part).strip("[]").replace(", ", " to ") for _, part in rows],

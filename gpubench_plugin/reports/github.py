@@ -53,8 +53,8 @@ def code(value: str) -> str:
 def table(verdicts: Sequence[Verdict]) -> list[str]:
     """The lines of a table with one row per verdict."""
     lines = [
-        "| benchmark | metric | base | head | change | interval | verdict | why |",
-        "|---|---|--:|--:|--:|--:|---|---|",
+        "| benchmark | metric | base | head | change | interval | verdict | doubts | why |",
+        "|---|---|--:|--:|--:|--:|---|---|---|",
     ]
     for verdict in verdicts:
         row_cells = (
@@ -64,6 +64,7 @@ def table(verdicts: Sequence[Verdict]) -> list[str]:
             escaped(change_text(verdict)),
             escaped(interval_text(verdict)),
             f"{_MARKS.get(verdict.kind, _DOUBTFUL)} {kind_text(verdict.kind)}",
+            escaped(verdict.doubts),
             escaped(verdict.reason),
         )
         lines.append(f"| {' | '.join(row_cells)} |")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from gpubench_plugin.core.format import counted, decimal_rate, duration, percentage, rough_duration
+from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.reports.text import (
     UNICODE,
     Glyphs,
@@ -70,10 +71,13 @@ def run_line(run: RunProgress, state: str) -> str:
 
 
 def ended_line(run: RunProgress, benchmark: str, glyphs: Glyphs = UNICODE) -> str:
-    """One line about a `benchmark` that is done."""
-    step_s = run.step_times_s.get(benchmark)
-    result = "" if step_s is None else f", {duration(step_s, micro=glyphs.micro)}"
-    return printable(f"{benchmark}: {run.outcomes[benchmark]}{result}")
+    """One line about a `benchmark` that is done: ``a.py::test: measured, ≈ 15 ms (contended)``."""
+    text, step_s = f"{benchmark}: {run.outcomes[benchmark]}", run.step_times_s.get(benchmark)
+    if step_s is not None:
+        doubts = doubtful_flags(run.flags[benchmark])
+        shown = duration(step_s, 2 if doubts else 4, glyphs.micro)
+        text += f", {glyphs.doubtful} {shown} ({', '.join(doubts)})" if doubts else f", {shown}"
+    return printable(text)
 
 
 def live_lines(run: RunProgress, state: str, width: int, glyphs: Glyphs) -> list[str]:

@@ -103,9 +103,9 @@ def _relative(row: _Row, value: str, reference: str, glyphs: Glyphs) -> str:
         return ""
     numbers = measurement.metrics[name].value, base.metrics[name].value
     speed = numbers[0] / numbers[1] if is_rate else numbers[1] / numbers[0]
-    is_doubtful = doubtful_flags(measurement.flags) or doubtful_flags(base.flags)
-    doubt = glyphs.doubtful if is_doubtful and measurement is not base else ""
-    return f"{doubt}{ratio(speed)}"
+    is_doubtful = bool(doubtful_flags(measurement.flags) or doubtful_flags(base.flags))
+    is_doubtful = is_doubtful and measurement is not base
+    return f"{glyphs.doubtful}{ratio(speed, 1)}" if is_doubtful else ratio(speed)
 
 
 def _has_different_work(by_value: Mapping[str, Measurement]) -> bool:
@@ -198,7 +198,7 @@ def _sentence(
     value = measurement.metrics[metric].value
     low, high = map(measurement.metrics.get, confidence_bounds_of(metric))
     subject, tail = f"{printable(variant)} is", f"as fast as {printable(reference)}"
-    mark, rough = f"{glyphs.doubtful} ", f"{subject} {ratio(value, 2)} {tail}"
+    mark, rough = f"{glyphs.doubtful} ", f"{subject} {ratio(value, 1)} {tail}"
     if low is None or high is None:
         return f"{mark}{rough}: too few turns for an interval", CAUTION
     bounds = low.value, high.value

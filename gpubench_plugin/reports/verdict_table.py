@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from gpubench_plugin.compare.threshold import MEDIANS
@@ -175,16 +176,17 @@ class _Table:
         def sign(cell: VerdictPart) -> str:
             return mark(cell.kind, self._glyphs)
 
+        change = partial(change_text, glyphs=self._glyphs)
         label = head_labels(len(self._heads))[head]
         values = {label: show(label, self._value)}
         if len(self._heads) > 1:
-            change = show("change", lambda c: f"{change_text(c)} {sign(c)}".strip(), colours)
-            return {**values, f"change of {label}": change}
+            marked_change = show("change", lambda c: f"{change(c)} {sign(c)}".strip(), colours)
+            return {**values, f"change of {label}": marked_change}
         launches = [getattr(cell, "launches", 0) for cell in cells]
         launch_texts = [str(n or "") * (max(launches) > 1) for n in launches]
         columns = {
             **values,
-            "change": show("change", change_text, colours),
+            "change": show("change", change, colours),
             "interval": show("interval", interval_text),
             "launches": column("launches", launch_texts, numeric=True),
             "verdict": show("verdict", lambda c: f"{sign(c)} {kind_text(c.kind)}".strip(), colours),
@@ -357,10 +359,11 @@ def _reason_lines(
 
 
 def _with_labels(text: str, labels: Mapping[str, str]) -> str:
-    """The text with the label of each benchmark for its node id."""
+    """The text with the label of each benchmark for its node id, but in commands."""
+    parts = text.split("`")
     for node_id in sorted(labels, key=len, reverse=True) if "::" in text else ():
-        text = text.replace(node_id, labels[node_id])
-    return text
+        parts[::2] = [part.replace(node_id, labels[node_id]) for part in parts[::2]]
+    return "`".join(parts)
 
 
 def _heads_text(positions: Collection[int], heads: int) -> str:

@@ -100,10 +100,12 @@ def number(value: float | None, unit: str, glyphs: Glyphs = UNICODE) -> str:
     return "" if value is None else quantity(value, unit, micro=glyphs.micro)
 
 
-def change_text(verdict: VerdictPart) -> str:
-    """Change from base to head, head/base − 1: ``+4.12%``; empty without one."""
-    effect = verdict.effect
-    return signed(-effect if effect is not None and verdict.better == "higher" else effect)
+def change_text(verdict: VerdictPart, glyphs: Glyphs = UNICODE) -> str:
+    """Change from base to head, head/base − 1: ``+4.12%``, in doubt ``≈ +4%``, or empty."""
+    effect, is_rough = verdict.effect, verdict.doubts and verdict.interval is None
+    change = -effect if effect is not None and verdict.better == "higher" else effect
+    text = signed(change, 1 if is_rough else 3)
+    return f"{glyphs.doubtful} {text}" if verdict.doubts and text else text
 
 
 def interval_text(verdict: VerdictPart) -> str:
@@ -116,9 +118,9 @@ def interval_text(verdict: VerdictPart) -> str:
     return f"[{signed(low)}, {signed(high)}]"
 
 
-def signed(fraction: float | None) -> str:
+def signed(fraction: float | None, digits: int = 3) -> str:
     """Fraction in percent with sign: ``+4.12%``, ``-38.2%``, ``+193%``; empty without one."""
-    return "" if fraction is None else change_percentage(fraction, 3, with_sign=True)
+    return "" if fraction is None else change_percentage(fraction, digits, with_sign=True)
 
 
 def difference_text(difference: FactDifference, glyphs: Glyphs = UNICODE) -> str:

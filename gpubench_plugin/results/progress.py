@@ -110,7 +110,8 @@ class BenchmarkProgress:
 class RunProgress:
     """A run as far as its journal tells.
 
-    `outcomes` are those of the benchmarks that are done, by id, and `step_times_s` their results;
+    `outcomes` are those of the benchmarks that are done, by id, `step_times_s` their results, and
+    `flags` those of the results;
     `status` is None before an orderly end, and `current` a benchmark that the end interrupted.
     """
 
@@ -118,6 +119,7 @@ class RunProgress:
     ids: tuple[str, ...] = ()
     outcomes: dict[str, str] = field(default_factory=dict)
     step_times_s: dict[str, float] = field(default_factory=dict)
+    flags: dict[str, list[str]] = field(default_factory=dict)
     current: BenchmarkProgress | None = None
     status: str | None = None
 
@@ -155,6 +157,7 @@ class RunProgress:
     def _end(self, record: Json) -> None:
         benchmark = record["id"]
         self.outcomes[benchmark] = record["outcome"]
+        self.flags[benchmark] = record.get("flags", [])
         metric = record.get("metrics", {}).get("step_time_s")
         if metric is not None and metric["value"] is not None:
             self.step_times_s[benchmark] = metric["value"]

@@ -74,9 +74,12 @@ class Gated:
         return run_id
 
     def run(self, *args: str, **more: Any) -> Run:
-        """A session that gives no annotations to a GitHub that these tests may run on."""
+        """A session that gives no annotations to a GitHub that these tests may run on.
+
+        Whatever disturbs this machine, its numbers are judged.
+        """
         env = {"GITHUB_ACTIONS": "", "GITHUB_STEP_SUMMARY": "", **more.pop("env", {})}
-        return self.project.run(*args, env=env, **more)
+        return self.project.run(*args, "--allow-doubt", env=env, **more)
 
     @property
     def last(self) -> Path:

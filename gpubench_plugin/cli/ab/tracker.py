@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from gpubench_plugin.compare.comparison import unchanged_in_doubt, with_caveats
 from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.looks import LOOK, UNCHANGED_FROM
 from gpubench_plugin.compare.matching import match, restricted_to
@@ -112,8 +111,7 @@ class Tracker:
         )
         verdicts = merge_parts(series, series_verdicts)
         self._open = {}
-        for subject, item in verdicts.items():
-            verdict = with_caveats(item, bases, heads)
+        for subject, verdict in verdicts.items():
             target = self._open if verdict.kind == "inconclusive" else self._final
             target[subject] = verdict
         pairs_needed = (verdict.pairs_needed for verdict in self.undecided)
@@ -142,7 +140,7 @@ class Tracker:
             head=self._heads[0].label,
             verdicts=tuple(verdicts),
             environment_differences=self.environment_differences,
-            notes=(*notes, *self.notes, *unchanged_in_doubt(verdicts, self._bases, self._heads)),
+            notes=(*notes, *self.notes),
             measured=self.measured,
         )
 

@@ -107,6 +107,7 @@ class Compare(Command):
         launches: Any = {"nargs": "+", "action": "extend", "default": [], "metavar": "RUN"}
         add("--base", **launches, help="launches of the base, with --paired")
         add("--head", **launches, help="launches of the head, with --paired")
+        add("--allow-doubt", action="store_true", help="judge numbers in doubt, or too wide")
         add("--only-changed", action="store_true", help="omit benchmarks known to be unchanged")
         add_judging(
             parser,
@@ -209,6 +210,7 @@ def _compare_with_first(options: argparse.Namespace, limits: LimitOptions) -> li
                 head,
                 limits=limits.by_metric,
                 allow_incomparable=options.allow_incomparable,
+                allow_doubt=options.allow_doubt,
             )
         except NothingComparable as error:
             if len(heads) == 1:

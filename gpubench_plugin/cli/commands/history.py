@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Sequence
 
-    from gpubench_plugin.baselines.trend import BenchmarkHistory, HistorySource, TrendSegment
+    from gpubench_plugin.baselines.trend import BenchmarkHistory, HistorySource, Point, TrendSegment
 
 _MAIN: Final = "main"
 _MOST_SHOWN: Final = 8
@@ -139,7 +139,7 @@ def _names(source: HistorySource, options: argparse.Namespace, branch: str | Non
 
 
 _POINT = ("run_id", "started", "branch", "commit", "value")
-_CSV = ("benchmark", "metric", "fingerprint", *_POINT, "unit", "change", "work")
+_CSV = ("benchmark", "metric", "fingerprint", *_POINT, "unit", "change", "work", "doubts")
 
 
 def history_lines(
@@ -183,7 +183,8 @@ def _rows(segment: TrendSegment) -> Iterator[tuple[Cell, ...]]:
     changes = {change.index: change.change for change in segment.changes or ()}
     for index, point in enumerate(segment.points):
         values = (getattr(point, name) for name in _POINT)
-        yield segment.fingerprint, *values, point.unit, changes.get(index), _work_text(segment)
+        work, doubts = _work_text(segment), ";".join(point.doubts)
+        yield segment.fingerprint, *values, point.unit, changes.get(index), work, doubts
 
 
 def _work_text(segment: TrendSegment) -> str:
@@ -209,14 +210,19 @@ def _table(segment: TrendSegment, total: int, glyphs: Glyphs) -> list[str]:
     return lines(
         [
             column("run", [point.run_id for point in points]),
-            column("value", [number(p.value, p.unit, glyphs) for p in points], numeric=True),
+            column("value", [_value(point, glyphs) for point in points], numeric=True),
             column("commit", [short_commit(point.commit) for point in points]),
             column("branch", [point.branch or "" for point in points]),
             column("level", [marks.get(i, "") for i in range(len(points))]),
+            column("doubts", [", ".join(point.doubts) for point in points]),
         ],
         total,
         glyphs,
     )
+
+
+def _value(point: Point, glyphs: Glyphs) -> str:
+    return f"{glyphs.doubtful} " * bool(point.doubts) + number(point.value, point.unit, glyphs)
 
 
 def _changes(segment: TrendSegment, total: int, glyphs: Glyphs) -> Iterator[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import fsum
 from statistics import median
 
 from gpubench_plugin.core.records import (
     CONFIDENCE,
+    MINIMA,
     Better,
     Metric,
     Observation,
@@ -38,6 +39,7 @@ _QUANTILES = {"step_time_p95_s": 0.95, "step_time_p99_s": 0.99}
     step_time_max_s="Longest duration",
     step_time_p95_s="95th percentile, given at least 20 durations",
     step_time_p99_s="99th percentile, given at least 100 durations",
+    **{name: f"Typical minimum of {rounds} of the rounds" for rounds, name in MINIMA.items()},
 )
 def step_time(observation: Observation) -> Iterator[Metric]:
     """Median round with confidence interval, and statistics of all durations.
@@ -58,7 +60,21 @@ def step_time(observation: Observation) -> Iterator[Metric]:
         if interval.effective_count is not None:
             yield Metric(name="effective_rounds", value=interval.effective_count, unit="count")
     yield Metric(name="rounds", value=float(observation.samples.rounds), unit="count")
+    yield from _minima(rounds)
     yield from _spread(observation)
+
+
+def _minima(rounds: Sequence[float]) -> Iterator[Metric]:
+    """Medians of the minima of fewer rounds, by which those over unequal numbers are compared.
+
+    The minimum of m values is below the quantile q with probability 1 - (1 - q)^m. Unlike their
+    mean, the median does not contain the rare case that all of them were disturbed.
+    """
+    import numpy as np
+
+    fractions = {name: 1 - 0.5 ** (1 / n) for n, name in MINIMA.items() if n <= len(rounds)}
+    quantiles = np.quantile(rounds, [*fractions.values()], method="weibull")
+    yield from map(_seconds, fractions, quantiles)
 
 
 def _spread(observation: Observation) -> Iterator[Metric]:

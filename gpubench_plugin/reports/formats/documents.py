@@ -50,7 +50,7 @@ def json(comparisons: Sequence[Comparison], page: Page) -> str:
 _COLUMNS: Final = (
     *("id", "metric", "unit", "better", "base", "head", "verdict", "effect"),
     *("interval_low", "interval_high", "launches", "smallest_visible_effect", "method", "limit"),
-    *("reason", "base_label", "head_label", "moved", "pairs_needed", "runs_needed"),
+    *("reason", "base_label", "head_label", "moved", "pairs_needed", "runs_needed", "doubts"),
 )
 """Columns of CSV. Effects are fractions, positive if the head is worse; a step time's row has the
 values of the metric that decided, and `moved` lists all that did."""

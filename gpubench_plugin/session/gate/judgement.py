@@ -101,6 +101,7 @@ class GateJudgement:
             reference = self.lookup.reference(run)
             options: MatchOptions = {
                 "allow_incomparable": settings.allow_incomparable,
+                "allow_doubt": settings.allow_doubt,
                 "limits": cli_limits(settings.overrides),
                 "is_gone": self.is_gone,
             }

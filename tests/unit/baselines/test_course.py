@@ -121,8 +121,8 @@ def test_amounts_of_work_stand_apart(tmp_path: Path) -> None:
     assert ", series 1 of 2 (fingerprint " in shown
     assert "; samples=16)" in shown
 
-    last = [row.rpartition(",")[2] for row in history_csv([history]).splitlines()]
-    assert last == ["work", *2 * ["samples=16"], *3 * ["samples=8"]]
+    works = [row.split(",")[-2] for row in history_csv([history]).splitlines()]
+    assert works == ["work", *2 * ["samples=16"], *3 * ["samples=8"]]
 
 
 def test_what_a_training_to_a_target_took_parts_no_course(tmp_path: Path) -> None:

@@ -67,6 +67,26 @@ def test_new_level_of_the_median_is_noted_where_minima_are_shown(
     assert "the median" not in err
 
 
+def test_doubts_that_touch_the_metric_stand_in_each_row(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Of a long call also its minimum; the value is marked."""
+    for number, flags in enumerate([(), ("contended", "outliers"), ("suspended", "drifting")]):
+        one = measurement(timer="perf_counter", metrics=MINIMA, flags=flags)
+        write_run(Path("results"), number, [one])
+    assert main(["history", "mlp", "--format=csv"]) == 0
+    rows = [*csv.DictReader(io.StringIO(capsys.readouterr().out))]
+    assert [row["doubts"] for row in rows] == ["", "contended", "drifting"]
+    assert main(["history", "mlp"]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "_run_" in line]
+    assert [line.split()[1] for line in lines] == ["49.19", "≈", "≈"]
+    assert [line.split()[-1] for line in lines] == ["main", "contended", "drifting"]
+    assert main(["history", "mlp", "--format=json"]) == 0
+    (history,) = json.loads(capsys.readouterr().out)["histories"]
+    points = history["segments"][0]["points"]
+    assert [point["doubts"] for point in points] == [[], ["contended"], ["drifting"]]
+
+
 def test_without_a_run_the_place_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """The message says where it looked; documents name the metric that judges the latest run."""
     assert main(["history", "mlp"]) == 2

@@ -88,7 +88,7 @@ def during(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_run_is_followed_until_nobody_writes_it(
     running: Journal, during: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Plain lines where stdout is no terminal: at each phase and end, also of another try."""
+    """Plain lines where stdout is no terminal: at each phase and end, with doubts."""
     record = {"event": "benchmark", "id": RESNET, "outcome": "failed", "metrics": {}}
     during(
         lambda: log(running, *TRAIN[:1]),
@@ -97,6 +97,15 @@ def test_run_is_followed_until_nobody_writes_it(
         lambda: running.append(record),
         lambda: log(running, {"event": "phase", "phase": "build"}),
         lambda: running.append(record),
+        lambda: log(running, {"event": "phase", "phase": "build"}),
+        lambda: running.append(
+            {
+                **record,
+                "outcome": "measured",
+                "metrics": {"step_time_s": {"value": 0.01457}},
+                "flags": ["outliers", "contended"],
+            }
+        ),
         lambda: (running.append({"event": "run_finished", "status": "failed"}), running.close()),
     )
     assert main(("watch",)) == 0
@@ -109,7 +118,8 @@ def test_run_is_followed_until_nobody_writes_it(
         f"{RESNET}: failed",
         f"[2/2] {RESNET}: build",
         f"{RESNET}: failed",
-        f"{run_id(1)}: failed, 2 of 2 benchmarks done (1 measured, 1 failed)",
+        f"{RESNET}: measured, ≈ 15 ms (contended)",
+        f"{run_id(1)}: failed, 2 of 2 benchmarks done (2 measured)",
     ]
 
 

@@ -141,7 +141,9 @@ def test_percentage(value: float, digits: int, expected: str) -> None:
         (-0.041, "-4.1%"),
         (543.2, "54300%"),
         (-0.99944, "-99.94%"),
-        (math.inf, "inf%"),
+        (math.inf, "> 1000x"),
+        (1e308, "> 1000x"),
+        (999.0, "99900%"),
         (math.nan, "nan%"),
     ],
 )

@@ -346,7 +346,7 @@ def test_markdown_shows_names_and_nothing_else() -> None:
         r"[<>`|@\[\]](?!/?code>)", evil.replace("<code>", "").replace("</code>", "")
     )
     rows = github.table([verdict(), replace(verdict(), id=EVIL, reason=EVIL)])
-    assert {len(_cells(row)) for row in rows} == {8}
+    assert {len(_cells(row)) for row in rows} == {9}
     assert "`step_time_s`" in rows[2]
     assert "🔴 regressed" in rows[2]
 

@@ -28,6 +28,9 @@ def test_the_statistics_of_ten_calls() -> None:
             "step_time_mean_s": 0.55,
             "step_time_min_s": 0.1,
             "step_time_max_s": 1.0,
+            # Four of them are all above 0.175 with probability one half, eight hardly above 0.1.
+            "step_time_min_of_4_s": 0.1 * 11 * (1 - 0.5**0.25),
+            "step_time_min_of_8_s": 0.1,
         }
     )
 

@@ -157,6 +157,7 @@ def judgement(
         **{"gate_missing": "pass", "gate_inconclusive": "pass", **policy},
         gate="auto",
         allow_incomparable=False,
+        allow_doubt=False,
         overrides=overrides,
     )
     lookup = SimpleNamespace(settings=settings, kind=kind, reference=looked_up)

@@ -1,0 +1,123 @@
+"""Numbers that decide nothing: those in doubt, and those too wide for the limit.
+
+Which doubt touches which number was simulated and measured (``docs/evidence/doubts.md``). The
+launches of a pair are disturbed alike: they are judged in spite of doubts, which the reason names.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from gpubench_plugin.compare.launch_values import LaunchValues, effect_text
+from gpubench_plugin.compare.threshold import fraction, log_ratio
+from gpubench_plugin.core.format import quantity, short_commit
+from gpubench_plugin.core.quality_flags import (
+    CHANGED_WORK,
+    CONTENDED,
+    INSTRUMENTED,
+    SUSPENDED,
+    doubtful_flags,
+)
+from gpubench_plugin.core.records import Metric, Result, Run
+from gpubench_plugin.core.verdicts import COMPARED, Verdict
+
+_MINIMUM: Final = "step_time_min_s"
+_UNTOUCHED_BY: Final = {_MINIMUM: (CONTENDED, SUSPENDED), "step_time_s": (SUSPENDED,)}
+"""Doubts that leave a number right; any other doubt touches it."""
+_OF_MORE_THAN_TIME: Final = (INSTRUMENTED, CHANGED_WORK)
+"""Doubts that touch what is no time, too: memory, accuracy."""
+
+# A call as short as this fits into a time slice of Linux, 3 ms or more, so that the fastest ones
+# never waited. Beside six processes on two processors the fastest call of 4 ms is still right, one
+# of 8 ms four times as long.
+_FITS_SLICE_S: Final = 0.002
+
+_TIMES: Final = ("s", "ms", "us", "µs", "ns", "J", "J/sample")  # energy, too
+_OF_TIMES: Final = ("mfu", "speed_up", "scaling_", "pipeline_")
+"""Beginnings of the metrics that times are in, though not in their unit."""
+
+
+def touching(result: Result, metric: Metric) -> tuple[str, ...]:
+    """Doubts of the result that touch the metric."""
+    name, unit = metric.name, metric.unit
+    is_of_time = unit in _TIMES or unit.endswith("/s") or name.startswith(_OF_TIMES)
+    flags = doubtful_flags(result.flags)
+    if not is_of_time:
+        return tuple(flag for flag in flags if flag in _OF_MORE_THAN_TIME)
+    is_long = name == _MINIMUM and result.metrics.get(name, metric).value > _FITS_SLICE_S
+    untouched = (SUSPENDED,) if is_long else _UNTOUCHED_BY.get(name, ())
+    return tuple(flag for flag in flags if flag not in untouched)
+
+
+def doubt_text(sides: Mapping[str, Sequence[Result]], metric: Metric) -> str:
+    """``contended (base, head)``: doubts of most results of a side that touch the metric."""
+    texts = []
+    for flag in doubtful_flags(f for results in sides.values() for r in results for f in r.flags):
+        found = [
+            side
+            for side, results in sides.items()
+            if sum(flag in touching(r, metric) for r in results) > len(results) / 2
+        ]
+        texts += [f"{flag} ({', '.join(found)})"] * bool(found)
+    return ", ".join(texts)
+
+
+def settled(series: LaunchValues, verdict: Verdict) -> Verdict:
+    """The verdict on unpaired runs, inconclusive where its numbers are in doubt or too wide."""
+    if verdict.kind not in COMPARED or series.is_trusted:
+        return verdict
+    bound, ends = series.limit.bound, _interval(series, verdict)
+    if series.doubt:
+        cause = f"in doubt: {series.doubt}"
+    elif ends and ends[0] < bound <= ends[1]:
+        is_value = verdict.method == "absolute"
+        texts = (quantity(e, series.unit) if is_value else effect_text(series, e) for e in ends)
+        cause = f"too wide: {' to '.join(texts)}"
+    elif ends and verdict.kind == "improved" and ends[1] > -bound:
+        return replace(verdict, kind="unchanged")
+    else:
+        return verdict
+    return replace(verdict, kind="inconclusive", reason=f"{cause}; {verdict.reason}")
+
+
+def _interval(series: LaunchValues, verdict: Verdict) -> tuple[float, float] | None:
+    """Interval of what is compared with the limit, a value or an effect; None if unknown.
+
+    The distances of the ends of both sides add up as those of independent values (G. Zou and A.
+    Donner, "Construction of confidence limits about effect measures", 2008). The test of a history
+    has an interval with the noise between runs, and needs no other.
+    """
+    base, head, better = verdict.base, verdict.head, series.better
+    if verdict.method == "absolute":
+        return series.head_interval
+    if verdict.method != "threshold" or not base or not head:
+        return None
+    base_low, base_high = series.base_interval or (base, base)
+    head_low, head_high = series.head_interval or (head, head)
+    if (base_low, head_low) == (base_high, head_high) or min(base_low, head_low) <= 0:
+        return None
+    down = math.hypot(math.log(head / head_low), math.log(base_high / base))
+    up = math.hypot(math.log(head_high / head), math.log(base / base_low))
+    if better == "higher":
+        down, up = up, down
+    ratio = log_ratio(base, head, better)
+    return fraction(ratio - down, better), fraction(ratio + up, better)
+
+
+def with_next_command(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> Verdict:
+    """Append to an undecided verdict of a threshold what is cheapest to decide it.
+
+    Pairs, where the code of the base is known: both sides are disturbed, and drift, alike.
+    """
+    if verdict.kind != "inconclusive" or verdict.method not in {"threshold", "absolute"}:
+        return verdict
+    base, head = (*heads, *bases)[-1], heads[-1]
+    advice = "repeat both on an idle machine, or for longer"
+    if base.commit and (base.commit != head.commit or head.dirty):
+        command = f"gpubench ab --base {short_commit(base.commit)} -- {shlex.quote(verdict.id)}"
+        advice = f"`{command}` decides"
+    return replace(verdict, reason=f"{verdict.reason}; {advice}")
