@@ -76,7 +76,7 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     THROTTLED: "heat or power slowed the GPU; cool it or lock clocks",
     UNSTEADY: "not steady after warm-up; raise measure.warmup_max_s",
     DRIFTING: "the step became slower or faster; find what grows",
-    DEPENDENT: "slow and fast phases as long as the measurement; raise measure.max_time_s",
+    DEPENDENT: "no interval: long phases; raise measure.max_time_s",
     SUSPENDED: "the process was stopped in between; repeat",
     INSTRUMENTED: "a debugger or tracer was on; measure without it",
     CHANGED_WORK: "other work after the timing; see gpubench explain",
