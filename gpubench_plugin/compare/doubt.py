@@ -26,6 +26,7 @@ from gpubench_plugin.core.records import Metric, Result, Run
 from gpubench_plugin.core.verdicts import COMPARED, Verdict
 
 _MINIMUM: Final = "step_time_min_s"
+_MEAN: Final = "step_time_mean_s"
 _UNTOUCHED_BY: Final = {_MINIMUM: (CONTENDED, SUSPENDED), "step_time_s": (SUSPENDED,)}
 """Doubts that leave a number right; any other doubt touches it."""
 _OF_MORE_THAN_TIME: Final = (INSTRUMENTED, CHANGED_WORK)
@@ -71,7 +72,10 @@ def settled(series: LaunchValues, verdict: Verdict) -> Verdict:
     if verdict.kind not in COMPARED or series.is_trusted:
         return verdict
     bound, ends = series.limit.bound, _interval(series, verdict)
-    if series.doubt:
+    is_mean_of_history = verdict.method == "history" and series.metric == _MEAN
+    if is_mean_of_history and series.part and verdict.kind == "regressed":
+        cause = "a mean alone, which other load of the machine moves, decides nothing"
+    elif series.doubt:
         cause = f"in doubt: {series.doubt}"
     elif ends and ends[0] < bound <= ends[1]:
         is_value = verdict.method == "absolute"

@@ -190,6 +190,38 @@ def test_a_history_needs_a_clean_head_and_mostly_clean_runs() -> None:
     ]
 
 
+def test_a_history_of_busy_runs_decides_by_minima_of_as_many_rounds() -> None:
+    """What each run's minimum shows the gate finds, too, though fewer rounds were measured."""
+
+    def busy(number: int, factor: float, rounds: int) -> Result:
+        spread = 1 + number % 4 / 500
+        minima = {name: MS * factor * (1 + 0.02 / n) * spread for n, name in MINIMA.items()}
+        low = {"step_time_min_s": MS * factor * spread, "step_time_s": MS * (15 + 9 * spread)}
+        return timed(flags=("contended",), rounds=float(rounds), **{**minima, **low})
+
+    earlier = [run(f"a{n}", busy(n, 1.0, 44)) for n in range(12)]
+    found = [
+        compare_history(earlier, run("b", busy(1, factor, 29))).verdicts[0] for factor in (1.2, 1.0)
+    ]
+    assert [(v.kind, v.metric) for v in found] == [
+        ("regressed", "step_time_min_s"),
+        ("unchanged", "step_time_min_s"),
+    ]
+
+
+def test_a_mean_alone_fails_no_history() -> None:
+    """Other load of the machine moves it; beside a median it says how much slower the calls are."""
+    earlier = [run(f"a{n}", timed(1 + n / 1000)) for n in range(12)]
+
+    def judged(**metrics: float) -> Verdict:
+        return compare_history(earlier, run("b", timed(**metrics))).verdicts[0]
+
+    alone = judged(step_time_mean_s=3 * MS)
+    assert (alone.kind, alone.metric) == ("inconclusive", "step_time_mean_s")
+    assert alone.reason.startswith("a mean alone")
+    assert judged(step_time_mean_s=3 * MS, step_time_s=2 * MS).kind == "regressed"
+
+
 def test_the_cheapest_next_command_is_named() -> None:
     """Pairs where the code of the base is known and another; the id is whole and quoted."""
 
