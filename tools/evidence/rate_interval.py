@@ -22,7 +22,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 
 from gpubench_plugin.core.records import Samples
 from gpubench_plugin.core.student import t_quantile
-from gpubench_plugin.measure.interval import Autocorrelation
+from gpubench_plugin.measure.interval import median_interval
 from gpubench_plugin.measure.metrics.throughput import log_rate_half_width
 from tests.support import virtual_steps as steps
 from tools.evidence.pages import Table, write
@@ -33,12 +33,10 @@ if TYPE_CHECKING:
     from tests.support.virtual_steps import Course
 
 TRIALS = 2000
-COUNTS = (20, 50, 100, 200)
+COUNTS = (20, 50, 100, 200, 400)
 COLUMNS = (
     "ten batches",
     "half-width",
-    "`dependent`",
-    "ten batches, not `dependent`",
     "single blocks",
     "of the median",
 )
@@ -47,17 +45,15 @@ INTRODUCTION = """# The interval of a throughput
 
 Written by `python tools/evidence/rate_interval.py`: how often an interval of 95% covers the true
 rate, in percent of 2,000 simulated runs, and its mean half-width. *Ten batches* is what is
-reported. *`dependent`* is how often blocks that are a round each raise that flag, with which no
-interval is shown, and the column beside it what the runs without it cover. *Single blocks* is the
-same without batches, and *of the median* the interval that belongs to the step time, where it has
-one.
+reported, widened by what neighbouring ones have in common. *Single blocks* is the same without
+batches, and *of the median* the interval that belongs to the step time, where it has one.
 """
 
 CONCLUSION = """\
 A median cannot tell the rate where lengths are skewed. Batches cover what depends on its
-neighbours far better, and independent blocks as well. What they miss of AR(1) blocks with φ = 0.9
-is flagged from 50 blocks on; of fewer nobody can tell. Stalls that hit one block in twenty need
-fifty blocks before any interval can know of them.
+neighbours far better, and independent blocks as well. AR(1) blocks with φ = 0.9 resemble 19 of
+their neighbours: twenty times as many must be seen. Stalls that hit one block in twenty need fifty
+blocks before any interval can know of them.
 """
 
 
@@ -101,7 +97,7 @@ TABLES = [
 def counted(case: Case) -> dict[str, str]:
     """The cells of a row."""
     draws = Random(case.seed)
-    batches = blocks = flagged = unflagged = 0
+    batches = blocks = 0
     medians = []
     width = 0.0
     for _ in range(TRIALS):
@@ -109,24 +105,16 @@ def counted(case: Case) -> dict[str, str]:
         lengths = [course(0.0, block) for block in range(case.count)]
         off = abs(math.log(math.fsum(lengths) / case.count))
         deviation = log_rate_half_width(samples(lengths), 0.95) or 0.0
-        dependence = Autocorrelation(lengths)
-        interval = dependence.interval(0.95)
+        interval = median_interval(lengths)
         batches += off <= deviation
-        flagged += dependence.is_strong
-        unflagged += off <= deviation and not dependence.is_strong
         blocks += off <= without_batches(lengths)
         if interval is not None:
             medians.append(interval.low <= 1 <= interval.high)
         width += deviation / TRIALS
-    shares = (share / TRIALS for share in (batches, flagged, blocks))
-    covered, dependent, single = (f"{share:.1%}" for share in shares)
-    known = TRIALS - flagged
     cells = (
-        covered,
+        f"{batches / TRIALS:.1%}",
         f"{width:.1%}",
-        dependent,
-        f"{unflagged / known:.1%} of {known}" if known else "none",
-        single,
+        f"{blocks / TRIALS:.1%}",
         f"{fmean(medians):.1%}",
     )
     return dict(zip(COLUMNS, cells, strict=True))
