@@ -196,15 +196,15 @@ class SessionRecorder:
         for payload in payloads:
             if package := payload.get("missing_package"):
                 self.missing_packages[case.id] = package
+        own = {k: v for k, v in measurement.machine.items() if self._machine.get(k) != v}
+        measurement = replace(measurement, machine=own)
         if measurement.outcome == "not_measured" and not case.measures:
             self._passed_tests.add(case.id)
         family = self._scaled(measurement.without_samples())
         self._measurements |= family
         if self._write_error is not None:
             return
-        own = {k: v for k, v in measurement.machine.items() if self._machine.get(k) != v}
-        metrics = family[measurement.id].metrics
-        measurement = replace(measurement, machine=own, metrics=metrics)
+        measurement = replace(measurement, metrics=family[measurement.id].metrics)
         with self._writing():
             for payload in payloads:
                 for event in payload.get("events", ()):  # how the ranks ended
@@ -343,7 +343,11 @@ class SessionRecorder:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the result table before pytest-benchmark's."""
         terminalreporter.section("gpubench", sep="=")
-        measurements = [m for i, m in self.measurements.items() if i not in self._passed_tests]
+        measurements = [
+            replace(m, machine={**self._machine, **m.machine})
+            for i, m in self.measurements.items()
+            if i not in self._passed_tests
+        ]
         if measurements:
             options = self._settings.table
             lines = partial(terminal.closing_lines, measurements, options=options)
