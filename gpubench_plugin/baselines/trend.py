@@ -254,10 +254,10 @@ class HistorySource:
 
 def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...] | None:
     values = [point.value for point in points]
-    found = change_points(values)
-    if found is None:
+    candidates = change_points(values)
+    if candidates is None:
         return None
-    positions = sorted({at for position in found for at in _at_new_code(points, position)})
+    positions = sorted({at for position in candidates for at in _at_new_code(points, position)})
     levels = [median(values[a:b]) for a, b in pairwise([0, *positions, len(values)])]
     return tuple(
         LevelChange(

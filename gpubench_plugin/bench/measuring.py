@@ -13,6 +13,7 @@ from zlib import crc32
 import pytest
 
 from gpubench_plugin.bench import probing
+from gpubench_plugin.bench.changed_work import lasting_answer, same_work
 from gpubench_plugin.bench.journal_events import MetricLog, ProgressLog
 from gpubench_plugin.bench.step import (
     FirstCallValidator,
@@ -22,7 +23,7 @@ from gpubench_plugin.bench.step import (
 )
 from gpubench_plugin.bench.variants import ResultCheck, Variants, with_variants
 from gpubench_plugin.config.parametrization import fixture_names
-from gpubench_plugin.core.errors import CorrectnessError, Misuse, error_text
+from gpubench_plugin.core.errors import Misuse, error_text
 from gpubench_plugin.core.events import FlopsEvent, TrafficEvent, TurnsEvent
 from gpubench_plugin.core.quality_flags import CHANGED_WORK, LEFT_RUNNING, UNCHECKED
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
@@ -124,10 +125,10 @@ class Measuring:
             left_running = sorted(running() - ran_before)
             self._run_traced(steps.together, tracers)
         self.record.enter("inspect")
-        changed_work = self._lasting_answer(question)
+        changed_work = lasting_answer(question, self.group.agreement)
         is_unchecked = timed.agreement == "unchecked"
-        found = {UNCHECKED: is_unchecked, CHANGED_WORK: changed_work, LEFT_RUNNING: left_running}
-        flags = (*timed.flags, *tracers.flags, *check.flags, *filter(found.get, found))
+        remarks = {UNCHECKED: is_unchecked, CHANGED_WORK: changed_work, LEFT_RUNNING: left_running}
+        flags = (*timed.flags, *tracers.flags, *check.flags, *filter(remarks.get, remarks))
         samples = timed.samples[-1].flagged(*flags)
         if was_used or first_s is not None:
             samples = replace(samples, first_step_s=None if was_used else first_s)
@@ -138,7 +139,9 @@ class Measuring:
             tensors=self.subjects.tensor_memory,
         )
         correctness = {**check.correctness, **products, **self._profile(steps.together)}
-        correctness |= {name: found[name] for name in (CHANGED_WORK, LEFT_RUNNING) if found[name]}
+        correctness |= {
+            name: remarks[name] for name in (CHANGED_WORK, LEFT_RUNNING) if remarks[name]
+        }
         if timed.agreement is not None:
             correctness["variants_agree"] = timed.agreement
         work = self._work(stated, own_work, subject)
@@ -211,31 +214,9 @@ class Measuring:
         is_short = first_s is not None and first_s < _LONGEST_S
         if module is None or not agreement.decide(int(is_short)):
             return list
-        from gpubench_plugin.measure.probes.operations import StepWork
-
         # Compiled code is not to be run eagerly before it is timed.
         counts = not self._is_compiled(steps.candidate.subject)
-        look = partial(StepWork.of, steps.candidate.run_briefly, module, counts=counts)
-        before: list[StepWork] = []
-        with suppress(Exception):  # as on tensors that cannot be watched
-            before.append(look())
-        is_known = agreement.everywhere(bool(before))
-        return (lambda: look().require_equal(*before)) if is_known else list
-
-    def _lasting_answer(self, question: Step) -> str:
-        """What three calls of the `question` tell alike, unlike of a step that varies by itself."""
-        answers = set()
-        for _ in range(3):
-            answer = ""
-            with suppress(Exception):  # what a step raises once it was timed
-                try:
-                    question()
-                except CorrectnessError as error:
-                    answer = str(error)
-            answers.add(answer)
-            if self.group.agreement.everywhere(not answer):
-                break
-        return answer if len(answers) == 1 else ""
+        return same_work(steps.candidate.run_briefly, module, agreement, counts=counts)
 
     def _time_step(
         self, timed: TimedStep, tracers: Tracers, stated: Work, own_work: Work

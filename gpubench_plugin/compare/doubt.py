@@ -58,12 +58,12 @@ def doubt_text(sides: Mapping[str, Sequence[Result]], metric: Metric) -> str:
     """``contended (base, head)``: doubts of most results of a side that touch the metric."""
     texts = []
     for flag in doubtful_flags(f for results in sides.values() for r in results for f in r.flags):
-        found = [
+        sides_in_doubt = [
             side
             for side, results in sides.items()
             if sum(flag in touching(r, metric) for r in results) > len(results) / 2
         ]
-        texts += [f"{flag} ({', '.join(found)})"] * bool(found)
+        texts += [f"{flag} ({', '.join(sides_in_doubt)})"] * bool(sides_in_doubt)
     return ", ".join(texts)
 
 

@@ -47,11 +47,13 @@ class Policy:
     def undecided_notes(self) -> Iterator[str]:
         """Counts of undecided verdicts, with the policy applied to them and names of the lost."""
         for kind, label in UNDECIDED.items():
-            found = [v for v in self.comparison.verdicts if v.kind == kind and self._result(v)[0]]
-            if found:
-                names = f" ({listed([*dict.fromkeys(v.id for v in found)])})"
-                value, cause = self._result(found[0])
-                yield f"{len(found)} {label}{names * (kind in _LOST)}: {value} ({cause})"
+            undecided = [
+                v for v in self.comparison.verdicts if v.kind == kind and self._result(v)[0]
+            ]
+            if undecided:
+                names = f" ({listed([*dict.fromkeys(v.id for v in undecided)])})"
+                value, cause = self._result(undecided[0])
+                yield f"{len(undecided)} {label}{names * (kind in _LOST)}: {value} ({cause})"
 
 
 _ALL_INCOMPARABLE: Final = (

@@ -119,8 +119,8 @@ class Tracker:
         self._decided += [item for item in series if subject_of(item) not in self._open]
         for verdict in matched.verdicts:  # a benchmark that failed meanwhile, for example
             text = "; so it was in the warm-up pair" * (verdict.id in self._again)
-            said = replace(verdict, reason=verdict.reason + text)
-            self._final.setdefault((verdict.id, verdict.metric), said)
+            final = replace(verdict, reason=verdict.reason + text)
+            self._final.setdefault((verdict.id, verdict.metric), final)
         self._again = frozenset()
 
     def stop(self, cause: str) -> None:
