@@ -144,7 +144,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """All benchmarks, by name."""
     project = InlineProject(tmp_path_factory.mktemp("changed"))
     project.write("test_work.py", BENCHMARKS)
-    options = ("--measure.profile=quick", "--measure.max_time_s=0.1")
+    options = ("--measure.profile=quick", "--measure.by=steps", "--measure.steps=80")
     run: Run = project.run("test_work.py", *options)
     benchmarks = run.summary["benchmarks"]
     return {b["name"].partition("[")[0].removeprefix("test_"): b for b in benchmarks}
