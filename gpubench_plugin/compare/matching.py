@@ -199,7 +199,9 @@ class _Matching:
             reason = f"the base failed to measure it: {_failure_text(base_results[-1])}"
             if any(r.outcome == "measured" for r in base_results):
                 reason = "no pair measured it on both sides"
-            return Verdict(id=name, kind="no_baseline", reason=reason)
+            # In a file of pytest-benchmark nothing fails but what is no number.
+            is_wrong = base_results[-1].foreign and base_results[-1].outcome in _BROKEN
+            return Verdict(id=name, kind="errored" if is_wrong else "no_baseline", reason=reason)
         if self.paired and (dropped := len(self.heads) - len(pairs)):
             dropped_text = f"{dropped} of {len(self.heads)} pairs are excluded"
             self.notes.append(f"{name}: {dropped_text} because one side did not measure it")

@@ -151,12 +151,11 @@ def _results(entries: tuple[_Entry, ...], path: str) -> dict[str, Result]:
     times = Counter(entry.fullname for entry in entries)
     results = {}
     for entry in entries:
-        name, stats = entry.fullname, entry.stats
+        name, fault = entry.fullname, entry.stats.fault
         if times[name] > 1:
-            reason = f"the file contains it {times[name]} times; ambiguous"
-            result = Result(id=name, outcome="failed", reason=reason)
-        elif stats.fault:
-            result = Result(id=name, outcome="failed", reason=stats.fault)
+            fault = f"the file contains it {times[name]} times; ambiguous"
+        if fault:
+            result = Result(id=name, outcome="failed", reason=fault, foreign=True)
         elif entry.gpubench is not None:
             result = _own_result(entry, entry.gpubench, path)
         else:

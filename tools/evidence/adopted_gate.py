@@ -89,7 +89,9 @@ class Suite:
             options = (*options, "-p", "gpubench_plant")
         before = {*self._runs()}
         command = [sys.executable, "-m", "pytest", self.argument, "--adopt", "-q"]
-        command += ["-p", "no:cacheprovider", f"--results-dir={self.results}", *options]
+        # Without the project's own options, which are for plugins that are not here.
+        command += ["-c", os.devnull, "--rootdir=.", "-p", "no:cacheprovider"]
+        command += [f"--results-dir={self.results}", *options]
         subprocess.run(command, cwd=self.folder, env=env, check=False, stdout=subprocess.DEVNULL)
         (run,) = {*self._runs()} - before
         summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))

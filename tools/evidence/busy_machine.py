@@ -65,6 +65,8 @@ def test_joined(gpubench):
 '''
 SLOWER: Final = "test_rolling_max"
 EFFECTS: Final = {"20% slower": 0.2, "unchanged": 0.0}
+METHODS: Final = ("by the values", "`compare`", "ten pins")
+PINS: Final = 10
 WRONG: Final = {"20% slower": {"improved"}, "unchanged": {"improved", "regressed"}}
 KINDS: Final = ("regressed", "improved", "unchanged", "inconclusive")
 CLEAN: Final = 0.05
@@ -74,7 +76,8 @@ INTRODUCTION: Final = """# `gpubench compare` beside busy processes
 Written by `python tools/evidence/busy_machine.py`: {pairs} pairs of runs of three functions of
 less than a millisecond, with `--measure.profile=quick`, beside {busy} processes that compute on
 {processors} processors. The head of `rolling_max` is 20% slower, the others are unchanged. *By the
-values*: what the limits alone say, as with `--allow-doubt`.
+values*: what the limits alone say, as with `--allow-doubt`. *Ten pins*: the first ten runs before
+the change are a baseline, by which every other run is judged, without confirmation.
 """
 CONCLUSION: Final = """
 Wrong signs: {tally[wrong]}, of which {tally[wrong_but_clean]} where the minima were right within
@@ -108,6 +111,18 @@ def verdicts(folder: Path, base: str, head: str, *options: str) -> Sequence[Mapp
     return [row for row in rows if row["metric"].startswith(("step_time", "samples"))]
 
 
+def judged_by_pins(folder: Path, bases: Sequence[str], heads: Sequence[str]) -> Counter[Any]:
+    """Verdicts on all other runs by the first bases, counted by truth and kind."""
+    command = [sys.executable, "-c", MAIN, "baseline", "set", "main", "--force", *bases[:PINS]]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    counted: Counter[Any] = Counter()
+    for run in (*bases[PINS:], *heads):
+        for row in verdicts(folder, "main", run):
+            is_slower = run in heads and SLOWER in row["id"]
+            counted["20% slower" if is_slower else "unchanged", row["verdict"]] += 1
+    return counted
+
+
 def is_clean(row: Mapping[str, Any], effect: float) -> bool:
     """Whether the minima are as far apart as they should be, within 5%."""
     parts = (part for part in row["parts"] if part["metric"] == "step_time_min_s")
@@ -120,17 +135,15 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=20)
     parser.add_argument("--busy", type=int, default=6)
     options = parser.parse_args()
-    counts = {
-        (truth, method): Counter[str]()
-        for truth in EFFECTS
-        for method in ("by the values", "`compare`")
-    }
+    counts = {(truth, method): Counter[str]() for truth in EFFECTS for method in METHODS}
+    bases, heads = list[str](), list[str]()
     tally: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as name, busy_processes(options.busy):
         folder = Path(name)
         for pair in range(options.pairs):
             base, head = measured(folder, head=False), measured(folder, head=True)
-            for method, flags in (("by the values", ("--allow-doubt",)), ("`compare`", ())):
+            bases, heads = [*bases, base], [*heads, head]
+            for method, flags in zip(METHODS, (("--allow-doubt",), ()), strict=False):
                 for row in verdicts(folder, base, head, *flags):
                     truth = "20% slower" if SLOWER in row["id"] else "unchanged"
                     counts[truth, method][row["verdict"]] += 1
@@ -145,6 +158,8 @@ def main() -> None:
                         tally["clean"] += 1
                         tally["found"] += row["verdict"] == "regressed"
             sys.stderr.write(f"pair {pair + 1} of {options.pairs}\n")
+        for (truth, kind), number in judged_by_pins(folder, bases, heads).items():
+            counts[truth, "ten pins"][kind] += number
     rows = [
         (f"{truth}, {method}", *(str(counted[kind]) for kind in KINDS))
         for (truth, method), counted in counts.items()

@@ -92,6 +92,7 @@ NO_PAIR = "no_baseline", "no pair has peak_memory_bytes on both sides"
         ([OK] * 3, [OK, vanished(), OK], "errored", "no record in 1 of 3 launches"),
         ([OK, None], [None, OK], "no_baseline", "no pair measured it on both sides"),
         ([result(outcome="oom", reason="3 GiB")], [OK], "no_baseline", "failed to measure it: oom"),
+        ([replace(FAILED, foreign=True, reason="mean inf")], [OK], "errored", "failed: mean inf"),
         ([OK, replace(OK, settings={"a": 2})], [OK, OK], "incomparable", "a 2 in base, absent in"),
         ([IN_MS], [OK], "incomparable", "(ms, better: lower) in base but (s, better: lower)"),
         ([turned("lower"), OK, OK], [turned("higher")] * 3, *TURNED),
