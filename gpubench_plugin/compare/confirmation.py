@@ -1,6 +1,7 @@
 """Confirmation of alarms: regressed benchmarks are relaunched, and the median is judged.
 
-A history cannot tell a slow launch from slow code; the median of three launches can.
+A history cannot tell a slow launch from slow code; the median of three launches can, where each of
+the two that follow is slow, too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Final, Unpack
 from gpubench_plugin.compare.comparison import MatchOptions, compare_history
 from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.compare.matching import match, restricted_to
-from gpubench_plugin.compare.threshold import family_size
+from gpubench_plugin.compare.threshold import effect_of, family_size
+from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.core.format import counted, quantity
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.core.verdicts import Comparison, Verdict
@@ -84,10 +86,25 @@ def _is_alarm(verdict: Verdict) -> bool:
     return verdict.kind == "regressed" and verdict.method == "history"
 
 
+def is_confirmed(verdict: Verdict, relaunched: Sequence[float]) -> bool:
+    """Whether a `verdict` on the median is "regressed", and no relaunch alone is within the limit.
+
+    A benchmark that is slow in some of its launches is within it in others.
+    """
+    if verdict.kind != "regressed" or not verdict.base:
+        return verdict.kind == "regressed"
+    effects = (effect_of(verdict.base, value, verdict.better) for value in relaunched)
+    return min(effects) > Limit.parse(verdict.limit, verdict.metric).bound
+
+
 def _with_repeats(verdict: Verdict, repeat_runs: Sequence[Run]) -> Verdict:
     """The verdict on the median, with the values of the relaunches in its reason."""
     values = [value_of(run.results[verdict.id], verdict.metric) for run in repeat_runs]
-    evidence = " and ".join(quantity(v, verdict.unit) for v in values if v is not None)
-    outcome = "confirmed" if verdict.kind == "regressed" else "not confirmed"
+    relaunched = [value for value in values if value is not None]
+    evidence = " and ".join(quantity(value, verdict.unit) for value in relaunched)
     launches = counted(len(repeat_runs), "more launch")
-    return replace(verdict, reason=f"{outcome} by {launches} ({evidence}): {verdict.reason}")
+    if is_confirmed(verdict, relaunched):
+        return replace(verdict, reason=f"confirmed by {launches} ({evidence}): {verdict.reason}")
+    kind = "inconclusive" if verdict.kind == "regressed" else verdict.kind
+    reason = f"not confirmed by {launches} ({evidence}): {verdict.reason}"
+    return replace(verdict, kind=kind, reason=reason)

@@ -93,14 +93,15 @@ def _interval(series: LaunchValues, verdict: Verdict) -> tuple[float, float] | N
 
     The distances of the ends of both sides add up as those of independent values (G. Zou and A.
     Donner, "Construction of confidence limits about effect measures", 2008). The test of a history
-    has an interval with the noise between runs, and needs no other.
+    knows the noise between runs; that of the rounds of a disturbed head may be larger.
     """
     base, head, better = verdict.base, verdict.head, series.better
     if verdict.method == "absolute":
         return series.head_interval
-    if verdict.method != "threshold" or not base or not head:
+    is_history = verdict.method == "history"
+    if not base or not head or (is_history and verdict.kind in {"unchanged", "inconclusive"}):
         return None
-    base_low, base_high = series.base_interval or (base, base)
+    base_low, base_high = (None if is_history else series.base_interval) or (base, base)
     head_low, head_high = series.head_interval or (head, head)
     if (base_low, head_low) == (base_high, head_high) or min(base_low, head_low) <= 0:
         return None

@@ -43,6 +43,7 @@ COLUMNS = ("suite", "benchmarks", "alarms", "decided", "found", "others", "the s
 # Loaded by every process of a session, those of the confirmation included.
 PLANT = """
 import os
+from functools import wraps
 
 from pytest_benchmark.fixture import BenchmarkFixture
 
@@ -58,6 +59,7 @@ def slowed(function):
     return slower
 
 def planted(method):
+    @wraps(method)
     def call(self, function, *args, **kwargs):
         is_slower = self.fullname.endswith(name)
         return method(self, slowed(function) if is_slower else function, *args, **kwargs)

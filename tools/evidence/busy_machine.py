@@ -65,7 +65,7 @@ def test_joined(gpubench):
 '''
 SLOWER: Final = "test_rolling_max"
 EFFECTS: Final = {"20% slower": 0.2, "unchanged": 0.0}
-METHODS: Final = ("by the values", "`compare`", "ten pins")
+METHODS: Final = ("by the values", "`compare`", "the gate")
 PINS: Final = 10
 WRONG: Final = {"20% slower": {"improved"}, "unchanged": {"improved", "regressed"}}
 KINDS: Final = ("regressed", "improved", "unchanged", "inconclusive")
@@ -76,8 +76,8 @@ INTRODUCTION: Final = """# `gpubench compare` beside busy processes
 Written by `python tools/evidence/busy_machine.py`: {pairs} pairs of runs of three functions of
 less than a millisecond, with `--measure.profile=quick`, beside {busy} processes that compute on
 {processors} processors. The head of `rolling_max` is 20% slower, the others are unchanged. *By the
-values*: what the limits alone say, as with `--allow-doubt`. *Ten pins*: the first ten runs before
-the change are a baseline, by which every other run is judged, without confirmation.
+values*: what the limits alone say, as with `--allow-doubt`. *The gate*: from pair {pins} on,
+both runs are sessions with `--baseline --gate`, judged by the bases of the pairs before.
 """
 CONCLUSION: Final = """
 Wrong signs: {tally[wrong]}, of which {tally[wrong_but_clean]} where the minima were right within
@@ -88,19 +88,29 @@ as seen: no flag shows them, only pairs see through them. Slowdowns whose minima
 """
 
 
-def measured(folder: Path, *, head: bool) -> str:
-    """Id of a new run of the project, before or after the change."""
+def measured(folder: Path, *more: str, head: bool) -> str:
+    """Id of a new run of the project, before or after the change, with `more` options."""
     suite = SUITE.replace("TIMES = 100", "TIMES = 120") if head else SUITE
     (folder / "test_steps.py").write_text(suite)
     (folder / "pyproject.toml").write_text("[tool.pytest.ini_options]\naddopts = '-q'\n")
     options = ("--measure.profile=quick", "--results-dir=results", "-p", "no:cacheprovider")
-    subprocess.run(
-        [sys.executable, "-m", "pytest", *options],
-        cwd=folder,
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    command = [sys.executable, "-m", "pytest", *options, *more]
+    subprocess.run(command, cwd=folder, check=not more, stdout=subprocess.DEVNULL)
     return max(path.parent.name for path in (folder / "results").glob("*/*/summary.json"))
+
+
+def pin(folder: Path, runs: Sequence[str]) -> tuple[str, ...]:
+    """Pin the runs; options of a session that is judged by them."""
+    command = [sys.executable, "-c", MAIN, "baseline", "set", "main", "--force", *runs]
+    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
+    return "--baseline=main", "--gate"
+
+
+def gated(folder: Path, run: str) -> Sequence[Mapping[str, Any]]:
+    """Verdicts of a session with a gate on step times; none of one without."""
+    files = folder.glob(f"results/*/{run}/verdicts.json")
+    rows = [row for file in files for row in json.loads(file.read_text())["benchmarks"]]
+    return [row for row in rows if row["metric"].startswith("step_time")]
 
 
 def verdicts(folder: Path, base: str, head: str, *options: str) -> Sequence[Mapping[str, Any]]:
@@ -109,18 +119,6 @@ def verdicts(folder: Path, base: str, head: str, *options: str) -> Sequence[Mapp
     done = subprocess.run(command, cwd=folder, check=False, stdout=subprocess.PIPE, text=True)
     rows = json.loads(done.stdout)["benchmarks"]
     return [row for row in rows if row["metric"].startswith(("step_time", "samples"))]
-
-
-def judged_by_pins(folder: Path, bases: Sequence[str], heads: Sequence[str]) -> Counter[Any]:
-    """Verdicts on all other runs by the first bases, counted by truth and kind."""
-    command = [sys.executable, "-c", MAIN, "baseline", "set", "main", "--force", *bases[:PINS]]
-    subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
-    counted: Counter[Any] = Counter()
-    for run in (*bases[PINS:], *heads):
-        for row in verdicts(folder, "main", run):
-            is_slower = run in heads and SLOWER in row["id"]
-            counted["20% slower" if is_slower else "unchanged", row["verdict"]] += 1
-    return counted
 
 
 def is_clean(row: Mapping[str, Any], effect: float) -> bool:
@@ -136,13 +134,19 @@ def main() -> None:
     parser.add_argument("--busy", type=int, default=6)
     options = parser.parse_args()
     counts = {(truth, method): Counter[str]() for truth in EFFECTS for method in METHODS}
-    bases, heads = list[str](), list[str]()
+    bases, gate = list[str](), tuple[str, ...]()
     tally: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as name, busy_processes(options.busy):
         folder = Path(name)
         for pair in range(options.pairs):
-            base, head = measured(folder, head=False), measured(folder, head=True)
-            bases, heads = [*bases, base], [*heads, head]
+            gate = pin(folder, bases) if pair == PINS else gate
+            base, head = measured(folder, *gate, head=False), measured(folder, *gate, head=True)
+            bases.append(base)
+            for run in (base, head):
+                for row in gated(folder, run):
+                    is_slower = run == head and SLOWER in row["id"]
+                    truth = "20% slower" if is_slower else "unchanged"
+                    counts[truth, "the gate"][row["verdict"]] += 1
             for method, flags in zip(METHODS, (("--allow-doubt",), ()), strict=False):
                 for row in verdicts(folder, base, head, *flags):
                     truth = "20% slower" if SLOWER in row["id"] else "unchanged"
@@ -158,15 +162,15 @@ def main() -> None:
                         tally["clean"] += 1
                         tally["found"] += row["verdict"] == "regressed"
             sys.stderr.write(f"pair {pair + 1} of {options.pairs}\n")
-        for (truth, kind), number in judged_by_pins(folder, bases, heads).items():
-            counts[truth, "ten pins"][kind] += number
     rows = [
         (f"{truth}, {method}", *(str(counted[kind]) for kind in KINDS))
         for (truth, method), counted in counts.items()
     ]
     save(
         "busy_machine.md",
-        INTRODUCTION.format(pairs=options.pairs, busy=options.busy, processors=os.cpu_count()),
+        INTRODUCTION.format(
+            pairs=options.pairs, busy=options.busy, processors=os.cpu_count(), pins=PINS + 1
+        ),
         markdown(("", *KINDS), rows),
         CONCLUSION.format(tally=tally, step_times=3 * options.pairs),
     )

@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 import numpy as np
 from numpy.random import Generator
 
-from gpubench_plugin.compare.confirmation import RELAUNCHES
+from gpubench_plugin.compare.confirmation import RELAUNCHES, is_confirmed
 from gpubench_plugin.compare.history import judge_history
 from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.statistics import Floats
@@ -200,8 +200,9 @@ def called(every: list[LaunchValues]) -> list[bool]:
 def confirmed(every: list[LaunchValues], alarms: list[bool]) -> list[bool]:
     """Which of the alarms stand after the further launches."""
     anew = [one for one, alarm in zip(every, alarms, strict=True) if alarm]
-    verdicts = iter(judge_history(anew, m=BENCHMARKS) if anew else ())
-    return [alarm and next(verdicts).kind == "regressed" for alarm in alarms]
+    verdicts = judge_history(anew, m=BENCHMARKS) if anew else ()
+    stand = iter([is_confirmed(v, one.head[1:]) for v, one in zip(verdicts, anew, strict=True)])
+    return [alarm and next(stand) for alarm in alarms]
 
 
 def counted(draw: Draw) -> pages.Row:

@@ -219,7 +219,15 @@ def test_a_mean_alone_fails_no_history() -> None:
     alone = judged(step_time_mean_s=3 * MS)
     assert (alone.kind, alone.metric) == ("inconclusive", "step_time_mean_s")
     assert alone.reason.startswith("a mean alone")
-    assert judged(step_time_mean_s=3 * MS, step_time_s=2 * MS).kind == "regressed"
+    slower = {
+        "step_time_s": 2 * MS,
+        "step_time_ci_low_s": 1.9 * MS,
+        "step_time_ci_high_s": 2.1 * MS,
+    }
+    assert judged(step_time_mean_s=3 * MS, **slower).kind == "regressed"
+    verdict = judged(**{**slower, "step_time_ci_low_s": 0.9 * MS})
+    assert (verdict.kind, verdict.metric) == ("inconclusive", "step_time_s")
+    assert verdict.reason.startswith("too wide: ")
 
 
 def test_the_cheapest_next_command_is_named() -> None:

@@ -313,7 +313,7 @@ def of_mlp(found: GateJudgement) -> Verdict:
     return verdict
 
 
-def test_an_alarm_of_a_history_fails_only_if_the_median_of_three_launches_is_out_too(
+def test_an_alarm_of_a_history_fails_if_the_launches_that_follow_are_out_too(
     tmp_path: Path,
 ) -> None:
     """What has the alarm is launched twice, nothing else; the reason has what the launches took."""
@@ -337,6 +337,16 @@ def test_an_alarm_that_two_launches_do_not_repeat_passes(tmp_path: Path) -> None
     assert verdict.reason.startswith("not confirmed by 2 more launches (10.00 ms and 10.00 ms): ")
     assert verdict.head == pytest.approx(0.010001)
     assert not found.fails
+
+
+def test_an_alarm_needs_every_launch_beyond_the_limit(tmp_path: Path) -> None:
+    """One that is fast shows a benchmark that is slow now and then, not slow code."""
+    found, _ = alarmed(tmp_path, Launches(0.0111, 0.0101))
+    verdict = of_mlp(found)
+    assert verdict.kind == "inconclusive"
+    assert verdict.reason.startswith("not confirmed by 2 more launches (11.10 ms and 10.10 ms): ")
+    assert not found.fails
+    assert alarmed(tmp_path, Launches(0.0111, 0.0103))[0].fails
 
 
 def full(*_: Any) -> Iterable[Measurement]:
