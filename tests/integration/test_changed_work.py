@@ -144,8 +144,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """All benchmarks, by name."""
     project = InlineProject(tmp_path_factory.mktemp("changed"))
     project.write("test_work.py", BENCHMARKS)
-    options = ("--measure.profile=quick", "--measure.by=steps", "--measure.steps=80")
-    run: Run = project.run("test_work.py", *options)
+    options = ("--measure.by=steps", "--measure.steps=80", "--measure.warmup_s=0.001")
+    run: Run = project.run("test_work.py", *options, quick=False)
     benchmarks = run.summary["benchmarks"]
     return {b["name"].partition("[")[0].removeprefix("test_"): b for b in benchmarks}
 
