@@ -33,8 +33,7 @@ _OF_MORE_THAN_TIME: Final = (INSTRUMENTED, CHANGED_WORK)
 """Doubts that touch what is no time, too: memory, accuracy."""
 
 # A call as short as this fits into a time slice of Linux, 3 ms or more, so that the fastest ones
-# never waited. Beside six processes on two processors the fastest call of 4 ms is still right, one
-# of 8 ms four times as long.
+# never waited.
 _FITS_SLICE_S: Final = 0.002
 
 _TIMES: Final = ("s", "ms", "us", "µs", "ns", "J", "J/sample")  # energy, too
