@@ -8,14 +8,7 @@ from typing import Any, Final
 
 from gpubench_plugin.core.format import counted, decimal_rate, duration, percentage, rough_duration
 from gpubench_plugin.core.quality_flags import doubtful_flags
-from gpubench_plugin.reports.text import (
-    UNICODE,
-    Glyphs,
-    cut,
-    evenly_chosen,
-    printable,
-    sparkline,
-)
+from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, evenly_chosen, printable, sparkline
 from gpubench_plugin.results.progress import BenchmarkProgress, RunProgress
 
 _DIGITS: Final = 3
