@@ -51,7 +51,7 @@ def last_runs(head: Run, *, results_dir: Path, connection: Connection) -> Refere
         searched = [*searched, *elsewhere.runs]
     elif missing and connection.error:
         notes.append(f"only runs in {results_dir} are considered: {connection.error}")
-    incomparable = {n: run for run in reversed(searched) for n in missing if _measured(run, n)}
+    incomparable = {n: run for run in reversed(searched) for n in missing if n in run.measured}
     by_name = {**incomparable, **matches}
     restricted = (
         restricted_to(run, [name for name, match in by_name.items() if match is run])
@@ -123,14 +123,10 @@ class LastResults:
                 yield run
 
 
-def _measured(run: Run, name: str) -> bool:
-    return name in run.results and run.results[name].outcome == "measured"
-
-
 def _is_comparable(run: Run, head: Run, name: str) -> bool:
     """Whether the run has measured benchmark `name`, comparably with the head."""
     comparability = Comparability(exempt=(), allow=False)
-    return _measured(run, name) and not comparability.differences(
+    return name in run.measured and not comparability.differences(
         run, run.results[name], head, head.results[name]
     )
 

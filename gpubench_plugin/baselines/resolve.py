@@ -229,7 +229,7 @@ def objections(run: Run, regressions: int) -> list[str]:
         reasons.append(
             f"the process was suspended while measuring ({counted(suspended, 'benchmark')})"
         )
-    if not any(result.outcome == "measured" for result in run.results.values()):
+    if not run.measured:
         reasons.append("it measured no benchmark")
     return reasons
 

@@ -223,8 +223,7 @@ class HistorySource:
 
     def benchmarks(self, branch: str | None) -> list[str]:
         """Benchmarks measured in the branch's latest runs; None for any branch."""
-        results = (r for run in self._latest_runs(branch) for r in run.results.values())
-        return sorted({result.id for result in results if result.outcome == "measured"})
+        return sorted({name for run in self._latest_runs(branch) for name in run.measured})
 
     def metrics(self, benchmark: str, branch: str | None) -> list[str]:
         """Metrics of the benchmark in the latest runs."""

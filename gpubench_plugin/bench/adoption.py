@@ -18,12 +18,7 @@ import pytest
 from gpubench_plugin.bench.step import unfinished_reason
 from gpubench_plugin.config.parametrization import FOREIGN_FIXTURE
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
-from gpubench_plugin.core.quality_flags import (
-    CONTENDED,
-    DEPENDENT,
-    DRIFTING,
-    OUTLIERS,
-)
+from gpubench_plugin.core.quality_flags import CONTENDED, DEPENDENT, DRIFTING, OUTLIERS
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
 from gpubench_plugin.environment import cuda_devices
 from gpubench_plugin.launchers.context import context_of, state_of

@@ -38,11 +38,10 @@ def lasting_answer(question: Step, agreement: RankAgreement) -> str:
     answers = set()
     for _ in range(_LOOKS):
         answer = ""
-        with suppress(Exception):  # what a step raises once it was timed
-            try:
-                question()
-            except CorrectnessError as error:
-                answer = str(error)
+        try:
+            question()
+        except Exception as error:  # as a step may raise once it was timed
+            answer = str(error) if isinstance(error, CorrectnessError) else ""
         answers.add(answer)
         if agreement.everywhere(not answer):
             break

@@ -49,7 +49,7 @@ class BenchmarkHooks:
         self._lost_context = LostContext()
         self._errors: list[BaseException] = []
         self._is_device_pending = False
-        self._failed: BenchmarkFixture | None = None
+        self._failed_fixture: BenchmarkFixture | None = None
 
     @property
     def _context(self) -> RunContext:
@@ -112,7 +112,7 @@ class BenchmarkHooks:
                 self._lost_context.detect(report, error, state.case)
                 self._end_if_context_lost(item, state)
             # A subtest's report decides nothing, and the test's own comes after it.
-            self._failed = None if report.passed else state.fixture
+            self._failed_fixture = None if report.passed else state.fixture
             if report.when == "teardown":
                 self.pytest_runtest_teardown()
             if call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
@@ -122,8 +122,8 @@ class BenchmarkHooks:
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
         """Keep a test that failed out of pytest-benchmark's files, before its fixture ends."""
-        if self._failed is not None:
-            pytest_benchmark.mark_failed(self._failed)
+        if self._failed_fixture is not None:
+            pytest_benchmark.mark_failed(self._failed_fixture)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:

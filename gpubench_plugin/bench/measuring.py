@@ -126,9 +126,10 @@ class Measuring:
             self._run_traced(steps.together, tracers)
         self.record.enter("inspect")
         changed_work = lasting_answer(question, self.group.agreement)
-        is_unchecked = timed.agreement == "unchecked"
-        remarks = {UNCHECKED: is_unchecked, CHANGED_WORK: changed_work, LEFT_RUNNING: left_running}
-        flags = (*timed.flags, *tracers.flags, *check.flags, *filter(remarks.get, remarks))
+        remarks = {CHANGED_WORK: changed_work, LEFT_RUNNING: left_running}
+        remarks = {name: remark for name, remark in remarks.items() if remark}
+        unchecked = (UNCHECKED,) * (timed.agreement == "unchecked")
+        flags = (*timed.flags, *tracers.flags, *check.flags, *unchecked, *remarks)
         samples = timed.samples[-1].flagged(*flags)
         if was_used or first_s is not None:
             samples = replace(samples, first_step_s=None if was_used else first_s)
@@ -138,10 +139,7 @@ class Measuring:
             precision=self.precision,
             tensors=self.subjects.tensor_memory,
         )
-        correctness = {**check.correctness, **products, **self._profile(steps.together)}
-        correctness |= {
-            name: remarks[name] for name in (CHANGED_WORK, LEFT_RUNNING) if remarks[name]
-        }
+        correctness = {**check.correctness, **products, **self._profile(steps.together), **remarks}
         if timed.agreement is not None:
             correctness["variants_agree"] = timed.agreement
         work = self._work(stated, own_work, subject)

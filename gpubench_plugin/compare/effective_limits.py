@@ -80,11 +80,11 @@ def _changes(
     sides: Sides, base: Mapping[str, str], head: Mapping[str, str], side: SideName
 ) -> Iterator[tuple[str, SideName]]:
     """Changes of limits of the base's metrics, each with the side whose limit counts."""
-    heads = _measured(sides.measured) | _stated(sides.limit_sources)
-    judged = _measured(sides.limit_sources) & heads
+    head_metrics = _measured(sides.measured) | _stated(sides.limit_sources)
+    metrics = _measured(sides.limit_sources) & head_metrics
     added = sorted(_stated(sides.measured) - base.keys())
     names_by_change: dict[tuple[str, str, SideName], list[str]] = {}
-    for name in filter(judged.__contains__, (*base, *added)):
+    for name in filter(metrics.__contains__, (*base, *added)):
         old, new = parsed_limit(base.get(name, "")), parsed_limit(head.get(name, ""))
         is_invalid = name in head and new is None  # which is reported as an error
         if not is_invalid and old != new:

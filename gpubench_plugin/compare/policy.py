@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpubench_plugin.core.format import listed
-from gpubench_plugin.core.verdicts import MISSING, Comparison, Verdict, VerdictKind
+from gpubench_plugin.core.verdicts import Comparison, Verdict, VerdictKind
 
 NOTHING: Final = Comparison(base="", head="")
 
@@ -35,8 +35,8 @@ class Policy:
 
     def _result(self, verdict: Verdict) -> tuple[str, str]:
         """``pass`` or ``fail`` for an undecided verdict, and the cause; empty for others."""
-        is_lost = verdict.kind == "not_measured" and verdict.id in self.comparison.measured
-        if verdict.is_unchecked or (verdict.kind not in {"inconclusive", *MISSING} and not is_lost):
+        is_absent = verdict.kind == "not_measured" and verdict.id not in self.comparison.measured
+        if verdict.is_unchecked or verdict.kind not in UNDECIDED or is_absent:
             return "", ""
         if verdict.kind == "inconclusive":
             return self.inconclusive, f"--gate-inconclusive={self.inconclusive}"
@@ -47,13 +47,11 @@ class Policy:
     def undecided_notes(self) -> Iterator[str]:
         """Counts of undecided verdicts, with the policy applied to them and names of the lost."""
         for kind, label in UNDECIDED.items():
-            undecided = [
-                v for v in self.comparison.verdicts if v.kind == kind and self._result(v)[0]
-            ]
-            if undecided:
-                names = f" ({listed([*dict.fromkeys(v.id for v in undecided)])})"
-                value, cause = self._result(undecided[0])
-                yield f"{len(undecided)} {label}{names * (kind in _LOST)}: {value} ({cause})"
+            group = [v for v in self.comparison.verdicts if v.kind == kind and self._result(v)[0]]
+            if group:
+                names = f" ({listed([*dict.fromkeys(v.id for v in group)])})"
+                value, cause = self._result(group[0])
+                yield f"{len(group)} {label}{names * (kind in _LOST)}: {value} ({cause})"
 
 
 _ALL_INCOMPARABLE: Final = (
@@ -69,4 +67,5 @@ UNDECIDED: Final[dict[VerdictKind, str]] = {
     "incomparable": "incomparable",
     "inconclusive": "inconclusive",
 }
-"""Words for the kinds that decide nothing."""
+"""Words for the kinds that decide nothing: ``--gate-inconclusive`` is about the last, and
+``--gate-missing`` about the others, of ``not_measured`` only what the base measured."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from math import isclose, isfinite
 from pathlib import Path
 from statistics import median
@@ -452,7 +453,7 @@ class Run:
     path: Path | None = None
     foreign: bool = False
 
-    @property
+    @cached_property
     def measured(self) -> frozenset[str]:
         """Ids of the benchmarks that were measured."""
         return frozenset(i for i, r in self.results.items() if r.outcome == "measured")

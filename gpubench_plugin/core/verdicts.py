@@ -25,12 +25,6 @@ VERDICT_KINDS: Final[tuple[VerdictKind, ...]] = get_args(VerdictKind)
 ``removed``: only there; ``errored``: failed, misconfigured, crashed, hung or out of memory;
 ``not_measured``: did not run."""
 
-MISSING: Final[frozenset[VerdictKind]] = frozenset(
-    {"no_baseline", "new", "removed", "incomparable"}
-)
-"""Verdicts that ``--gate-missing`` decides about, beside ``not_measured`` of what the base
-measured."""
-
 COMPARED: Final[frozenset[VerdictKind]] = frozenset(
     {"improved", "unchanged", "regressed", "inconclusive"}
 )

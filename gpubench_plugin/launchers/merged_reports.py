@@ -37,7 +37,7 @@ def merge_phase(
     shown = min(failed or present, key=lambda outcome: OUT_OF_STEP in outcome.reason)
     report = shown.reports[-1]
     beside = [outcome.reports[:-1] for outcome in (shown, *present)]
-    others = next((found for found in beside if any(r.failed for r in found)), beside[0])
+    others = max(beside, key=lambda reports: any(r.failed for r in reports))
     last_reports = [outcome.reports[-1:] for outcome in present]
     report.sections = [*_captured(present, last_reports), *_tracebacks(present, shown.rank)]
     report.duration = max(outcome.reports[-1].duration for outcome in present)

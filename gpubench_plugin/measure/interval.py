@@ -28,17 +28,17 @@ _EXACT_UP_TO = 1000
 
 FEWEST_TO_JUDGE: Final = 100
 """Fewer values can hide dependence: intervals of an AR(1) process with φ = 0.9 cover its median in
-85% of cases for 50 values, and in 94% for 100 (``docs/evidence/interval.md``)."""
+86% of cases for 50 values, and in 94% for 100 (``docs/evidence/rate_interval.md``)."""
 
 # Effective sample size below which measuring goes on, however narrow the interval: one long mode
-# alone looks quiet. Of modes that last for 15 rounds 4% of measurements end with a half-width below
-# 1%; with a bound of 30, 6% (docs/evidence/interval.md).
+# alone looks quiet. Of modes that last for 10 rounds 10.0% of measurements in `quick` end narrow
+# and wrong; with a bound of 20, 10.5% (docs/evidence/interval.md).
 _ENOUGH: Final = 50
 
 # Half-widths that the middle 80% of too few values must span to hide dependence. Those of normal
 # noise, whose half-width at the strict level of a check is 1.25 · 2.73 σ/√n, span 2.56 σ: 7.5
-# half-widths for 100 values, less for fewer. Of modes of 1x and 3x that last for a tenth of the
-# minimum time 0.7% of measurements are confident, without this 6%.
+# half-widths for 100 values, less for fewer. Of modes of 1x and 3x that last for 5 rounds 2.5% of
+# measurements end narrow and wrong; without this, 9% (docs/evidence/interval.md).
 _WIDE: Final = 10
 
 # Levels on either side of the median at which the share of values below is tested: two modes have

@@ -124,7 +124,7 @@ def measure(
             warmups.append(warmup)
         paces = [warmup.pace for warmup in warmups]
         plans = plan_turns(planners, paces, fixed_rounds)
-        rule = make_rule(section, agreement.decide(fixed_rounds.rounds if fixed_rounds else 0))
+        rounds = agreement.decide(fixed_rounds.rounds if fixed_rounds else 0)
         is_costly = agreement.decide(int(any(warmup.is_costly for warmup in warmups)))
         courses = [
             _Course(
@@ -137,7 +137,7 @@ def measure(
         ]
         turns = _Turns(
             courses=courses,
-            rule=rule,
+            rule=make_rule(section, rounds),
             section=section,
             agreement=agreement,
             leads_in=len(variants) > 1 and not is_costly,
@@ -146,11 +146,9 @@ def measure(
             on_timed()
         turns.take(on_progress)
     return [
-        timed_samples(
-            course.blocks,
-            warmup,
-            is_cut_short=bool(agreement.decide(int(rule.is_cut_short(course.blocks)))),
-        ).flagged(*(course.contention.notes if course.contention else ()))
+        timed_samples(course.blocks, warmup, is_cut_short=course.blocks.rounds < rounds).flagged(
+            *(course.contention.notes if course.contention else ())
+        )
         for course, warmup in zip(courses, warmups, strict=True)
     ]
 
@@ -184,8 +182,6 @@ class _Turns:
             for course, length in [*zip(self.courses, lengths, strict=True)][::direction]:
                 durations = self.agreement.decide(length)
                 if durations == 0:  # of the first in the pass: then all have none
-                    for ended in self.courses:
-                        ended.blocks.update_interval(ended.checks.confidence)
                     return
                 with naming(course.variant.name):
                     self._take_turn(course, durations)

@@ -33,10 +33,6 @@ class StoppingRule(ABC):
     def durations(self, recording: TimedBlocks, elapsed_s: float) -> int:
         """Number of durations to time next; 0 to stop."""
 
-    def is_cut_short(self, recording: TimedBlocks) -> bool:
-        """Whether a limit of time came before a number of rounds that was asked for."""
-        return False
-
     @abstractmethod
     def remaining_s(self, recording: TimedBlocks, elapsed_s: float) -> float | None:
         """Estimated seconds until it stops, at the pace so far; None if nothing is known yet."""
@@ -125,10 +121,6 @@ class ByRounds(StoppingRule):
         if section.rounds_file is None and section.by != "steps":
             limit_s = _PATIENCE * (section.time_s if section.by == "time" else section.max_time_s)
         return _within(limit_s, recording, elapsed_s, missing) if missing > 0 else 0
-
-    def is_cut_short(self, recording: TimedBlocks) -> bool:
-        """Whether not all rounds were timed."""
-        return recording.rounds < self.fixed_rounds
 
     def remaining_s(self, recording: TimedBlocks, elapsed_s: float) -> float:
         """That of the remaining rounds."""

@@ -28,14 +28,7 @@ from gpubench_plugin.core.errors import (
 )
 from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.quality_flags import CONDENSED
-from gpubench_plugin.core.records import (
-    Json,
-    Observation,
-    RankTimes,
-    Samples,
-    Work,
-    has_quantile,
-)
+from gpubench_plugin.core.records import Json, Observation, RankTimes, Samples, Work, has_quantile
 from gpubench_plugin.environment.fingerprints import ABSENT, differences
 from gpubench_plugin.environment.system_facts import host_machine
 from gpubench_plugin.system import stored

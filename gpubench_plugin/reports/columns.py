@@ -172,13 +172,12 @@ def step(measurement: Measurement, glyphs: Glyphs) -> str:
         return ""
     width = half_width(measurement, _STEP)
     rounds = int(measurement.metrics["rounds"].value) if "rounds" in measurement.metrics else None
-    is_doubtful = bool(doubtful_flags(measurement.flags))
+    mark = f"{glyphs.doubtful} " * bool(doubtful_flags(measurement.flags))
     if rounds is not None and interval_ranks(rounds, measurement.confidence) is None:
-        text = _of_few(measurement, median.value, glyphs) + f" n={rounds}"
-        return f"{glyphs.doubtful} {text}" if is_doubtful else text
+        return f"{mark}{_of_few(measurement, median.value, glyphs)} n={rounds}"
     text = duration(median.value, digits_for(width), glyphs.micro)
-    if is_doubtful:
-        return f"{glyphs.doubtful} {text}"
+    if mark:
+        return f"{mark}{text}"
     is_few = rounds is not None and rounds < FEWEST_TO_JUDGE and measurement.launches == 1
     return f"{text}{_plus_minus(width, glyphs)}{f' n={rounds}' if is_few and width else ''}"
 

@@ -8,14 +8,7 @@ from typing import Any, Final
 
 from gpubench_plugin.core.format import counted, decimal_rate, duration, percentage, rough_duration
 from gpubench_plugin.core.quality_flags import doubtful_flags
-from gpubench_plugin.reports.text import (
-    UNICODE,
-    Glyphs,
-    cut,
-    evenly_chosen,
-    printable,
-    sparkline,
-)
+from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, evenly_chosen, printable, sparkline
 from gpubench_plugin.results.progress import BenchmarkProgress, RunProgress
 
 _DIGITS: Final = 3
@@ -75,8 +68,8 @@ def ended_line(run: RunProgress, benchmark: str, glyphs: Glyphs = UNICODE) -> st
     text, step_s = f"{benchmark}: {run.outcomes[benchmark]}", run.step_times_s.get(benchmark)
     if step_s is not None:
         doubts = doubtful_flags(run.flags[benchmark])
-        shown = duration(step_s, 2 if doubts else 4, glyphs.micro)
-        text += f", {glyphs.doubtful} {shown} ({', '.join(doubts)})" if doubts else f", {shown}"
+        step = duration(step_s, 2 if doubts else 4, glyphs.micro)
+        text += f", {glyphs.doubtful} {step} ({', '.join(doubts)})" if doubts else f", {step}"
     return printable(text)
 
 

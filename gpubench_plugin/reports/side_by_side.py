@@ -103,8 +103,7 @@ def _relative(row: _Row, value: str, reference: str, glyphs: Glyphs) -> str:
         return ""
     numbers = measurement.metrics[name].value, base.metrics[name].value
     speed = numbers[0] / numbers[1] if is_rate else numbers[1] / numbers[0]
-    is_doubtful = bool(doubtful_flags(measurement.flags) or doubtful_flags(base.flags))
-    is_doubtful = is_doubtful and measurement is not base
+    is_doubtful = measurement is not base and doubtful_flags((*measurement.flags, *base.flags))
     return f"{glyphs.doubtful}{ratio(speed, 1)}" if is_doubtful else ratio(speed)
 
 

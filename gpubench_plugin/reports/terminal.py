@@ -23,16 +23,7 @@ from gpubench_plugin.reports.columns import (
     named_columns,
     own_metrics,
 )
-from gpubench_plugin.reports.markup import (
-    BAD,
-    BOLD,
-    CAUTION,
-    GOOD,
-    PLAIN,
-    Line,
-    Markup,
-    Span,
-)
+from gpubench_plugin.reports.markup import BAD, BOLD, CAUTION, GOOD, PLAIN, Line, Markup, Span
 from gpubench_plugin.reports.names import screen_names
 from gpubench_plugin.reports.remarks import NOT_IN_TABLE, Remarks, operator_lines
 from gpubench_plugin.reports.side_by_side import scaling_lines, side_by_side_lines, variant_lines

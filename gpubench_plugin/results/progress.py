@@ -111,8 +111,8 @@ class RunProgress:
     """A run as far as its journal tells.
 
     `outcomes` are those of the benchmarks that are done, by id, `step_times_s` their results, and
-    `flags` those of the results;
-    `status` is None before an orderly end, and `current` a benchmark that the end interrupted.
+    `flags` those of the results; `status` is None before an orderly end, and `current` a benchmark
+    that the end interrupted.
     """
 
     run_id: str

@@ -55,8 +55,7 @@ class _Statistics:
     def fault(self) -> str:
         """The field that no measurement has, with its value; empty if there is none."""
         for name, value in vars(self).items():
-            is_zero = value == 0 and name != "stddev"
-            if value is not None and (is_zero or value < 0 or not math.isfinite(value)):
+            if not (value is None or 0 < value < math.inf or (name, value) == ("stddev", 0)):
                 return f"{name} {value} is impossible"
         if self.min <= self.median <= (self.median if self.max is None else self.max):
             return ""

@@ -19,12 +19,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from gpubench_plugin.core.errors import (
-    CorrectnessError,
-    ResultsError,
-    Unsupported,
-    invalid_choice,
-)
+from gpubench_plugin.core.errors import CorrectnessError, ResultsError, Unsupported, invalid_choice
 from gpubench_plugin.training.checkpoint import differences, layouts_of, save_tensors
 from gpubench_plugin.workloads._transformers import from_library
 

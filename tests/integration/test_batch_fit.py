@@ -213,14 +213,14 @@ from gpubench_plugin.measure.probes import operations
 
 @pytest.fixture(autouse=True)
 def census_memory(monkeypatch):
-    run = operations.DtypeCensus.__torch_dispatch__
+    run = operations.Census.__torch_dispatch__
 
     def limited(self, operation, types, args=(), kwargs=None):
         if any(isinstance(a, torch.Tensor) and a.shape[:1].numel() in range(6, 12) for a in args):
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return run(self, operation, types, args, kwargs)
 
-    monkeypatch.setattr(operations.DtypeCensus, "__torch_dispatch__", limited)
+    monkeypatch.setattr(operations.Census, "__torch_dispatch__", limited)
 """,
     )
     keys = ("--model.hidden_sizes=[32]", "--model.classes=32")

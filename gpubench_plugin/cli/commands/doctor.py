@@ -11,12 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
-from gpubench_plugin.cli.commands._places import (
-    add_format,
-    add_option,
-    output_width,
-    show,
-)
+from gpubench_plugin.cli.commands._places import add_format, add_option, output_width, show
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.doctor import gpus as gpu_checks
 from gpubench_plugin.cli.doctor import host, software

@@ -109,7 +109,7 @@ class _Launches:
             (pair[side], run.results[name])
             for side in SIDES
             for pair, run in zip(self.pairs, self.runs[side], strict=True)
-            if name in run.results and run.results[name].outcome == "measured"
+            if name in run.measured
         ]
         judged.sort(key=lambda entry: order[entry[0].folder])
         return [(Path(launch.folder).name, launch.side, result) for launch, result in judged]

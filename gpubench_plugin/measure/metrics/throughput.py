@@ -19,9 +19,8 @@ from gpubench_plugin.measure.metrics._peaks import plausibility_limits
 from gpubench_plugin.measure.metrics.base import metrics
 
 # Batches of blocks put dependent neighbours together. A 95% interval covers the rate of 100
-# independent blocks in 94% of simulated runs, of AR(1) blocks with φ = 0.5 in 94%; without
-# batches in 95 and 74%. With φ = 0.9 it would be 77%, and 33% without: all of those are flagged
-# `dependent`, and no interval is shown (docs/evidence/rate_interval.md).
+# independent blocks in 96% of simulated runs, of AR(1) blocks with φ = 0.5 in 95%, with φ = 0.9 in
+# 88%; without batches in 95, 74 and 34% (docs/evidence/rate_interval.md).
 _BATCHES = 10
 
 # Ratio of mean and median call beyond which the median misleads about throughput.

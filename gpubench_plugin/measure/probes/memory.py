@@ -14,11 +14,7 @@ from typing import Any, Final, Self
 import psutil
 import torch
 from torch import Tensor, UntypedStorage
-from torch._C._autograd import (
-    _disable_profiler_legacy,
-    _enable_profiler_legacy,
-    _profiler_enabled,
-)
+from torch._C._autograd import _disable_profiler_legacy, _enable_profiler_legacy, _profiler_enabled
 from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
 from torch.multiprocessing.reductions import StorageWeakRef
 

@@ -49,7 +49,7 @@ def count_flops(fn: Callable[[], object]) -> FlopsEvent:
     kernel computes again for its backward pass is not counted. Every other operation that computes
     something is named.
     """
-    census = DtypeCensus()
+    census = Census()
     with FakeTensorMode(), census:
         fn()
     uncounted = {str(op) for op in census.ops - census.formulas.keys() if _computes(op)}
@@ -156,29 +156,28 @@ _UNCOUNTED: Final = frozenset({"dot", "mv", "addmv", "_linear_pointwise"})
 """Operations that multiply, but whose FLOPs are not counted."""
 
 
-def take_census(step: Callable[[], object]) -> DtypeCensus | None:
+def take_census(step: Callable[[], object]) -> Census | None:
     """Census of one call of `step`, with compiled parts run eagerly; None if the call fails."""
     with suppress(Exception):
         return census_of(step)
     return None
 
 
-def census_of(step: Callable[[], object]) -> DtypeCensus:
+def census_of(step: Callable[[], object]) -> Census:
     """Census of one call of `step` as by :func:`take_census`; its errors are raised."""
-    census = DtypeCensus()
+    census = Census()
     with _uncompiled(), census:
         step()
     return census
 
 
-class DtypeCensus(TorchDispatchMode):
+class Census(TorchDispatchMode):
     """Matrix products by dtype, all floating-point dtypes, and input tensors of a call.
 
     `inputs` are the tensors that it used without having computed them, by address of the storage;
-    in place `written` are the tensors at these.
-    Of the operations `ops`, all but views, those with `formulas` add up to `flops`. So many values
-    as `reduced` became single numbers, as losses. A backward pass on a CPU is in the thread that
-    calls it.
+    `writes` has the addresses of those written in place. Of the operations `ops`, all but views,
+    those with `formulas` add up to `flops`. `loss_values` counts what became single numbers. A
+    backward pass on a CPU is in the thread that calls it.
     """
 
     def __init__(self) -> None:
@@ -186,9 +185,9 @@ class DtypeCensus(TorchDispatchMode):
         self.products: Counter[str] = Counter()
         self.dtypes: set[str] = set()
         self.inputs: dict[int, torch.Tensor] = {}
-        self.written: set[int] = set()
+        self.writes: set[int] = set()
         self.ops: set[torch._ops.OpOverloadPacket] = set()
-        self.flops = self.reduced = 0
+        self.flops = self.loss_values = 0
         self.formulas = FlopCounterMode(custom_mapping=dict(FORMULAS)).flop_registry
         self._computed_storages: set[int] = set()
 
@@ -215,16 +214,14 @@ class DtypeCensus(TorchDispatchMode):
             if (address := _storage_address(tensor)) not in self._computed_storages:
                 self.inputs.setdefault(address, tensor)
         if func._schema.is_mutable:
-            self.written.update(map(_storage_address, _tensors(args[:1])))
+            self.writes.update(map(_storage_address, _tensors(args[:1])))
         result = func(*args, **kwargs)
         if op in self.formulas:
             self.flops += int(self.formulas[op](*args, **kwargs, out_val=result))
         first = next(_tensors(result), None)
         if first is not None and first.ndim == 0 and first.is_floating_point():
-            self.reduced += sum(tensor.numel() for tensor in _tensors(args) if tensor.ndim)
-        self._computed_storages.update(
-            set(map(_storage_address, _tensors(result))) - self.inputs.keys()
-        )
+            self.loss_values += sum(tensor.numel() for tensor in _tensors(args) if tensor.ndim)
+        self._computed_storages |= {*map(_storage_address, _tensors(result))} - self.inputs.keys()
         if not func.is_view:
             self.ops.add(op)
             self.dtypes.update(_dtypes((args, result)))
@@ -233,11 +230,11 @@ class DtypeCensus(TorchDispatchMode):
 
 @dataclass(frozen=True, kw_only=True)
 class StepWork:
-    """`counts` of a step, and what was `done` to which of the parameters that it `used`."""
+    """`counts` of a step, its `effects` on parameters, and the parameters that are its `inputs`."""
 
     counts: Mapping[str, int]
-    done: frozenset[tuple[str, str]]
-    used: frozenset[str]
+    effects: frozenset[tuple[str, str]]
+    inputs: frozenset[str]
 
     @classmethod
     def of(cls, step: Callable[[], object], module: torch.nn.Module, *, counts: bool) -> Self:
@@ -246,22 +243,22 @@ class StepWork:
         Without `counts` only gradients are told, as if all parameters were used.
         """
         parameters = {name.removeprefix("module."): p for name, p in module.named_parameters()}
-        done: set[tuple[str, str]] = set()
-        census = DtypeCensus()
+        effects: set[tuple[str, str]] = set()
+        census = Census()
         with ExitStack() as stack:
             for name, parameter in parameters.items():
                 if parameter.requires_grad:
-                    hook = partial(lambda name, _: done.add(("gradient", name)), name)
+                    hook = partial(lambda name, _: effects.add(("gradient", name)), name)
                     stack.callback(parameter.register_post_accumulate_grad_hook(hook).remove)
             if counts:
                 stack.enter_context(census)
             step()
         places = {name: _storage_address(parameter) for name, parameter in parameters.items()}
-        done |= {("update", name) for name in places if places[name] in census.written}
+        effects |= {("update", name) for name in places if places[name] in census.writes}
         return cls(
-            counts={"FLOPs": census.flops, "values in the loss": census.reduced},
-            done=frozenset(done),
-            used=frozenset(n for n in places if places[n] in census.inputs or not counts),
+            counts={"FLOPs": census.flops, "values in the loss": census.loss_values},
+            effects=frozenset(effects),
+            inputs=frozenset(n for n in places if places[n] in census.inputs or not counts),
         )
 
     def require_equal(self, before: StepWork) -> None:
@@ -270,12 +267,12 @@ class StepWork:
         Raises:
             CorrectnessError: naming what differs.
         """
-        lost = before.done - self.done
+        lost = before.effects - self.effects
         texts = [
             f"no {what} of {name}"
             for what, name in sorted(lost)
             # Sharded parameters are used in another form, of which no gradient is seen.
-            if name in self.used or (what == "update" and ("gradient", name) not in lost)
+            if name in self.inputs or (what == "update" and ("gradient", name) not in lost)
         ]
         for what, count in before.counts.items():
             if count != self.counts[what]:

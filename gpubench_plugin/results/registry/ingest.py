@@ -298,7 +298,7 @@ def _run_values(parsed: RunContents, facts: dict[str, str]) -> Json:
         "machine": _shared(run.machine, facts),
         "environment": _shared(run.environment, facts),
         "benchmarks": len(run.results),
-        "measured": sum(result.outcome == "measured" for result in run.results.values()),
+        "measured": len(run.measured),
         "regressed": parsed.regressed,
         "tags": parsed.tags,
     }

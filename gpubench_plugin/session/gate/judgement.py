@@ -124,13 +124,9 @@ class GateJudgement:
         """The verdicts, or None."""
         return self.result if isinstance(self.result, Comparison) else None
 
-    @property
-    def _verdicts(self) -> tuple[Verdict, ...]:
-        return () if self.comparison is None else self.comparison.verdicts
-
     @cached_property
     def policy(self) -> Policy:
-        """Policy that decides which verdicts fail the gate."""
+        """Policy that decides which of the verdicts, if there are any, fail the gate."""
         settings = self.lookup.settings
         return Policy(
             comparison=self.comparison or NOTHING,
@@ -141,7 +137,7 @@ class GateJudgement:
     @property
     def undecided_text(self) -> str:
         """Counts if no verdict was decided; empty otherwise."""
-        counts = Counter(verdict.kind for verdict in self._verdicts)
+        counts = Counter(verdict.kind for verdict in self.policy.comparison.verdicts)
         if counts.keys() & (COMPARED - {"inconclusive"}):
             return ""
         text = ", ".join(f"{counts[k]} {label}" for k, label in UNDECIDED.items() if counts[k])
@@ -180,12 +176,12 @@ class GateJudgement:
     @property
     def failing_verdicts(self) -> tuple[Verdict, ...]:
         """Verdicts that make the gate fail."""
-        return tuple(filter(self.policy.fails, self._verdicts))
+        return tuple(filter(self.policy.fails, self.policy.comparison.verdicts))
 
     @property
     def runs_needed(self) -> int:
         """Number of further earlier runs needed to judge all; 0 if any was judged."""
-        by_base = [v for v in self._verdicts if v.method not in {None, "absolute"}]
+        by_base = [v for v in self.policy.comparison.verdicts if v.method not in {None, "absolute"}]
         missing_runs = [v.runs_needed for v in by_base if v.runs_needed]
         return max(missing_runs) if missing_runs and len(missing_runs) == len(by_base) else 0
 
@@ -202,7 +198,7 @@ class GateJudgement:
         details = f"{measurement.outcome}: {measurement.reason}" if measurement else "not measured"
         if self.nothing_measured:
             return GateOutcome(outcome="failed", text=f"{NOTHING_MEASURED}; {details}")
-        verdicts = [v for v in self._verdicts if v.id == node_id]
+        verdicts = [v for v in self.policy.comparison.verdicts if v.id == node_id]
         is_measured = measurement is not None and measurement.outcome == "measured"
         if not is_measured and not any(map(self.policy.fails, verdicts)):
             return GateOutcome(outcome="skipped", text=details)

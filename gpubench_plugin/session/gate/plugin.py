@@ -171,8 +171,8 @@ class RemovedBenchmarks:
 
     A benchmark is removed if its file is, whatever was selected, if code left it out, or if a file
     collected as a whole no longer has its function; one case of a function may only have been
-    deselected. Nothing is
-    known of a file that was not collected, or of which the command line names single tests.
+    deselected. Nothing is known of a file that was not collected, or of which the command line
+    names single tests.
     """
 
     def __init__(self, session: pytest.Session):

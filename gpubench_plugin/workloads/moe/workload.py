@@ -8,12 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from gpubench_plugin.config.sections import (
-    MoeSection,
-    PositiveFloat,
-    PositiveInt,
-    RoutedSection,
-)
+from gpubench_plugin.config.sections import MoeSection, PositiveFloat, PositiveInt, RoutedSection
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 from gpubench_plugin.workloads.base import Batch
 from gpubench_plugin.workloads.moe.dispatchers import Local

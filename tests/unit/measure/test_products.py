@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.measure.probes.operations import DtypeCensus, take_census
+from gpubench_plugin.measure.probes.operations import Census, take_census
 
 HALF = torch.bfloat16
 MATRIX = torch.ones(4, 4)
@@ -94,7 +94,7 @@ def test_products_bear_a_claim_out_and_without_any_all_operations(
     products, others, claim, borne_out
 ):
     """Where torch did nothing, nothing bears it out."""
-    census = DtypeCensus()
+    census = Census()
     census.products.update(products)
     census.dtypes.update(others)
     assert census.confirms(claim) is borne_out

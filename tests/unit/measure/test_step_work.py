@@ -108,5 +108,5 @@ def test_experts_without_a_sample_have_lost_nothing() -> None:
     before = StepWork.of(step, experts, counts=True)
     first_expert = 8
     after = StepWork.of(step, experts, counts=True)
-    assert after.done < before.done
+    assert after.effects < before.effects
     after.require_equal(before)

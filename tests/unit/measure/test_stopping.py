@@ -101,14 +101,6 @@ def test_the_next_block_is_as_long_as_the_rule_wants(
     assert rule.durations(recorded(rounds, **recording), elapsed_s) == durations
 
 
-def test_only_a_fixed_number_of_rounds_can_be_cut_short() -> None:
-    """A wide interval is told as it is, and no rule is blamed for it."""
-    wide = recorded(10, half_width=0.5)
-    rules = [make_rule(MeasureSection(by=by)) for by in ("ci", "time", "steps")]
-    rules += [make_rule(MeasureSection(), fixed_rounds=rounds) for rounds in (10, 11)]
-    assert [rule.is_cut_short(wide) for rule in rules] == [False, False, False, False, True]
-
-
 def test_rounds_without_an_interval_go_on_past_the_most() -> None:
     """Phases as long as 500 rounds of 1 ms may be short beside the limit of 3 s; few are few."""
     rule, plan = make_rule(MeasureSection()), recorded(1).plan
