@@ -19,7 +19,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 import numpy as np
 from numpy.random import Generator
 
-from gpubench_plugin.compare.confirmation import RELAUNCHES, is_confirmed
+from gpubench_plugin.compare import confirmation
 from gpubench_plugin.compare.history import judge_history
 from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.statistics import Floats
@@ -32,6 +32,10 @@ SLOW = 1_000
 LIMIT = Limit.parse(DEFAULT, "limit")
 EFFECTS = (0.05, 0.10)
 SEED = 14
+RELAUNCHES = confirmation.RELAUNCHES
+
+# Before `is_confirmed` the median decided alone.
+confirms = getattr(confirmation, "is_confirmed", lambda verdict, _: verdict.kind == "regressed")
 
 Draw: TypeAlias = Callable[[Generator], "Suite"]
 
@@ -155,11 +159,11 @@ INTRODUCTION = """# The history gate in suites of known truth
 
 Written by `python tools/evidence/history_gate.py`: 1,000 simulated suites of 20 benchmarks for each
 row, ten pinned runs of one launch unless it says otherwise, limit 2%, judged by the code that
-judges real runs. In brackets the same before levels and spreads were robust, launches were counted,
-and alarms were confirmed.
+judges real runs. In brackets the same where the median of three launches confirmed an alarm alone
+(commit `db56f806`).
 
 *Suites that alarm* are those without any effect in which a benchmark is called regressed after its
-two further launches, *before confirmation* those in which one has an alarm at first. *Caught* is
+two further launches, each of which must be beyond the limit, *before confirmation* those in which one has an alarm at first. *Caught* is
 how often one of 1,000 benchmarks that are slower by so much is called in the end, *before* at
 first. *Further launches* are those of the confirmation, in percent of those of the suite.
 """
@@ -201,7 +205,7 @@ def confirmed(every: list[LaunchValues], alarms: list[bool]) -> list[bool]:
     """Which of the alarms stand after the further launches."""
     anew = [one for one, alarm in zip(every, alarms, strict=True) if alarm]
     verdicts = judge_history(anew, m=BENCHMARKS) if anew else ()
-    stand = iter([is_confirmed(v, one.head[1:]) for v, one in zip(verdicts, anew, strict=True)])
+    stand = iter([confirms(v, one.head[1:]) for v, one in zip(verdicts, anew, strict=True)])
     return [alarm and next(stand) for alarm in alarms]
 
 
