@@ -163,9 +163,10 @@ judges real runs. In brackets the same where the median of three launches confir
 (commit `db56f806`).
 
 *Suites that alarm* are those without any effect in which a benchmark is called regressed after its
-two further launches, each of which must be beyond the limit, *before confirmation* those in which one has an alarm at first. *Caught* is
-how often one of 1,000 benchmarks that are slower by so much is called in the end, *before* at
-first. *Further launches* are those of the confirmation, in percent of those of the suite.
+two further launches, each of which must be beyond the limit, *before confirmation* those in which
+one has an alarm at first. *Caught* is how often one of 1,000 benchmarks that are slower by so much
+is called in the end, *before* at first. *Further launches* are those of the confirmation, in
+percent of those of the suite.
 """
 CONCLUSION = """\
 Two further launches end nine of ten false alarms that single slow launches raise, and cost hardly

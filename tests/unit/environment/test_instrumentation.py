@@ -82,7 +82,7 @@ def test_facts_make_runs_incomparable(fact: str) -> None:
         assert facts_of(other).keys() - facts_of(plain).keys() == {f"python.{fact}"}
 
 
-def test_run_that_was_stopped_is_no_sample() -> None:
+def test_a_run_that_was_stopped_is_not_pinned_unasked() -> None:
     """It says of how many benchmarks; other flags are no objection."""
     good = Result(id="a", outcome="measured", flags=("outliers",))
     bad = replace(good, id="b", flags=("suspended",))
