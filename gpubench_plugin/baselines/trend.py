@@ -253,9 +253,11 @@ class HistorySource:
 
 def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...] | None:
     values = [point.value for point in points]
-    candidates = change_points(values)
+    certain = [index for index, point in enumerate(points) if not point.doubts]
+    candidates = change_points([values[index] for index in certain])
     if candidates is None:
         return None
+    candidates = [certain[candidate] for candidate in candidates]
     positions = sorted({at for position in candidates for at in _at_new_code(points, position)})
     levels = [median(values[a:b]) for a, b in pairwise([0, *positions, len(values)])]
     return tuple(

@@ -6,7 +6,7 @@ the two that follow is slow, too.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Unpack
 
@@ -28,17 +28,23 @@ def alarms(comparison: Comparison) -> tuple[str, ...]:
     return tuple(dict.fromkeys(v.id for v in comparison.verdicts if _is_alarm(v)))
 
 
-def withdraw_alarms(comparison: Comparison, reason: str | Mapping[str, str]) -> Comparison:
+def withdraw_alarms(
+    comparison: Comparison, reason: str | Mapping[str, str], *, adopted: Collection[str] = ()
+) -> Comparison:
     """Append `reason`, or that of each id, to the alarms that could not be confirmed.
 
-    Their verdicts stay "regressed".
+    Their verdicts stay "regressed", but for `adopted` tests, whose single runs vary most.
     """
     reasons = dict.fromkeys(alarms(comparison), reason) if isinstance(reason, str) else reason
-    verdicts = (
-        replace(v, reason=f"{v.reason}; {reasons[v.id]}") if _is_alarm(v) and v.id in reasons else v
-        for v in comparison.verdicts
-    )
-    return replace(comparison, verdicts=tuple(verdicts))
+
+    def withdrawn(verdict: Verdict) -> Verdict:
+        if not _is_alarm(verdict) or verdict.id not in reasons:
+            return verdict
+        stands = verdict.id not in adopted
+        text = f"{'' if stands else 'not confirmed: '}{verdict.reason}; {reasons[verdict.id]}"
+        return replace(verdict, kind="regressed" if stands else "inconclusive", reason=text)
+
+    return replace(comparison, verdicts=tuple(map(withdrawn, comparison.verdicts)))
 
 
 def rejudge(

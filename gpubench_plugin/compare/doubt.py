@@ -10,6 +10,7 @@ import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Final
 
 from gpubench_plugin.compare.launch_values import LaunchValues, effect_text
@@ -48,22 +49,22 @@ def touching(result: Result, metric: Metric) -> tuple[str, ...]:
     flags = doubtful_flags(result.flags)
     if not is_of_time:
         return tuple(flag for flag in flags if flag in _OF_MORE_THAN_TIME)
-    is_long = name == _MINIMUM and result.metrics.get(name, metric).value > _FITS_SLICE_S
+    calls = result.settings.get("pytest_benchmark.iterations", 1)  # of an adopted round
+    is_long = name == _MINIMUM and calls * result.metrics.get(name, metric).value > _FITS_SLICE_S
     untouched = (SUSPENDED,) if is_long else _UNTOUCHED_BY.get(name, ())
     return tuple(flag for flag in flags if flag not in untouched)
 
 
 def doubt_text(sides: Mapping[str, Sequence[Result]], metric: Metric) -> str:
-    """``contended (base, head)``: doubts of most results of a side that touch the metric."""
-    texts = []
-    for flag in doubtful_flags(f for results in sides.values() for r in results for f in r.flags):
-        sides_in_doubt = [
-            side
-            for side, results in sides.items()
-            if sum(flag in touching(r, metric) for r in results) > len(results) / 2
-        ]
-        texts += [f"{flag} ({', '.join(sides_in_doubt)})"] * bool(sides_in_doubt)
-    return ", ".join(texts)
+    """``contended (base, head)``: doubts of sides of which most results have one, or most pins."""
+    by_flag: dict[str, list[str]] = {}
+    for side, results in sides.items():
+        flags = [touching(result, metric) for result in results]
+        pinned = [f for f, result in zip(flags, results, strict=True) if result.pinned]
+        if any(sum(map(bool, group)) > len(group) / 2 for group in (flags, pinned)):
+            for flag in doubtful_flags(chain(*flags)):
+                by_flag.setdefault(flag, []).append(side)
+    return ", ".join(f"{flag} ({', '.join(names)})" for flag, names in by_flag.items())
 
 
 def settled(series: LaunchValues, verdict: Verdict) -> Verdict:
@@ -79,7 +80,7 @@ def settled(series: LaunchValues, verdict: Verdict) -> Verdict:
     elif ends and ends[0] < bound <= ends[1]:
         is_value = verdict.method == "absolute"
         texts = (quantity(e, series.unit) if is_value else effect_text(series, e) for e in ends)
-        cause = f"too wide: {' to '.join(texts)}"
+        cause = f"too wide: {' to '.join(texts) if math.isfinite(ends[1]) else 'of one round'}"
     elif ends and verdict.kind == "improved" and ends[1] > -bound:
         return replace(verdict, kind="unchanged")
     else:
@@ -102,8 +103,10 @@ def _interval(series: LaunchValues, verdict: Verdict) -> tuple[float, float] | N
         return None
     base_low, base_high = (None if is_history else series.base_interval) or (base, base)
     head_low, head_high = series.head_interval or (head, head)
-    if (base_low, head_low) == (base_high, head_high) or min(base_low, head_low) <= 0:
+    if (base_low, head_low) == (base_high, head_high):
         return None
+    if min(base_low, head_low) <= 0:
+        return None if is_history else (-math.inf, math.inf)
     down = math.hypot(math.log(head / head_low), math.log(base_high / base))
     up = math.hypot(math.log(head_high / head), math.log(base / base_low))
     if better == "higher":
@@ -121,7 +124,10 @@ def with_next_command(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Ru
         return verdict
     base, head = (*heads, *bases)[-1], heads[-1]
     advice = "repeat both on an idle machine, or for longer"
-    if base.commit and (base.commit != head.commit or head.dirty):
-        command = f"gpubench ab --base {short_commit(base.commit)} -- {shlex.quote(verdict.id)}"
+    is_known = base.commit and not base.dirty and not head.foreign
+    if is_known and (base.commit != head.commit or head.dirty):
+        is_adopted = "pytest_benchmark.disable_gc" in head.results[verdict.id].configuration
+        selection = "--adopt " * is_adopted + shlex.quote(verdict.id)
+        command = f"gpubench ab --base {short_commit(base.commit)} -- {selection}"
         advice = f"`{command}` decides"
     return replace(verdict, reason=f"{verdict.reason}; {advice}")

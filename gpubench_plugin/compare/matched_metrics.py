@@ -331,16 +331,22 @@ def _interval_of(result: Result, name: str) -> tuple[float, float] | None:
     """Confidence interval; of a median of too few rounds their range.
 
     A minimum is as uncertain as three times what it fell when the number of rounds was last doubled
-    (docs/evidence/doubts.md), and beside other processes more.
+    (docs/evidence/doubts.md), of few rounds as the median is above it, and beside other processes
+    more. Of one round nothing is known.
     """
     values = {each: metric.value for each, metric in result.metrics.items()}
+    rounds = values.get(_ROUNDS, math.inf)
+    if rounds == 1 and name in (*_STEP_TIMES, *THROUGHPUT, MEAN) and len(result.launches) < 2:
+        return 0.0, math.inf
     if name in values.keys() & {MINIMUM, *MINIMA.values()}:
         above = sorted(v for n, v in values.items() if n in MINIMA.values() and v >= values[name])
         fall = 3 * (above[1] - above[0]) if len(above) > 1 else 0.0
+        if rounds < _FEWEST_WITH_INTERVAL:
+            fall = max(fall, values.get(STEP_TIME, 0.0) - values[name])
         width = max(fall, values[name] * _BESIDE_OTHERS * (CONTENDED in result.flags))
         return (values[name] - width, values[name] + width) if width > 0 else None
     low, high = confidence_bounds_of(name)
-    if name == STEP_TIME and values.get(_ROUNDS, math.inf) < _FEWEST_WITH_INTERVAL:
+    if name == STEP_TIME and rounds < _FEWEST_WITH_INTERVAL:
         low, high = MINIMUM, "step_time_max_s"
     return (values[low], values[high]) if {low, high} <= values.keys() else None
 

@@ -39,6 +39,10 @@ def test_adopted_once(benchmark):
 
 def test_adopted_always(benchmark):
     benchmark.pedantic(step(True), rounds=20)
+
+def test_adopted_dies(benchmark):
+    assert not AGAIN, "no second time"
+    benchmark.pedantic(step(True), rounds=20)
 """
 
 
@@ -100,8 +104,11 @@ def test_a_gate_fails_only_for_what_two_more_launches_repeat(tmp_path: Path) -> 
     assert reasons["test_dies[ws1]"][0] == "regressed"
     said = "relaunched, but without a result: failed (AssertionError: no second time)"
     assert said in reasons["test_dies[ws1]"][1]
+    assert reasons["test_adopted_dies"][0] == "inconclusive"
+    assert reasons["test_adopted_dies"][1].startswith("not confirmed: ")
+    assert said in reasons["test_adopted_dies"][1]
     summary = json.loads((made / "summary.json").read_text())
-    assert len(summary["benchmarks"]) == 5
+    assert len(summary["benchmarks"]) == 6
     results = [each["name"] for each in json.loads(file.read_text())["benchmarks"]]
     assert sorted(results) == sorted({*results})
     assert {one["launches"] for one in summary["benchmarks"]} == {1}

@@ -169,11 +169,10 @@ is called in the end, *before* at first. *Further launches* are those of the con
 percent of those of the suite.
 """
 CONCLUSION = """\
-Two further launches, each beyond the limit, end all but a few false alarms that slow launches raise,
-and cost hardly any power. They are of the same hour as the first: where days differ and all pins are of one
-sitting, or where the machine has wandered off since, all three are out alike. Pin runs of
-different days. A mode that many launches are in stays an alarm at times; `gpubench ab` tells it
-from slow code.
+Two further launches, each beyond the limit, end all but a few of the false alarms that slow
+launches raise, and cost hardly any power. They are of the same hour as the first: where days differ
+and all pins are of one sitting, or where the machine has wandered off since, all three are out
+alike. Pin runs of different days.
 """
 ALARMS, BEFORE, LAUNCHES = "suites that alarm", "before confirmation", "further launches"
 CAUGHT = ("5% caught", "10% caught")

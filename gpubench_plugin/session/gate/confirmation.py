@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.compare.confirmation import RELAUNCHES, alarms, rejudge, withdraw_alarms
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.format import counted
+from gpubench_plugin.launchers.context import STATE
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import RunDirectory
 
@@ -49,14 +50,20 @@ class Confirmation:
     ) -> Comparison:
         """Verdicts after confirming or withdrawing the alarms of `comparison`."""
         if self.launch is None:
-            return withdraw_alarms(comparison, not_relaunched_text(self.why_not))
+            return self.withdraw(comparison, self.why_not)
         items = [self._items[node_id] for node_id in alarms(comparison)]
         try:
             runs, failures = self._relaunch(self.launch, items)
         except (GpubenchError, OSError) as error:
-            return withdraw_alarms(comparison, not_relaunched_text(str(error)))
-        remaining = withdraw_alarms(comparison, failures)
+            return self.withdraw(comparison, str(error))
+        remaining = self.withdraw(comparison, failures)
         return rejudge(remaining, reference.runs, head, runs, **options)
+
+    def withdraw(self, comparison: Comparison, cause: str | Mapping[str, str]) -> Comparison:
+        """The comparison with the `cause` why alarms were not relaunched, or that of each id."""
+        adopted = [name for name, item in self._items.items() if item.stash[STATE].case.adopted]
+        reason = f"not relaunched: {cause}" if isinstance(cause, str) else cause
+        return withdraw_alarms(comparison, reason, adopted=adopted)
 
     def _relaunch(
         self, launch: Launch, items: Sequence[pytest.Item]
@@ -74,11 +81,6 @@ class Confirmation:
             failures |= {m.id: _failure(m) for m in measurements if m.outcome != "measured"}
             runs.append(self.recording.run_of(measured))
         return runs, failures
-
-
-def not_relaunched_text(cause: str) -> str:
-    """Suffix for the reason of an alarm that was not relaunched."""
-    return f"not relaunched: {cause}"
 
 
 def _failure(measurement: Measurement) -> str:

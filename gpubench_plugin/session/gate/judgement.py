@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import pytest
 
-from gpubench_plugin.compare.confirmation import alarms, withdraw_alarms
+from gpubench_plugin.compare.confirmation import alarms
 from gpubench_plugin.compare.policy import NOTHING, UNDECIDED, Policy
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.core.verdicts import COMPARED, Comparison, Verdict
-from gpubench_plugin.session.gate.confirmation import Confirmation, not_relaunched_text
+from gpubench_plugin.session.gate.confirmation import Confirmation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -110,7 +110,7 @@ class GateJudgement:
                 comparison = (
                     self.confirmation.confirm(comparison, reference, run, options)
                     if can_relaunch
-                    else withdraw_alarms(comparison, not_relaunched_text("the session ended first"))
+                    else self.confirmation.withdraw(comparison, "the session ended first")
                 )
         except pytest.exit.Exception:  # for example a signal during a relaunch
             raise

@@ -46,7 +46,10 @@ def noisy(level: float, count: int, seed: int) -> list[float]:
 
 def test_a_new_level_is_named_with_its_size() -> None:
     """Both levels are medians; the run is the first of the new level."""
-    (course,) = trend_segments(points([*noisy(1.0, 20, 1), *noisy(1.06, 20, 2)]))
+    runs = points([*noisy(1.0, 20, 1), *noisy(1.06, 20, 2)])
+    doubted = [replace(point, doubts=("contended",)) for point in runs]
+    assert trend_segments(doubted)[0].changes == ()
+    (course,) = trend_segments([*doubted[:9], *runs[9:]])
     (change,) = course.changes
     assert change.index == 20
     assert change.point.run_id == "run020"

@@ -95,6 +95,12 @@ def test_a_doubt_touches_some_numbers(flag: str, seconds: float, metrics: set[st
     assert found == metrics
 
 
+def test_a_round_of_many_calls_does_not_fit_a_time_slice() -> None:
+    """Of an adopted test that says so itself: 0.5 ms of eight calls are 4 ms."""
+    one = replace(timed(0.5, ("contended",)), settings={"pytest_benchmark.iterations": 8})
+    assert touching(one, one.metrics["step_time_min_s"]) == ("contended",)
+
+
 def test_what_is_no_time_is_touched_by_what_changes_everything() -> None:
     """An accuracy on a busy machine is what it is; under a tracer memory is not."""
     recall = Metric(name="recall", value=0.9, unit="1", better="higher")
@@ -190,6 +196,37 @@ def test_a_history_needs_a_clean_head_and_mostly_clean_runs() -> None:
     ]
 
 
+def test_a_level_in_doubt_decides_nothing() -> None:
+    """That of the pins, however many clean runs follow; whichever doubts runs have, they add up."""
+    pins = [replace(timed(1.3 + n / 1000, ("drifting",)), pinned=True) for n in range(3)]
+    later = [timed(1 + n / 1000) for n in range(12)]
+    earlier = [run(f"a{n}", one) for n, one in enumerate([*pins, *later])]
+    verdict = compare_history(earlier, run("b", timed(0.9))).verdicts[0]
+    assert (verdict.kind, verdict.doubts) == ("inconclusive", "drifting (base)")
+    flags = ("drifting", "unsteady", "throttled")
+    mixed = [run(f"a{n}", timed(1 + n / 1000, (flags[n % 3],))) for n in range(12)]
+    verdict = compare_history(mixed, run("b", timed(1.5))).verdicts[0]
+    assert verdict.kind == "inconclusive"
+    assert verdict.doubts == "throttled (base), unsteady (base), drifting (base)"
+
+
+def test_few_rounds_decide_only_beyond_their_spread() -> None:
+    """A minimum is as uncertain as the median is above it; one round says nothing at all."""
+
+    def of(rounds: int, factor: float = 1.0) -> Result:
+        ends = {"step_time_max_s": 1.2 * MS * factor, "rounds": float(rounds)}
+        one = timed(factor, **ends)
+        return replace(one, metrics={n: m for n, m in one.metrics.items() if "_ci_" not in n})
+
+    for rounds, factor, kind in ((5, 1.08, "inconclusive"), (5, 1.3, "regressed")):
+        assert compared(of(rounds), of(rounds, factor)).kind == kind
+    verdict = compared(of(1), of(1, 9.0))
+    assert (verdict.kind, mentions(verdict.reason, "too wide: of one round")) == (
+        "inconclusive",
+        True,
+    )
+
+
 def test_a_history_of_busy_runs_decides_by_minima_of_as_many_rounds() -> None:
     """What each run's minimum shows the gate finds, too, though fewer rounds were measured."""
 
@@ -239,10 +276,16 @@ def test_the_cheapest_next_command_is_named() -> None:
 
     other = {"commit": "2" * 40}
     assert reason("throttled", **other).endswith("`gpubench ab --base 111111111 -- test_a` decides")
+    assert reason("throttled", **other, foreign=True).endswith("idle machine, or for longer")
     same = {"commit": "1" * 40, "dirty": True}
     assert "gpubench ab --base 111111111" in reason("throttled", **same)
     assert reason("throttled", commit="1" * 40).endswith("idle machine, or for longer")
     wide = timed(step_time_ci_high_s=9 * MS, step_time_s=2 * MS)
+    adopted = replace(wide, configuration={"pytest_benchmark.disable_gc": False})
+    sides = [run("a", timed(), commit="1" * 40), run("b", adopted, **other)]
+    assert (
+        "gpubench ab --base 111111111 -- --adopt test_a`" in compare_runs(*sides).verdicts[0].reason
+    )
     sides = [run("a", timed(), commit="1" * 40), run("b", wide, **other)]
     assert "gpubench ab --base 111111111" in compare_runs(*sides).verdicts[0].reason
 
