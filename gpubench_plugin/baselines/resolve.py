@@ -16,7 +16,7 @@ from gpubench_plugin.baselines.samples import KnownRuns, SampleCollector
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.core.errors import BrokenFile, RegistryError, UsageProblem
 from gpubench_plugin.core.format import counted
-from gpubench_plugin.core.quality_flags import CONTENDED, SUSPENDED, THROTTLED, UNSTEADY
+from gpubench_plugin.core.quality_flags import CONTENDED, DOUBTFUL_FLAGS, SUSPENDED
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.results.reader import RunReader
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.baselines.model import Baseline
     from gpubench_plugin.results.reader import RunOverview
+
+
+# Doubts that leave no number of a level right; a suspended benchmark is one too many by itself.
+_UNFIT = tuple(flag for flag in DOUBTFUL_FLAGS if flag not in {CONTENDED, SUSPENDED})
 
 
 def looks_like_run(text: str) -> bool:
@@ -85,7 +89,7 @@ class Resolver(KnownRuns):
             kind="single",
             runs=(run,),
             notes=tuple(_mostly(run, CONTENDED)),
-            objections=(*objections(run, regressions), *_mostly(run, THROTTLED, UNSTEADY)),
+            objections=(*objections(run, regressions), *_mostly(run, *_UNFIT)),
         )
 
     def single(self, text: str) -> Reference:
@@ -240,5 +244,5 @@ def _mostly(run: Run, *flags: str) -> list[str]:
     flagged = sum(not set(flags).isdisjoint(result.flags) for result in measured)
     if 2 * flagged <= len(measured):
         return []
-    names = " or ".join(flags)
+    names = " or ".join(f for f in flags if any(f in result.flags for result in measured))
     return [f"most of its measured benchmarks are {names} ({flagged} of {len(measured)})"]

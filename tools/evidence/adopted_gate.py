@@ -118,7 +118,8 @@ class Suite:
             times = self.run()
         names = [run.name for run in self._runs()]
         shell = [sys.executable, "-m", "gpubench_plugin", "baseline", "set", "main", *names]
-        subprocess.run([*shell, f"--results-dir={self.results}"], check=True, cwd=self.folder)
+        options = ("--force", "--reason=whatever is in doubt", f"--results-dir={self.results}")
+        subprocess.run([*shell, *options], check=True, cwd=self.folder)
         middle = sorted(times, key=lambda name: times[name][1])[len(times) // 2]
         loop_s = float(
             subprocess.run([sys.executable, "-c", LOOP], check=True, capture_output=True).stdout

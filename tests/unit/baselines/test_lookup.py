@@ -139,12 +139,13 @@ def test_a_run_is_found_here_or_in_the_registry(tmp_path: Path) -> None:
         (["throttled", "", ""], 0, 0),
         (["unsteady", ""], 0, 0),
         (["contended", "contended", "drifting"], 0, 1),
+        (["changed_work", "instrumented", "dependent", "drifting", "outliers"], 1, 0),
     ],
 )
 def test_a_run_most_of_which_is_no_level_is_not_pinned(
     tmp_path: Path, flags: list[str], objections: int, remarks: int
 ) -> None:
-    """Throttled or unsteady in over half of what it measured; contended is said alone."""
+    """In doubt in over half of what it measured; contended is said alone."""
     write_run(
         tmp_path,
         0,
