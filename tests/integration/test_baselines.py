@@ -125,7 +125,7 @@ def test_setting_a_baseline_anew_says_what_it_replaces(shell: Shell) -> None:
         ({"status": None}, "interrupted, not complete"),
         ({"dirty": True}, "uncommitted changes"),
         ({"regressed": [MLP]}, "1 regressed verdict"),
-        ({"benchmarks": [measurement(flags=("throttled",))]}, "throttled or unsteady (1 of 1)"),
+        ({"benchmarks": [measurement(flags=("throttled",))]}, "are throttled (1 of 1)"),
     ],
 )
 def test_an_unfit_run_is_pinned_by_force_and_with_a_reason_only(

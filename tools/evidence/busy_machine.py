@@ -101,7 +101,8 @@ def measured(folder: Path, *more: str, head: bool) -> str:
 
 def pin(folder: Path, runs: Sequence[str]) -> tuple[str, ...]:
     """Pin the runs; options of a session that is judged by them."""
-    command = [sys.executable, "-c", MAIN, "baseline", "set", "main", "--force", "--reason=noise", *runs]
+    command = [sys.executable, "-c", MAIN, "baseline", "set", "main", *runs]
+    command += ["--force", "--reason=noise"]
     subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
     return "--baseline=main", "--gate"
 
