@@ -33,7 +33,7 @@ from gpubench_plugin.core.errors import Misuse, UsageProblem
 from gpubench_plugin.session import ending
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Sequence
 
     from gpubench_plugin.launchers.context import RunContext
     from gpubench_plugin.launchers.output import DeferredStream
@@ -149,6 +149,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_itemcollected(item: pytest.Item) -> None:
     """Remember what there is to select from."""
     item.config.stash.setdefault(hookspecs.LEFT_OUT, set()).add(item.nodeid)
+
+
+def pytest_deselected(items: Sequence[pytest.Item]) -> None:
+    """Keep what a plugin called before others, as stepwise, says that it has deselected."""
+    for item in items:
+        item.config.stash.setdefault(hookspecs.LEFT_OUT, set()).discard(item.nodeid)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

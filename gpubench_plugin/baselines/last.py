@@ -38,7 +38,8 @@ def last_runs(head: Run, *, results_dir: Path, connection: Connection) -> Refere
 
     Runs with failed benchmarks count for the others, interrupted ones do not. A benchmark missing
     from the latest run, or measured with other settings, has an earlier one, also of the registry;
-    if none is comparable, the latest incomparable one, whose verdict says what differs.
+    if none is comparable, the latest incomparable one, whose verdict says what differs. What else
+    the comparable runs have stays in the latest of them, to show what existed.
     """
     notes: list[str] = []
     measured = [result.id for result in head.results.values() if result.outcome == "measured"]
@@ -52,7 +53,9 @@ def last_runs(head: Run, *, results_dir: Path, connection: Connection) -> Refere
     elif missing and connection.error:
         notes.append(f"only runs in {results_dir} are considered: {connection.error}")
     incomparable = {n: run for run in reversed(searched) for n in missing if n in run.measured}
-    by_name = {**incomparable, **matches}
+    comparable = {run.run_id: run for run in matches.values()}
+    existed = {name: comparable[i] for i in sorted(comparable) for name in comparable[i].results}
+    by_name = {**existed, **incomparable, **matches}
     restricted = (
         restricted_to(run, [name for name, match in by_name.items() if match is run])
         for run in sorted(searched, key=lambda run: run.started)
@@ -139,7 +142,7 @@ def _provenance_notes(runs: tuple[Run, ...], head: Run, searched: int) -> Iterat
         subject = f"the {searched} earlier runs have" if searched > 1 else "the earlier run has"
         yield f"{subject} measured none of these benchmarks: nothing to compare yet"
     for number, run in enumerate(reversed(runs)):
-        names = f", {listed([*run.results])}" if number else ""
+        names = f", {listed([n for n in run.results if n in head.measured])}" if number else ""
         yield f"compared with {run.run_id} ({', '.join(_run_facts(run, head))}){names}"
     if runs and head.dirty:
         yield "this run's code has uncommitted changes"

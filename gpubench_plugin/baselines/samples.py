@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.baselines.model import Reference
+from gpubench_plugin.compare.comparability import is_same_machine
 from gpubench_plugin.compare.matching import WINDOW
 from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError
 from gpubench_plugin.environment.fingerprints import fingerprint_of
@@ -137,7 +138,22 @@ class SampleCollector:
             )
             for run in later:
                 self._add(run, names)
+        if self.head is not None:
+            self._add_lost(self.head, branch)
         self._notes += self.known.index_notes
+
+    def _add_lost(self, head: Run, branch: str) -> None:
+        """Add what the head lacks of the branch's latest clean run of its machine."""
+        for overview in self.known.index.runs(branch=branch, limit=WINDOW):
+            usable = overview.state == "complete" and not overview.dirty
+            if usable and not overview.error and overview.started < head.started:
+                run = self.known.index.run(overview.run_id)
+                if run is not None and is_same_machine(run, head):
+                    lost = {n: run.results[n] for n in run.measured - head.results.keys()}
+                    known = self._runs.get(run.run_id, replace(run, results={}))
+                    if lost:
+                        self._runs[run.run_id] = replace(run, results={**lost, **known.results})
+                    return
 
     def _add(self, run: Run, names: Collection[str], *, pinned: bool = False) -> None:
         """Add samples of the benchmarks `names` that the run has not given yet.

@@ -26,6 +26,7 @@ class MatchOptions(TypedDict, total=False):
     """What :func:`compare.matching.match` takes besides the two runs."""
 
     limits: Mapping[str, str]
+    default_limit: str
     limits_from: SideName
     allow_incomparable: bool
     allow_doubt: bool

@@ -173,8 +173,8 @@ def metrics_of(
 ) -> Iterator[LaunchValues | Verdict]:
     """Series or verdict for each metric in `limits`; an invalid limit affects its own only.
 
-    A limit is `stated`, or a default. The base states and has what is `required`: that limit is
-    checked, or said to be unchecked.
+    A limit is `stated`, or a default. The base has what is `required`, and states its limit unless
+    the caller does: that limit is checked, or said to be unchecked.
     """
     parts: list[LaunchValues | Verdict] = []
     other_items: list[LaunchValues | Verdict] = []
@@ -188,7 +188,7 @@ def metrics_of(
         if metric is None:
             other_items.append(_not_measured(sides, name, limit))
         elif name in required and (cause := _mismatch(sides, metric, limit)):
-            reason = f"limit {limit.text} of the base could not be checked; {cause}"
+            reason = f"limit {limit.text} could not be checked; {cause}"
             other_items.append(_metric_verdict(sides.id, metric, "incomparable", reason, limit))
         elif limit.kind != "relative" or (sides.bases and not sides.cause):
             part = _part(name, limit, stated)

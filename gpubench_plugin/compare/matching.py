@@ -59,6 +59,7 @@ def match(
     *,
     paired: bool,
     limits: Mapping[str, str] = {},
+    default_limit: str = "",
     limits_from: SideName = "base",
     allow_incomparable: bool = False,
     allow_doubt: bool = False,
@@ -73,6 +74,7 @@ def match(
         heads: as many launches of the head, or usually one run.
         paired: the n-th base is compared with the n-th head.
         limits: by metric, for every benchmark; they override those that base and head state.
+        default_limit: that of other judged metrics, instead of those that base and head state.
         limits_from: the side whose limits count where they differ.
         allow_incomparable: compare incomparable results, with a note.
         allow_doubt: judge numbers in doubt, or too wide, as pairs are judged anyway.
@@ -87,7 +89,7 @@ def match(
             f"{counted(len(bases), 'base launch')} but {counted(len(heads), 'head launch')}: "
             "pairs need the same number of each, in the same order"
         )
-    resolver = LimitResolver(limits, limits_from)
+    resolver = LimitResolver(limits, limits_from, default_limit)
     comparability = Comparability(exempt=exempt, allow=allow_incomparable)
     matching = _Matching(bases, heads, paired, resolver, comparability, is_gone)
     items = [item for name in _names(heads) for item in matching.benchmark(name)]

@@ -136,7 +136,7 @@ class Verdict(VerdictPart):
     def is_unchecked(self) -> bool:
         """Whether the limit could not be checked, since the metric is missing or unusable.
 
-        One that is incomparable has a `limit` only where the base states it.
+        One that is incomparable has a `limit` only where the base or the caller states it.
         """
         is_escaped = self.kind == "incomparable" and bool(self.limit)
         return bool(self.metric) and (self.kind in {"not_measured", "errored"} or is_escaped)

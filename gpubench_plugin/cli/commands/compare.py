@@ -20,14 +20,13 @@ from gpubench_plugin.cli.commands._places import (
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.compare.comparison import compare_paired, compare_runs
 from gpubench_plugin.compare.looks import UNCHANGED_FROM, UNCHANGED_FROM_CHOICES
-from gpubench_plugin.compare.matched_metrics import judged_metrics, rate_of
 from gpubench_plugin.compare.policy import Policy
 from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.config.settings import POLICIES
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import NothingComparable, UsageProblem, invalid_choice
 from gpubench_plugin.core.format import counted
-from gpubench_plugin.core.records import Result, Run
+from gpubench_plugin.core.records import Run
 from gpubench_plugin.core.verdicts import COMPARED, Comparison, Verdict
 from gpubench_plugin.reports.formats.base import Page
 
@@ -63,8 +62,8 @@ class LimitOptions:
             default_limit = limit.text
         return cls(by_metric=by_metric, default_limit=default_limit)
 
-    def apply(self, *runs: Run) -> list[Run]:
-        """Apply the default limit to every judged metric of the `runs`.
+    def check(self, *runs: Run) -> None:
+        """Check that the runs have the metrics given.
 
         Raises:
             UsageProblem: a metric given with ``--limit`` is in none of the runs.
@@ -75,19 +74,6 @@ class LimitOptions:
         for metric in self.by_metric:
             if metrics and metric not in metrics:
                 raise invalid_choice("--limit", metric, metrics)
-        if not self.default_limit:
-            return list(runs)
-        return [
-            replace(run, results={id: self._limited(result) for id, result in run.results.items()})
-            for run in runs
-        ]
-
-    def _limited(self, result: Result) -> Result:
-        """Set the limits of all judged metrics but throughput, which follows the step time's."""
-        metrics = result.metrics.keys()
-        rates = {rate_of(metrics), rate_of(metrics - result.limits.keys())}
-        judged = [metric for metric in judged_metrics(result) if metric not in rates]
-        return replace(result, limits=dict.fromkeys(judged, self.default_limit))
 
 
 class Compare(Command):
@@ -166,7 +152,8 @@ def _compare_paired(options: argparse.Namespace, limits: LimitOptions) -> list[C
     with Locations.of(options).resolver() as resolver:
         launches = [resolver.run(text) for text in (*options.base, *options.head)]
     pairs = len(options.base)
-    runs = limits.apply(*(launch.run for launch in launches))
+    runs = [launch.run for launch in launches]
+    limits.check(*runs)
     bases, heads = runs[:pairs], runs[pairs:]
     _refuse_duplicate_launches("--base", bases)
     _refuse_duplicate_launches("--head", heads)
@@ -175,6 +162,7 @@ def _compare_paired(options: argparse.Namespace, limits: LimitOptions) -> list[C
         heads,
         unchanged_from=options.unchanged_from or UNCHANGED_FROM,
         limits=limits.by_metric,
+        default_limit=limits.default_limit,
         allow_incomparable=options.allow_incomparable,
     )
     notes = [note for launch in launches for note in launch.notes]
@@ -201,7 +189,8 @@ def _compare_with_first(options: argparse.Namespace, limits: LimitOptions) -> li
     """One comparison per head; one of several heads with nothing comparable gets a note instead."""
     with Locations.of(options).resolver() as resolver:
         references = [resolver.run(text) for text in options.runs]
-    base, *heads = limits.apply(*(_identified(reference.run) for reference in references))
+    base, *heads = (_identified(reference.run) for reference in references)
+    limits.check(base, *heads)
     comparisons: list[Comparison] = []
     for head, reference in zip(heads, references[1:], strict=True):
         try:
@@ -209,6 +198,7 @@ def _compare_with_first(options: argparse.Namespace, limits: LimitOptions) -> li
                 base,
                 head,
                 limits=limits.by_metric,
+                default_limit=limits.default_limit,
                 allow_incomparable=options.allow_incomparable,
                 allow_doubt=options.allow_doubt,
             )

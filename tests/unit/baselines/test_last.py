@@ -83,6 +83,24 @@ def test_where_no_run_is_comparable_the_last_one_says_what_differs(tmp_path: Pat
     assert origins(look_up(tmp_path, 1)) == {MLP: 0, RESNET: 0}
 
 
+@pytest.mark.parametrize("outcome", ["skipped", "gone"])
+def test_what_the_run_before_measured_is_kept(tmp_path: Path, outcome: str) -> None:
+    """So that a gate sees what is lost; not what was lost before, nor another machine's."""
+    write_run(tmp_path, 0, {**BOTH, "t.py::test_old": 0.010})
+    write_run(tmp_path, 1, BOTH)
+    write_run(tmp_path, 2, [measurement(MLP), measurement("t.py::test_x", outcome="skipped")])
+    other = {"cpu": {"model": "Another", "usable_cores": 2}}
+    write_run(tmp_path, 3, {"t.py::test_y": 0.010}, facts=other)
+    skipped = [measurement(RESNET, outcome="skipped")] if outcome == "skipped" else []
+
+    last = look_up(tmp_path, 4, benchmarks=[measurement(MLP), *skipped])
+    assert origins(last) == {MLP: 2, "t.py::test_x": 2}
+    write_run(tmp_path, 5, BOTH)
+    last = look_up(tmp_path, 6, benchmarks=[measurement(MLP), *skipped])
+    assert origins(last) == {MLP: 5, RESNET: 5}
+    assert all(RESNET not in note for note in last.notes)
+
+
 def test_without_an_earlier_run_this_one_is_the_first(tmp_path: Path) -> None:
     """A run that measured none of its benchmarks is none."""
     first = look_up(tmp_path, 0)

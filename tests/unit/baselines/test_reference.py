@@ -80,6 +80,26 @@ def test_a_baseline_has_its_pins_and_the_fit_later_runs(tmp_path: Path, url: str
     assert found.notes == ()
 
 
+@pytest.mark.parametrize("pins", [0, 1])
+def test_what_the_latest_run_of_the_branch_measured_is_kept(tmp_path: Path, pins: int) -> None:
+    """So that a gate sees what is lost though no pin has it; not what was lost before."""
+    write_run(tmp_path, 0, {MLP: 0.010})
+    write_run(tmp_path, 1, {**BOTH, "t.py::test_old": 0.010})
+    write_run(tmp_path, 2, BOTH)
+    write_run(tmp_path, 3, {"t.py::test_dirty": 0.010}, dirty=True)
+    other = {"cpu": {"model": "Another processor", "usable_cores": 2}}
+    write_run(tmp_path, 4, {"t.py::test_other": 0.010}, facts=other)
+    Baselines(tmp_path).set("main", [run_id(0)][:pins], branch="main")
+    head = RunReader(write_run(tmp_path, 5, {MLP: 0.010})).run()
+
+    found = look_up(tmp_path, head=head, benchmarks=(MLP,))
+    assert [(run.run_id, *run.results) for run in found.runs] == [
+        (run_id(0), MLP),
+        (run_id(1), MLP),
+        (run_id(2), RESNET, MLP),
+    ]
+
+
 @pytest.mark.slow
 def test_the_window_is_the_first_twenty_from_the_pin_on(tmp_path: Path, url: str) -> None:
     """It does not slide, and is counted for each machine and each benchmark's settings alone."""

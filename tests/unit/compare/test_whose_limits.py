@@ -129,14 +129,32 @@ RENAMED = {"recall": None, "recall_at_10": metric("recall_at_10", 0.1)}
         (">=0.85", recall({}, name="test_it.py::test_b", **GONE), "not_measured", ">=0.85"),
     ],
 )
-def test_a_head_cannot_escape_a_limit_that_the_base_states(text, head, kind, said, paired):
+@pytest.mark.parametrize("by", ["base", "caller"])
+def test_a_head_cannot_escape_a_limit_of_the_base_or_the_caller(text, head, kind, said, paired, by):
     """By whatever makes its metric vanish or another one: the limit is then unchecked."""
-    base = recall({"recall": text})
-    found = match([run("a", base)], [run("b", head)], paired=paired)
+    limits = {"recall": text}
+    base, limits = (recall(limits), {}) if by == "base" else (recall({}), limits)
+    found = match([run("a", base)], [run("b", head)], paired=paired, limits=limits)
     (verdict,) = [v for v in found.verdicts if v.metric == "recall"]
     assert verdict.is_unchecked
     assert (verdict.kind, verdict.limit) == (kind, text)
     assert said in verdict.reason
+
+
+@pytest.mark.parametrize("stated", [{}, {"recall": "2%"}], ids=["default", "stated"])
+def test_a_default_limit_of_the_caller_is_not_one_that_the_base_states(stated):
+    """It replaces what both state or have by default; the throughput follows the step time's."""
+    rate, memory = (metric(name, 1.0) for name in ("samples_per_s", "peak_memory_bytes"))
+    base = recall(stated, samples_per_s=rate, peak_memory_bytes=memory)
+    head = recall({TIME: "50%"}, samples_per_s=rate, **GONE)
+    found = matched(base, head, default_limit="7%")
+    assert judged(found) == {TIME: "7%", "samples_per_s": "7%"}
+    kinds = {v.metric: (v.kind, v.is_unchecked) for v in found.verdicts}
+    lost = {"recall": ("not_measured", True)} if stated else {}
+    assert kinds == {"peak_memory_bytes": ("removed", False), **lost}
+    assert len(found.notes) == len(lost)
+    other = matched(base, replace(head, work={"samples": 9.0}), default_limit="7%")
+    assert {v.metric for v in other.verdicts if v.is_unchecked} == lost.keys()
 
 
 def test_another_machine_is_no_escape_from_a_limit():
