@@ -175,11 +175,15 @@ WRONG = [(name, value) for name in FIELDS for value in (float("nan"), float("inf
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [*WRONG, ("stddev", float("nan")), ("stddev", -1.0), ("max", 0.375), ("min", 0.75)],
+    [
+        *(*WRONG, ("stddev", float("nan")), ("stddev", -1.0), ("max", 0.375), ("min", 0.75)),
+        *(("mean", 0.2), ("mean", 0.75), ("rounds", 2.5), ("iterations", 1.5)),
+    ],
 )
 def test_untrue_time_costs_only_its_benchmark(tmp_path: Path, name: str, value: float) -> None:
     """A benchmark whose times are impossible fails with the reason; the rest is read."""
-    entries = [_entry(**{name: value}), _entry("test_b.py::test_b", stddev=0.0, max=0.5)]
+    rounded = _entry("test_b.py::test_b", stddev=0.0, max=0.5, mean=0.5 + 1e-16, rounds=2.0)
+    entries = [_entry(**{"max": 0.625, name: value}), rounded]
     broken, whole = read(_file(tmp_path, *entries), tmp_path).results.values()
     assert broken.outcome == "failed"
     assert f"{name} {float(value)}" in broken.reason
