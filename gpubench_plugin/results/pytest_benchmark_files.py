@@ -128,16 +128,17 @@ def _results(entries: tuple[_Entry, ...], path: str) -> dict[str, Result]:
     times = Counter(entry.fullname for entry in entries)
     results = {}
     for entry in entries:
-        name, fault = entry.fullname, entry.stats.fault
+        # Our mean is that of blocks where durations are a sample, and may exceed them.
+        stats = entry.stats if entry.gpubench is None else replace(entry.stats, mean=None)
+        name, fault = entry.fullname, stats.fault
         if times[name] > 1:
             fault = f"the file contains it {times[name]} times; ambiguous"
         if fault:
-            result = Result(id=name, outcome="failed", reason=fault, foreign=True)
+            results[name] = Result(id=name, outcome="failed", reason=fault, foreign=True)
         elif entry.gpubench is not None:
-            result = _own_result(entry, entry.gpubench, path)
+            results[name] = _own_result(entry, entry.gpubench, path)
         else:
-            result = _foreign_result(entry)
-        results[name] = result
+            results[name] = _foreign_result(entry)
     return results
 
 
