@@ -84,16 +84,16 @@ class AdoptionPlugin:
         if state is None or not state.case.adopted:
             return result
         if self._fixture is None:
-            reason = f"{FOREIGN_FIXTURE} is not pytest-benchmark's fixture here"
-            state.record.error_reason = reason
+            state.record.error_reason = f"{FOREIGN_FIXTURE} is not pytest-benchmark's fixture here"
             return result
         measurement = self._fixture.measurement()
         if isinstance(measurement, str):
             state.record.error_reason = measurement
         else:
             state.record.measurement = measurement
-            metadata = self._fixture.benchmark.stats
-            context_of(item.config).fixture_metadata[item.nodeid] = metadata
+            if measurement.outcome == "measured":
+                metadata = context_of(item.config).fixture_metadata
+                metadata[item.nodeid] = self._fixture.benchmark.stats
         return result
 
     @pytest.hookimpl(wrapper=True)
@@ -140,12 +140,14 @@ class _AdoptedFixture:
         pytest_benchmark.wrap_measuring(benchmark, self._begin, self._check_call)
 
     def measurement(self) -> Measurement | str:
-        """The record, or the reason why there is none."""
+        """The record, failed if its times are impossible, or the reason why there is none."""
         timing = pytest_benchmark.own_measurement(self.benchmark)
         if isinstance(timing, str):
             return timing
         if self._error is not None:
             return self._error
+        if fault := timing.fault:
+            return self._case.unmeasured("failed", fault)
         try:
             observation = self._observation(timing)
             measurement = build_measurement(self._item, self._case, observation, Check())
@@ -209,7 +211,7 @@ class _AdoptedFixture:
             OUTLIERS: has_outliers(rounds_s),
             CONTENDED: self._contention.is_contended,
         }
-        return tuple(flag for flag, is_raised in flags.items() if is_raised)
+        return (*(flag for flag, is_raised in flags.items() if is_raised), *self._contention.notes)
 
     def _synchronised(self, timer: Callable[[], float]) -> Callable[[], float]:
         """Synchronized timer, cached since pytest-benchmark calibrates each timer once."""

@@ -122,11 +122,10 @@ class Measuring:
                 timed = self._time_step(steps.candidate, tracers, stated, own_work)
             else:
                 timed = self._time_variants(steps, tracers, stated, result_check)
-            left_running = sorted(running() - ran_before)
+            left = sorted({text for key, text in running().items() if key not in ran_before})
             self._run_traced(steps.together, tracers)
         self.record.enter("inspect")
-        changed_work = lasting_answer(question, self.group.agreement)
-        remarks = {CHANGED_WORK: changed_work, LEFT_RUNNING: left_running}
+        remarks = {CHANGED_WORK: lasting_answer(question, self.group.agreement), LEFT_RUNNING: left}
         remarks = {name: remark for name, remark in remarks.items() if remark}
         unchecked = (UNCHECKED,) * (timed.agreement == "unchecked")
         flags = (*timed.flags, *tracers.flags, *check.flags, *unchecked, *remarks)

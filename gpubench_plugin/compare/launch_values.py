@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gpubench_plugin.config.limits import Limit
-from gpubench_plugin.core.format import change_percentage, counted
+from gpubench_plugin.core.format import change_percentage, counted, ratio
 from gpubench_plugin.core.records import Better
 
 Part = Literal["floor", "median", "rate"]
@@ -94,7 +94,7 @@ def variation_text(
     if not low < 0 < high or (lowest <= low and high <= highest) or not any(sides):
         return ""
     factor = max(max(values) / min(values) for values in sides if values)
-    return f"{noun} vary by a factor of {factor:.1f}"
+    return f"{noun} vary by a factor of {ratio(factor, 2).removesuffix('x')}"
 
 
 def _direction_word(series: LaunchValues, effect: float) -> str:

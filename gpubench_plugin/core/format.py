@@ -127,11 +127,15 @@ def change_percentage(change: float, digits: int = 2, *, with_sign: bool = False
     """Format a relative change, with two decimals at most: ``0.06%``, ``+4.1%``, ``12%``.
 
     None rounds to 100% that is less, ``-99.94%``, and larger ones than by a factor of a thousand
-    are all equal: ``> 1000x``.
+    are all equal: ``> 1000x``. With one of `digits` it is rounded: ``+80%``, ``> 90%``.
     """
     percent, sign = change * 100, "+" * with_sign
     if abs(change) > _MOST_TIMES:
         return _BEYOND
+    if digits == 1 and 95 <= abs(percent) < 100:
+        return f"{'<' if change < 0 else '>'} {math.copysign(90, change):{sign}.0f}%"
+    if digits == 1:
+        percent = float(f"{percent:.0e}")
     if not abs(percent) < _HUGE_PERCENT:
         return f"{float(f'{percent:.2e}'):{sign}.0f}%"
     rounded = float(f"{abs(percent):.{digits - 1}e}")

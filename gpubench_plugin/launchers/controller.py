@@ -300,7 +300,7 @@ class Controller(InProcessLauncher):
         self, item: pytest.Item, test: _Test, report: pytest.TestReport
     ) -> pytest.TestReport:
         """Measure in fresh teams as often as asked for; the report has the merged measurement."""
-        while (measurement := _measurement(report)) is not None:
+        while (measurement := _measurement(report)) and measurement.outcome == "measured":
             test.launches.append(measurement)
             if len(test.launches) == self._context.settings.launches:
                 if reason := disagreement(test.launches):

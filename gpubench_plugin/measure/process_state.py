@@ -173,11 +173,15 @@ def _forget_compiled_code() -> None:
         torch.compiler.reset()
 
 
-def running() -> frozenset[str]:
-    """Python's threads by name, and child processes by id (Linux), that run now."""
-    names = {f"thread {thread.name}": thread.name for thread in threading.enumerate()}
+def running() -> dict[object, str]:
+    """Python's threads, and ids of child processes (Linux), that run now; with what to call them.
+
+    Threads may share a name.
+    """
+    found: dict[Any, Any] = {t: (f"thread {t.name}", t.name) for t in threading.enumerate()}
     for children in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):  # one has just ended; a command that has ended is empty
             for pid in children.read_text().split():
-                names[f"process {pid}"] = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-    return frozenset(key for key, name in names.items() if name and not _LIBRARIES.match(name))
+                command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
+                found[pid] = f"process {pid}", command
+    return {key: text for key, (text, name) in found.items() if name and not _LIBRARIES.match(name)}

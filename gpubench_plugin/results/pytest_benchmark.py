@@ -9,10 +9,11 @@ comparisons and histograms work. Only this module uses ``BenchmarkFixture.disabl
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass
 from functools import cache
-from statistics import fmean
+from statistics import fmean, median
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -45,6 +46,8 @@ TWO_MEASUREMENTS: Final = (
 DATA_LIMIT: Final = 1000
 """Durations per benchmark: 20 KB per file. Statistics and journal have all."""
 
+_ROUNDING: Final = 1e-9
+"""Share by which rounding may move a mean beyond the extremes."""
 
 _ELSEWHERE: Final = frozenset(
     {
@@ -174,12 +177,45 @@ def add_result(config: pytest.Config, result: Json) -> Metadata:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Statistics:
+    """pytest-benchmark's statistics of a benchmark, None where unknown."""
+
+    median: float
+    min: float
+    mean: float | None = None
+    max: float | None = None
+    stddev: float | None = None
+    rounds: float | None = None
+    iterations: float | None = None
+
+    @property
+    def fault(self) -> str:
+        """The field that no measurement has, with its value; empty if there is none."""
+        for name, value in vars(self).items():
+            is_possible = value is None or 0 < value < math.inf or (name, value) == ("stddev", 0)
+            if not is_possible or (name in {"rounds", "iterations"} and (value or 0) % 1):
+                return f"{name} {value} is impossible"
+        low, high = self.min * (1 - _ROUNDING), (self.max or math.inf) * (1 + _ROUNDING)
+        for name, value in (("median", self.median), ("mean", self.mean)):
+            if not low <= (value or low) <= high:
+                return f"{name} {value} is not between min {self.min} and max {self.max}"
+        return ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class PytestBenchmarkTiming:
     """pytest-benchmark's own measurement: seconds per call over `iterations` calls."""
 
     durations_s: tuple[float, ...]
     iterations: int
     timer: str
+
+    @property
+    def fault(self) -> str:
+        """What of its statistics is impossible; a NaN shows in the mean, wherever it is."""
+        times = self.durations_s
+        mean = sum(times) / len(times)
+        return Statistics(median=median(times), min=min(times), mean=mean, max=max(times)).fault
 
 
 def is_fixture(value: object) -> bool:

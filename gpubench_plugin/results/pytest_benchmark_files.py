@@ -6,7 +6,6 @@ its directory. Others have times, clock, pytest-benchmark's options and part of 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from typing import Any, Final
 from gpubench_plugin.core.records import Metric, Result, Run
 from gpubench_plugin.environment.fingerprints import informative_facts, machine_facts
 from gpubench_plugin.results.pytest_benchmark import SECTION as OURS
-from gpubench_plugin.results.pytest_benchmark import STATISTICS
+from gpubench_plugin.results.pytest_benchmark import STATISTICS, Statistics
 from gpubench_plugin.results.reader import result_of_summary
 from gpubench_plugin.results.summary import SummaryBenchmark
 from gpubench_plugin.system import stored
@@ -42,30 +41,9 @@ _DEFAULTS: Final[Mapping[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Statistics:
-    median: float
-    min: float
-    mean: float | None = None
-    max: float | None = None
-    stddev: float | None = None
-    rounds: float | None = None
-    iterations: float | None = None
-
-    @property
-    def fault(self) -> str:
-        """The field that no measurement has, with its value; empty if there is none."""
-        for name, value in vars(self).items():
-            if not (value is None or 0 < value < math.inf or (name, value) == ("stddev", 0)):
-                return f"{name} {value} is impossible"
-        if self.min <= self.median <= (self.median if self.max is None else self.max):
-            return ""
-        return f"median {self.median} is not between min {self.min} and max {self.max}"
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Entry:
     fullname: str
-    stats: _Statistics
+    stats: Statistics
     options: Mapping[str, Any] = field(default_factory=dict)
     gpubench: Mapping[str, Any] | None = None
 
@@ -150,16 +128,17 @@ def _results(entries: tuple[_Entry, ...], path: str) -> dict[str, Result]:
     times = Counter(entry.fullname for entry in entries)
     results = {}
     for entry in entries:
-        name, fault = entry.fullname, entry.stats.fault
+        # Our mean is that of blocks where durations are a sample, and may exceed them.
+        stats = entry.stats if entry.gpubench is None else replace(entry.stats, mean=None)
+        name, fault = entry.fullname, stats.fault
         if times[name] > 1:
             fault = f"the file contains it {times[name]} times; ambiguous"
         if fault:
-            result = Result(id=name, outcome="failed", reason=fault, foreign=True)
+            results[name] = Result(id=name, outcome="failed", reason=fault, foreign=True)
         elif entry.gpubench is not None:
-            result = _own_result(entry, entry.gpubench, path)
+            results[name] = _own_result(entry, entry.gpubench, path)
         else:
-            result = _foreign_result(entry)
-        results[name] = result
+            results[name] = _foreign_result(entry)
     return results
 
 
@@ -193,7 +172,7 @@ def _own_result(entry: _Entry, own_part: Mapping[str, Any], path: str) -> Result
     return replace(result_of_summary(benchmark), configuration=_by_dot_key(options))
 
 
-def _metrics(stats: _Statistics) -> Iterator[Metric]:
+def _metrics(stats: Statistics) -> Iterator[Metric]:
     for their_name, our_name in STATISTICS.items():
         if (value := getattr(stats, their_name)) is not None:
             yield Metric(name=our_name, value=value, unit="s", better="lower")

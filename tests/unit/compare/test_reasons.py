@@ -33,6 +33,7 @@ def test_launches_that_vary_too_much_have_no_interval():
     assert variation_text(time, (-0.99, 0.3)) == loud.format("2.7")
     assert variation_text(rate, (-1.2, 0.1)) == loud.format("2.0")
     assert variation_text(rate, (-0.1, 0.6)) == loud.format("2.0")
+    assert variation_text(series([1e-5, 1.0], [1.0, 1.0]), (-0.9, 9.0)) == loud.format("> 1000")
     for one, interval in ((time, (-0.4, 0.9)), (time, (0.5, 3.0)), (rate, (-0.9, 0.4))):
         assert variation_text(one, interval) == ""
     base, head = (1.0, 1.1, 0.9, 1.0, 1.2), (0.5, 2.0, 0.6, 1.9, 1.0)

@@ -152,6 +152,26 @@ def test_a_change_has_the_digits_that_matter(change: float, expected: str) -> No
     assert change_percentage(change) == expected
 
 
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (0.77, "+80%"),
+        (159.0, "+20000%"),
+        (1.5, "+200%"),
+        (-0.0038, "-0.4%"),
+        (-0.949, "-90%"),
+        (-0.9938, "< -90%"),
+        (0.97, "> +90%"),
+        (2000.0, "> 1000x"),
+        (0.0, "0.00%"),
+        (math.nan, "+nan%"),
+    ],
+)
+def test_a_change_in_doubt_has_one_digit(change: float, expected: str) -> None:
+    """And none that is less rounds to 100%."""
+    assert change_percentage(change, 1, with_sign=True) == expected
+
+
 def test_a_change_may_have_a_sign_and_more_digits() -> None:
     """As in the tables, where a column has changes of both directions."""
     changes = [0.0412, -0.2, 1.931, 0.0]

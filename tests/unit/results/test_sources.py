@@ -107,7 +107,11 @@ def test_run_reads_the_same_wherever_it_is_read(session: Path) -> None:
         )  # its end is written twice, one after the other
         same = {"label": "", "finished": ""}
         assert replace(from_file, **same) == replace(whole, **same)
-    for text in ("saved.json", folder / "benchmark.json"):
+    sampled = json.loads((session / "saved.json").read_text())
+    for benchmark in sampled["benchmarks"]:  # the mean is that of blocks, which have pauses
+        benchmark["stats"]["mean"] = 9.0
+    (session / "sampled.json").write_text(json.dumps(sampled))
+    for text in ("saved.json", "sampled.json", folder / "benchmark.json"):
         saved = read(text, session)
         assert without_configuration(saved)[OURS] == without_configuration(whole)[OURS]
         assert (saved.machine, saved.environment) == (whole.machine, whole.environment)
@@ -175,11 +179,15 @@ WRONG = [(name, value) for name in FIELDS for value in (float("nan"), float("inf
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [*WRONG, ("stddev", float("nan")), ("stddev", -1.0), ("max", 0.375), ("min", 0.75)],
+    [
+        *(*WRONG, ("stddev", float("nan")), ("stddev", -1.0), ("max", 0.375), ("min", 0.75)),
+        *(("mean", 0.2), ("mean", 0.75), ("rounds", 2.5), ("iterations", 1.5)),
+    ],
 )
 def test_untrue_time_costs_only_its_benchmark(tmp_path: Path, name: str, value: float) -> None:
     """A benchmark whose times are impossible fails with the reason; the rest is read."""
-    entries = [_entry(**{name: value}), _entry("test_b.py::test_b", stddev=0.0, max=0.5)]
+    rounded = _entry("test_b.py::test_b", stddev=0.0, max=0.5, mean=0.5 + 1e-16, rounds=2.0)
+    entries = [_entry(**{"max": 0.625, name: value}), rounded]
     broken, whole = read(_file(tmp_path, *entries), tmp_path).results.values()
     assert broken.outcome == "failed"
     assert f"{name} {float(value)}" in broken.reason
