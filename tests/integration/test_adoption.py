@@ -263,6 +263,7 @@ def test_they_are_compared_and_gated(foreign: Project, without: Run) -> None:
         "--adopt",
         "--baseline=baseline.json",
         "--gate=threshold",
+        "--allow-doubt",
         "--results-dir=gated",
         "-k=list",
         "-v",
