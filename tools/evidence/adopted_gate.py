@@ -32,9 +32,9 @@ SHARE = 0.2
 INTRODUCTION = """# The history gate on suites of other projects
 
 Written by `python tools/evidence/adopted_gate.py`. Suites that know nothing of gpubench, adopted
-with `--adopt`: ten runs are pinned; then ten runs of the same code are judged, by turns with ten in
-which one function is 20% slower, each after the other on {machine}. *Alarms* are benchmarks called
-regressed in the runs of the same code; *found* tells in how many of its ten runs the slower
+with `--adopt` on {machine}: ten runs are pinned, and no later run counts; then ten runs of the same
+code are judged, by turns with ten in which one function is 20% slower. *Alarms* are benchmarks
+called regressed in the runs of the same code; *found* tells in how many of its ten runs the slower
 function was, *others* how many equal ones were called beside it. *Decided* is the share of verdicts
 on equal code that say unchanged or improved.
 """
@@ -44,16 +44,17 @@ COLUMNS = ("suite", "benchmarks", "alarms", "decided", "found", "others", "the s
 PLANT = """
 import os
 from functools import wraps
+from itertools import repeat
 
 from pytest_benchmark.fixture import BenchmarkFixture
 
 name, loops = os.environ["PLANTED"].rsplit("=", 1)
-count = range(int(loops))
+loops = int(loops)
 
 def slowed(function):
     def slower(*args, **kwargs):
         result = function(*args, **kwargs)
-        for _ in count:
+        for _ in repeat(None, loops):
             pass
         return result
     return slower
@@ -70,7 +71,8 @@ BenchmarkFixture.pedantic = planted(BenchmarkFixture.pedantic)
 """
 LOOP = """
 import timeit
-print(min(timeit.repeat("for _ in count: pass", "count = range(10**5)", number=1, repeat=200)))
+loop = "for _ in repeat(None, 10**5): pass"
+print(min(timeit.repeat(loop, "from itertools import repeat", number=1, repeat=5_000)))
 """
 
 
@@ -118,8 +120,8 @@ class Suite:
             times = self.run()
         names = [run.name for run in self._runs()]
         shell = [sys.executable, "-m", "gpubench_plugin", "baseline", "set", "main", *names]
-        options = ("--force", "--reason=whatever is in doubt", f"--results-dir={self.results}")
-        subprocess.run([*shell, *options], check=True, cwd=self.folder)
+        shell += ["--no-branch", "--force", "--reason=doubts", f"--results-dir={self.results}"]
+        subprocess.run(shell, check=True, cwd=self.folder)
         middle = sorted(times, key=lambda name: times[name][1])[len(times) // 2]
         loop_s = float(
             subprocess.run([sys.executable, "-c", LOOP], check=True, capture_output=True).stdout
