@@ -37,6 +37,9 @@ _OF_MORE_THAN_TIME: Final = (INSTRUMENTED, CHANGED_WORK)
 # never waited.
 _FITS_SLICE_S: Final = 0.002
 
+# Of one round nothing is known but its time: a guess, so that what takes far longer is found.
+_ONE_ROUND: Final = 0.1
+
 _TIMES: Final = ("s", "ms", "us", "µs", "ns", "J", "J/sample")  # energy, too
 _OF_TIMES: Final = ("mfu", "speed_up", "scaling_", "pipeline_")
 """Beginnings of the metrics that times are in, though not in their unit."""
@@ -80,7 +83,7 @@ def settled(series: LaunchValues, verdict: Verdict) -> Verdict:
     elif ends and ends[0] < bound <= ends[1]:
         is_value = verdict.method == "absolute"
         texts = (quantity(e, series.unit) if is_value else effect_text(series, e) for e in ends)
-        cause = f"too wide: {' to '.join(texts) if math.isfinite(ends[1]) else 'of one round'}"
+        cause = f"too wide: {' to '.join(texts) if math.isfinite(ends[1]) else 'nothing is known'}"
     elif ends and verdict.kind == "improved" and ends[1] > -bound:
         return replace(verdict, kind="unchanged")
     else:
@@ -97,12 +100,13 @@ def _interval(series: LaunchValues, verdict: Verdict) -> tuple[float, float] | N
     """
     base, head, better = verdict.base, verdict.head, series.better
     if verdict.method == "absolute":
-        return series.head_interval
+        return series.head_interval and _ends(series.head_interval, head or 0.0, 0.0)
     is_history = verdict.method == "history"
     if not base or not head or (is_history and verdict.kind in {"unchanged", "inconclusive"}):
         return None
-    base_low, base_high = (None if is_history else series.base_interval) or (base, base)
-    head_low, head_high = series.head_interval or (head, head)
+    spread = 0.0 if is_history else _ONE_ROUND
+    base_low, base_high = _ends(None if is_history else series.base_interval, base, spread)
+    head_low, head_high = _ends(series.head_interval, head, spread)
     if (base_low, head_low) == (base_high, head_high):
         return None
     if min(base_low, head_low) <= 0:
@@ -113,6 +117,12 @@ def _interval(series: LaunchValues, verdict: Verdict) -> tuple[float, float] | N
         down, up = up, down
     ratio = log_ratio(base, head, better)
     return fraction(ratio - down, better), fraction(ratio + up, better)
+
+
+def _ends(interval: tuple[float, float] | None, value: float, spread: float) -> tuple[float, float]:
+    """Ends of a `value`, which where they are unknown is right to that `spread`."""
+    low, high = interval or (value, value)
+    return (low, high) if high < math.inf else (value * (1 - spread), value * (1 + spread))
 
 
 def with_next_command(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> Verdict:
