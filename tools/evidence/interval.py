@@ -56,8 +56,9 @@ the time or 30% of it.
 Where phases last for up to a twentieth of the timed span, at least 93% of the intervals are right
 from 100 rounds on; the table of a fixed number of rounds shows it without the loop. Hardest are two
 equal modes, of which one may fill the time by chance: in `quick`, whose 200 rounds hold twenty of
-them, 90% are right. Of phases of a tenth or a fifth of it a measurement sees too few: some are not
-told, and the others are right less often. Phases longer than the measurement cannot be seen at all.
+them, 93% are right in 1,000 runs. Of phases of a tenth or a fifth of it a measurement sees too few:
+some are not told, and the others are right less often. Phases longer than the measurement cannot be
+seen at all.
 None is told of fewer effective rounds than an interval of independent ones would need: six.
 
 Three bounds rest on the last tables: rounds below which dependence may go unseen (100); independent
