@@ -178,10 +178,10 @@ def running() -> dict[object, str]:
 
     Threads may share a name.
     """
-    found: dict[Any, Any] = {t: (f"thread {t.name}", t.name) for t in threading.enumerate()}
+    tasks: dict[Any, Any] = {t: (f"thread {t.name}", t.name) for t in threading.enumerate()}
     for children in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):  # one has just ended; a command that has ended is empty
             for pid in children.read_text().split():
                 command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-                found[pid] = f"process {pid}", command
-    return {key: text for key, (text, name) in found.items() if name and not _LIBRARIES.match(name)}
+                tasks[pid] = f"process {pid}", command
+    return {key: text for key, (text, name) in tasks.items() if name and not _LIBRARIES.match(name)}
