@@ -31,7 +31,7 @@ FROM_DO_BENCH = {"from_do_bench": "<=0.02"}  # which times each call by itself
 COLD_OVER_HOT = {"cold_over_hot": ">=1.3"}
 
 # Of clock and loop alternately, so that a clock that falls does not count for one of them.
-PASSES = 3
+PASSES = 5
 L2_BYTES = 40 * 2**20
 
 

@@ -38,6 +38,7 @@ def section(runs: Sequence[Json], cases: Sequence[tuple[str, str, str]], figures
     """
     benchmarks = latest(runs)
     device = ", ".join(sorted({*runs[-1]["environment"]["devices"].values()}))
+    not_shown = [*_open(benchmarks, cases, device, figures["goals"])]
     parts = (
         [f"## What a run on an {escaped(device)} says"],
         [_head(runs)],
@@ -45,7 +46,7 @@ def section(runs: Sequence[Json], cases: Sequence[tuple[str, str, str]], figures
         _bounds(benchmarks),
         _numbers(benchmarks),
         _published(benchmarks, figures["published"]),
-        _open(benchmarks, cases, device, figures["goals"]),
+        ["Not shown by this run:", "", *not_shown] if not_shown else [],
     )
     return "\n\n".join("\n".join(lines) for lines in map(list, parts) if lines) + "\n"
 
@@ -155,8 +156,6 @@ def _published(benchmarks: Iterable[Json], figures: Mapping[str, Sequence[Json]]
 def _open(
     benchmarks: Sequence[Json], cases: Sequence[tuple[str, str, str]], device: str, goals: Json
 ) -> Iterator[str]:
-    yield "Not shown by this run:"
-    yield ""
     yield from (f"- goals of {escaped(other)}" for other in goals if other != device)
     names = {benchmark["name"] for benchmark in benchmarks}
     yield from (f"- goals of {code(name)}" for name in goals.get(device, {}) if name not in names)
