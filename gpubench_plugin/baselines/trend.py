@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.comparability import differing_amounts, requested_work
 from gpubench_plugin.compare.doubt import touching
-from gpubench_plugin.compare.matched_metrics import STEP_TIME, step_time_of, value_of
+from gpubench_plugin.compare.matched_metrics import STEP_TIME, step_time_of_history, value_of
 from gpubench_plugin.environment.fingerprints import fingerprint_of
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def benchmark_history(
     source: HistorySource, benchmark: str, metric: str | None, *, branch: str | None, limit: int
 ) -> BenchmarkHistory | None:
     """History of the latest `limit` runs; None if none has the metric, by default the step time."""
-    metric = metric or source.step_time(benchmark, branch=branch)
+    metric = metric or source.step_time(benchmark, branch=branch, limit=limit)
     points = source.points(benchmark, metric, branch=branch, limit=limit)
     if not points:
         return None
@@ -235,11 +235,10 @@ class HistorySource:
         runs = self._index.points(benchmark, metric, branch=branch, limit=limit)
         return [_point(run, benchmark, metric) for run in runs]
 
-    def step_time(self, benchmark: str, *, branch: str | None) -> str:
-        """The step time metric that the benchmark's latest run is judged by."""
-        for run in self._index.points(benchmark, STEP_TIME, branch=branch, limit=1):
-            return step_time_of(run.results[benchmark].timer, run.results[benchmark].metrics)
-        return STEP_TIME
+    def step_time(self, benchmark: str, *, branch: str | None, limit: int) -> str:
+        """The step time metric that the benchmark's latest `limit` runs are judged by."""
+        runs = self._index.points(benchmark, STEP_TIME, branch=branch, limit=limit)
+        return step_time_of_history([run.results[benchmark] for run in runs]) if runs else STEP_TIME
 
     def _latest_runs(self, branch: str | None) -> list[Run]:
         if branch not in self._runs_by_branch:

@@ -14,35 +14,43 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.clocks.base import Step
     from gpubench_plugin.ranks.process_group import RankAgreement
 
-# Looks that must tell the same difference: a step that varies by itself tells another each time.
+# Looks that must all tell a difference: one alone may be of a step that rarely varies by itself.
 _LOOKS = 3
 
 
 def same_work(step: Step, module: nn.Module, agreement: RankAgreement, *, counts: bool) -> Step:
-    """Look at a `step` of the `module` now; the call of what is returned raises where it changed.
+    """Look at a `step` of the `module` twice; the call of what is returned raises where it changed.
 
-    Every rank must call it. Operations are compared if it `counts`.
+    Every rank must call it. Operations are compared if it `counts`. Of a step that varies by itself
+    nothing is asked.
     """
     from gpubench_plugin.measure.probes.operations import StepWork
 
     look = partial(StepWork.of, step, module, counts=counts)
     before: list[StepWork] = []
-    with suppress(Exception):  # as on tensors that cannot be watched
-        before.append(look())
-    is_known = agreement.everywhere(bool(before))
-    return (lambda: look().require_equal(*before)) if is_known else list
+    for number in (1, 2):
+        with suppress(Exception):  # as on tensors that cannot be watched
+            work = look()
+            work.require_equal(*before[:1] or [work])
+            before.append(work)
+        if not agreement.everywhere(len(before) == number):
+            return list
+    return lambda: look().require_equal(before[0])
 
 
-def lasting_answer(question: Step, agreement: RankAgreement) -> str:
-    """What all calls of the `question` tell alike; empty if nothing, or each another thing."""
-    answers = set()
+def lasting_answer(question: Step, agreement: RankAgreement, *, alike: bool) -> str:
+    """What the `question` first tells, if it tells something at each of three calls; else empty.
+
+    They must be `alike` where what is asked may move by itself.
+    """
+    answers = []
     for _ in range(_LOOKS):
         answer = ""
         try:
             question()
         except Exception as error:  # as a step may raise once it was timed
             answer = str(error) if isinstance(error, CorrectnessError) else ""
-        answers.add(answer)
+        answers.append(answer)
         if agreement.everywhere(not answer):
             break
-    return answer if len(answers) == 1 else ""
+    return answers[0] if all(answers) and (not alike or len({*answers}) == 1) else ""

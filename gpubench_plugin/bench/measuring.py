@@ -6,7 +6,6 @@ import os
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from multiprocessing import active_children
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from zlib import crc32
 
@@ -32,7 +31,7 @@ from gpubench_plugin.measure.loop import Variant, clock_for, measure
 from gpubench_plugin.measure.paired_turns import turns_s
 from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.measure.probes.nvml import DeviceState
-from gpubench_plugin.measure.process_state import running
+from gpubench_plugin.measure.process_state import running_tasks
 from gpubench_plugin.measure.record_builder import CustomMetric, build_measurement
 from gpubench_plugin.measure.tracers import Tracers
 from gpubench_plugin.ranks.reduction import Reduction
@@ -117,15 +116,16 @@ class Measuring:
             was_used |= first_s is None and (has_other_subject or steps.have_been_used)
             if subject is not None:
                 refuse_contradicting_amounts(stated, own_work, subject)
-            question, ran_before = self._question(steps, result_check, first_s), running()
+            question, ran_before = self._question(steps, result_check, first_s), running_tasks()
             if steps.is_single:
                 timed = self._time_step(steps.candidate, tracers, stated, own_work)
             else:
                 timed = self._time_variants(steps, tracers, stated, result_check)
-            left = sorted({text for key, text in running().items() if key not in ran_before})
+            left = sorted({text for key, text in running_tasks().items() if key not in ran_before})
             self._run_traced(steps.together, tracers)
         self.record.enter("inspect")
-        remarks = {CHANGED_WORK: lasting_answer(question, self.group.agreement), LEFT_RUNNING: left}
+        changed = lasting_answer(question, self.group.agreement, alike=not steps.is_single)
+        remarks = {CHANGED_WORK: changed, LEFT_RUNNING: left}
         remarks = {name: remark for name, remark in remarks.items() if remark}
         unchecked = (UNCHECKED,) * (timed.agreement == "unchecked")
         flags = (*timed.flags, *tracers.flags, *check.flags, *unchecked, *remarks)
@@ -314,15 +314,15 @@ class Measuring:
             agreement=self.group.agreement,
             on_first=on_first,
             fixed_rounds=self._case.fixed_rounds,
-            make_contention=partial(Contention, *self._processes()),
+            make_contention=partial(Contention, *self._ranks_of_host()),
             on_timed=begin,
             on_progress=on_progress,
         )
         with self.metric_log.refused():
             return tracers.paused(measured)
 
-    def _processes(self) -> list[int]:
-        """Those that work for the benchmark on this host: its ranks, and this one's workers.
+    def _ranks_of_host(self) -> list[int]:
+        """Process ids of the benchmark's ranks on this host.
 
         Every rank must call it. Ranks of a host are numbered in a row.
         """
@@ -330,8 +330,7 @@ class Measuring:
         pids = [0.0] * world.size
         pids[world.rank] = os.getpid() * world.size
         first = world.rank - world.local_rank
-        ranks = self.group.agreement.mean(pids)[first : first + world.local_size]
-        return [*map(round, ranks), *(worker.pid or 0 for worker in active_children())]
+        return [*map(round, self.group.agreement.mean(pids)[first : first + world.local_size])]
 
     def _compare_results(
         self, steps: Variants, run: Callable[[str, TimedStep], object], check: ResultCheck

@@ -136,11 +136,11 @@ class _Matching:
         if isinstance(pairs, Verdict):
             yield pairs
             old = name if pairs.kind == "incomparable" else self.likely_renames.get(name, "")
-            head = next(run for run in reversed(self.heads) if _measured(run, name))
+            head = next(run for run in reversed(self.heads) if name in run.measured)
             bases = [
                 run.results[old]
                 for run in self.bases
-                if _measured(run, old)
+                if old in run.measured
                 # A change can escape a limit by other work, not by another machine.
                 and not machine_differences(run, run.results[old], head, measured[-1])
             ]
@@ -178,7 +178,7 @@ class _Matching:
     def _is_broken(self, head: Result) -> bool:
         """Whether it failed, or its run crashed before reporting what the base could measure."""
         passed_on_base = UNFINISHED in head.flags and any(
-            _measured(base, head.id) for base in self.bases
+            head.id in base.measured for base in self.bases
         )
         return head.outcome in _BROKEN or passed_on_base
 
@@ -193,7 +193,7 @@ class _Matching:
         pairs = [
             (base, base.results[name], head, head.results[name])
             for base, head in zip(self.bases, heads, strict=True)
-            if _measured(base, name) and _measured(head, name)
+            if name in base.measured and name in head.measured
         ]
         if not self.paired:
             pairs.sort(key=lambda pair: not pair[1].pinned)  # the level before later runs
@@ -260,10 +260,6 @@ def _removed(
         if name not in head_ids and outcomes & (_BROKEN | {"measured"}):
             reason = "; ".join(filter(None, ["only in the base", renamed.get(name)]))
             yield Verdict(id=name, kind="removed", reason=reason)
-
-
-def _measured(run: Run, name: str) -> bool:
-    return name in run.results and run.results[name].outcome == "measured"
 
 
 def _failure_text(result: Result) -> str:

@@ -184,11 +184,7 @@ def resolve(
     # A rank's batch is given, or that of all ranks.
     scaling = "weak" if stated.get(_WHOLE) is None else "strong"
     flags = []
-    chosen_values = {
-        "experiment.preset": preset,
-        **fixed_values,
-        "distributed.scaling": scaling,
-    }
+    chosen_values = {"experiment.preset": preset, **fixed_values, "distributed.scaling": scaling}
     for chosen, value in chosen_values.items():
         key = tuple(chosen.split("."))
         if stated.get(key) not in (None, value):

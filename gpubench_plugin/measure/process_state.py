@@ -21,6 +21,7 @@ import torch
 from gpubench_plugin.core.errors import GpubenchError, Misuse
 from gpubench_plugin.environment.device_errors import failures_as_warnings, query_context
 from gpubench_plugin.precision.single import attribute_restorer, fp32_switches, restorer
+from gpubench_plugin.system.child_process import child_pids
 
 _CURRENT_TEST: Final = "PYTEST_CURRENT_TEST"
 """Phase of the running test, which pytest changes by itself."""
@@ -173,15 +174,13 @@ def _forget_compiled_code() -> None:
         torch.compiler.reset()
 
 
-def running() -> dict[object, str]:
+def running_tasks() -> dict[object, str]:
     """Python's threads, and ids of child processes (Linux), that run now; with what to call them.
 
     Threads may share a name.
     """
     tasks: dict[Any, Any] = {t: (f"thread {t.name}", t.name) for t in threading.enumerate()}
-    for children in Path("/proc/self/task").glob("*/children"):
-        with suppress(OSError):  # one has just ended; a command that has ended is empty
-            for pid in children.read_text().split():
-                command = Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
-                tasks[pid] = f"process {pid}", command
+    for pid in child_pids():
+        with suppress(OSError):  # it has just ended; a command that has ended is empty
+            tasks[pid] = f"process {pid}", Path(f"/proc/{pid}/cmdline").read_text(errors="replace")
     return {key: text for key, (text, name) in tasks.items() if name and not _LIBRARIES.match(name)}

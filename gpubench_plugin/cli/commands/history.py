@@ -118,7 +118,7 @@ def _histories(
     histories = [history for name in names if (history := load(name)) is not None]
     if not histories:
         metrics = sorted({metric for name in names for metric in source.metrics(name, branch)})
-        metric = options.metric or source.step_time(names[0], branch=branch)
+        metric = options.metric or source.step_time(names[0], branch=branch, limit=options.last)
         raise invalid_choice("--metric", metric, metrics)
     yield from histories
 

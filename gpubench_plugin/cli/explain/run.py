@@ -55,10 +55,7 @@ def explain_run(
     return judged_explanation(
         final,
         measured,
-        stated={
-            "base": level.limits if level is not None else {},
-            "head": head.limits,
-        },
+        stated={"base": level.limits if level is not None else {}, "head": head.limits},
         benchmark=benchmark,
         subject=f"run {run.run_id}, judged against {label or 'earlier runs'}",
         noun="run",

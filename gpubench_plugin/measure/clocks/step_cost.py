@@ -177,10 +177,7 @@ def counts(outlasting: float, timed: float) -> bool:
 
 def elsewhere_evidence(outlasting: float, timed: float) -> Mapping[str, float]:
     """Evidence of a block for :func:`elsewhere_flags`; what does not count is zero."""
-    return {
-        "events_s": timed,
-        "elsewhere_s": outlasting if counts(outlasting, timed) else 0.0,
-    }
+    return {"events_s": timed, "elsewhere_s": outlasting if counts(outlasting, timed) else 0.0}
 
 
 def elsewhere_flags(evidence: Mapping[str, float]) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ from typing import Final, NamedTuple, Self
 
 from gpubench_plugin.core.quality_flags import DESCHEDULED, OVERSUBSCRIBED, SUSPENDED
 from gpubench_plugin.environment.hardware import usable_cores
+from gpubench_plugin.system.child_process import child_pids
 from gpubench_plugin.system.helper_threads import HelperThread
 
 SHARE: Final = 0.05
@@ -65,17 +66,17 @@ class Contention:
     the busiest one since this object was created. Without Linux's ``schedstat`` (nanoseconds on the
     processor, nanoseconds waiting for one, time slices) nothing is detected.
 
-    `processes` are the benchmark's on this host, by default this one: what they run is nobody
-    else's work.
+    `ranks` are the benchmark's processes on this host, by default this one: what they and this
+    one's children run is nobody else's work.
     """
 
-    def __init__(self, *processes: int) -> None:
+    def __init__(self, *ranks: int) -> None:
         self._own_thread = str(threading.get_native_id())
         self._initial = thread_times()
         self._waited_ns = self._blocks_ns = 0
         self._has_several_threads = False
-        self._processes = processes or (os.getpid(),)
-        self._at_start = _cpu_times(self._processes)
+        self._ranks = ranks or (os.getpid(),)
+        self._at_start = _cpu_times(self._ranks)
 
     @property
     def is_contended(self) -> bool:
@@ -97,7 +98,7 @@ class Contention:
         """Whether that `share` was waited; nothing waits for others for longer than they run."""
         if self._waited_ns <= share * self._blocks_ns:
             return False
-        now = _cpu_times(self._processes)
+        now = _cpu_times(self._ranks)
         wall_ns, known_ns = (end - start for end, start in zip(now, self._at_start, strict=True))
         return len(usable_cores()) * wall_ns - known_ns > share * wall_ns
 
@@ -112,7 +113,7 @@ class Contention:
         waits = (
             after[thread].waited_ns - self._at_entry.get(thread, _NEW).waited_ns for thread in busy
         )
-        self._has_several_threads |= len(self._processes) == 1 and len(busy) > 1
+        self._has_several_threads |= len(self._ranks) == 1 and len(busy) > 1
         self._waited_ns += max(waits, default=0)
 
     def _busy_threads(self, accounts: dict[str, ThreadTimes]) -> list[str]:
@@ -143,14 +144,17 @@ def thread_times() -> dict[str, ThreadTimes]:
     return accounts
 
 
-def _cpu_times(processes: tuple[int, ...]) -> tuple[int, int]:
-    """Nanoseconds that have passed, and those in which our processors idled or ran `processes`.
+def _cpu_times(ranks: tuple[int, ...]) -> tuple[int, int]:
+    """Nanoseconds that have passed, and those in which our processors idled or ran the `ranks`.
 
-    See clock_getcpuclockid(3), and proc(5) of ``/proc/stat``.
+    With the children of this one, also those that have ended. See clock_getcpuclockid(3), and
+    proc(5) of ``/proc/stat``.
     """
-    known_ns = 0
-    with suppress(OSError, KeyError):  # a process has ended, or the system has no such accounts
-        known_ns += sum(clock_gettime_ns(~pid << 3 | _PROCESS_CLOCK) for pid in processes)
+    known_ns = sum(round(1e9 * spent_s) for spent_s in os.times()[2:4])
+    for pid in (*ranks, *child_pids()):
+        with suppress(OSError):  # it has just ended
+            known_ns += clock_gettime_ns(~pid << 3 | _PROCESS_CLOCK)
+    with suppress(OSError, KeyError):  # the system has no such accounts
         lines = map(bytes.split, _read("/proc/stat", 1 << 18).splitlines())
         ticks = {line[0]: sum(map(int, line[_IDLE])) for line in lines if line}
         known_ns += sum(ticks[b"cpu%d" % core] for core in usable_cores()) * _TICK_NS

@@ -21,13 +21,7 @@ from gpubench_plugin.environment.device_errors import is_device_failure
 # Source of the algorithms: Lavin and Gray, Fast Algorithms for Convolutional Neural Networks,
 # arXiv:1509.09308.
 # In fp64 as far above its rounding as in fp32.
-TOLERANCES: Final = {
-    "fp64": 1e-13,
-    "fp32": 5e-5,
-    "tf32": 2.0**-8,
-    "fp16": 2.0**-8,
-    "bf16": 2.0**-5,
-}
+TOLERANCES: Final = {"fp64": 1e-13, "fp32": 5e-5, "tf32": 2.0**-8, "fp16": 2.0**-8, "bf16": 2.0**-5}
 """Largest relative error of a result, by a precision's ``compute_dtype``."""
 
 

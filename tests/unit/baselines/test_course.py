@@ -8,10 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.baselines.trend import BenchmarkHistory, HistorySource, Point, trend_segments
+from gpubench_plugin.baselines.trend import (
+    BenchmarkHistory,
+    HistorySource,
+    Point,
+    benchmark_history,
+    trend_segments,
+)
 from gpubench_plugin.cli.commands.history import history_csv, history_lines
+from gpubench_plugin.compare.comparison import compare_history
 from gpubench_plugin.compare.matched_metrics import value_of
-from gpubench_plugin.core.records import LaunchSample, Metric, Work
+from gpubench_plugin.core.records import MINIMA, LaunchSample, Metric, Work
 from gpubench_plugin.reports.text import UNICODE
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.registry import Registry
@@ -72,6 +79,32 @@ def test_runs_of_one_commit_are_of_one_level(
     ]
     (course,) = trend_segments(runs)
     assert [change.index for change in course.changes or ()] == starts
+
+
+@pytest.mark.parametrize(("slowdown", "kind"), [(1.0, "unchanged"), (1.2, "regressed")])
+def test_history_and_gate_judge_minima_of_as_many_rounds(
+    tmp_path: Path, slowdown: float, kind: str
+) -> None:
+    """Those of 6 rounds are a fifth above those of 400 for that alone, and no level."""
+    levels = [*noisy(1.0, 10, 1), *noisy(slowdown, 10, 2)]
+    for number, level in enumerate(levels):
+        rounds, least = (400, 0.8) if number < 10 else (6, 1.0)
+        times = {"step_time_s": 1.1, "step_time_min_s": least, MINIMA[4]: 1.05}
+        metrics = {name: (level * time, "s", "lower") for name, time in times.items()}
+        counted = {"rounds": (float(rounds), "count", "none")}
+        write_run(tmp_path, number, [measurement(metrics={**metrics, **counted})])
+    with Registry.of_directories(tmp_path) as registry:
+        registry.ingest_all()
+        history = benchmark_history(HistorySource(registry), MLP, None, branch="main", limit=20)
+        runs = registry.points(MLP, "step_time_s", branch="main")
+    (course,) = history.segments
+    assert history.metric == MINIMA[4]
+    assert [change.index for change in course.changes] == [10] * (kind == "regressed")
+    earlier = [replace(r, results={MLP: replace(r.results[MLP], pinned=True)}) for r in runs[:10]]
+    verdict = compare_history(earlier, runs[-1]).verdicts[0]
+    floor = next(part for part in verdict.parts if part.metric == "step_time_min_s")
+    assert (verdict.kind, floor.kind) == (kind, kind)
+    assert floor.head == course.points[-1].value
 
 
 def test_one_level_has_no_change() -> None:
@@ -166,7 +199,7 @@ def test_each_step_time_has_its_own_course_and_one_of_them_is_judged(
             name: [(p.value, p.unit) for p in past.points(MLP, name, branch="main", limit=9)]
             for name in whole
         }
-        assert past.step_time(MLP, branch="main") == judged
+        assert past.step_time(MLP, branch="main", limit=9) == judged
     assert values == {"step_time_s": [(5.0, "s")], "step_time_min_s": [(2.0, "s")]}
     result = RunReader(directory).run().results[MLP]
     assert {name: [(value_of(result, name), "s")] for name in whole} == values

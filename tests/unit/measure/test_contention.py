@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -42,40 +44,62 @@ def one_processor() -> Iterator[int]:
     os.sched_setaffinity(0, allowed)
 
 
+@contextmanager
+def two_neighbours() -> Iterator[list[int]]:
+    """Their process ids: busy grandchildren of this process, so that it knows nothing of them."""
+    busy = f"{sys.executable} -c 'while True: pass' & echo $!"
+    command = ["sh", "-c", f"{busy}; {busy}; wait"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        pids = [int(shell.stdout.readline()) for _ in range(2)]
+        try:
+            yield pids
+        finally:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_processor")
 def test_neighbours_on_the_same_processor_are_flagged() -> None:
     """Two busy processes on our processor leave us a third of it, and the flag says so."""
-    command = [sys.executable, "-c", "while True: pass"]
-    neighbours = [subprocess.Popen(command) for _ in range(2)]
-    try:
+    with two_neighbours():
         contention = Contention()
         with contention:
             _spin(0.5)
-    finally:
-        for neighbour in neighbours:
-            neighbour.kill()
-            neighbour.wait()
-    assert contention.is_contended
+        assert contention.is_contended
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_processor")
-def test_what_the_benchmarks_own_processes_run_is_nobody_elses() -> None:
+def test_what_ranks_run_is_nobody_elses() -> None:
     """Two ranks beside this one take two thirds of the processor, which the accounts show."""
-    command = [sys.executable, "-c", "while True: pass"]
-    ranks = [subprocess.Popen(command) for _ in range(2)]
-    try:
-        processes = [(os.getpid(),), (os.getpid(), *(rank.pid for rank in ranks))]
+    with two_neighbours() as ranks:
+        processes = [(os.getpid(),), (os.getpid(), *ranks)]
         before = [interference._cpu_times(pids) for pids in processes]
         _spin(0.5)
         after = [interference._cpu_times(pids) for pids in processes]
-    finally:
-        for rank in ranks:
-            rank.kill()
-            rank.wait()
     alone, together = (now[1] - then[1] for then, now in zip(before, after, strict=True))
     assert together - alone > 0.2 * (after[0][0] - before[0][0])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("one_processor")
+def test_what_children_run_is_nobody_elses() -> None:
+    """Whenever they began, and where one has ended meanwhile."""
+    command = [sys.executable, "-c", "while True: pass"]
+    first = subprocess.Popen(command)
+    contention = Contention()
+    with contention:
+        second = subprocess.Popen(command)
+        _spin(0.5)
+        first.kill()
+        first.wait()
+        _spin(0.1)
+    is_contended, notes = contention.is_contended, contention.notes
+    second.kill()
+    second.wait()
+    assert (is_contended, notes) == (False, ("oversubscribed",))
 
 
 @pytest.mark.parametrize(
