@@ -238,7 +238,11 @@ class HistorySource:
     def step_time(self, benchmark: str, *, branch: str | None, limit: int) -> str:
         """The step time metric that the benchmark's latest `limit` runs are judged by."""
         runs = self._index.points(benchmark, STEP_TIME, branch=branch, limit=limit)
-        return step_time_of_history([run.results[benchmark] for run in runs]) if runs else STEP_TIME
+        kinds = [_point(run, benchmark, STEP_TIME).fingerprint for run in runs]
+        comparable = [r for r, kind in zip(runs, kinds, strict=True) if kind == kinds[-1]]
+        return (
+            step_time_of_history([r.results[benchmark] for r in comparable]) if runs else STEP_TIME
+        )
 
     def _latest_runs(self, branch: str | None) -> list[Run]:
         if branch not in self._runs_by_branch:

@@ -23,7 +23,7 @@ from gpubench_plugin.core.quality_flags import (
     SUSPENDED,
     doubtful_flags,
 )
-from gpubench_plugin.core.records import Metric, Result, Run
+from gpubench_plugin.core.records import MINIMA, Metric, Result, Run
 from gpubench_plugin.core.verdicts import COMPARED, Verdict
 
 _MINIMUM: Final = "step_time_min_s"
@@ -47,7 +47,7 @@ _OF_TIMES: Final = ("mfu", "speed_up", "scaling_", "pipeline_")
 
 def touching(result: Result, metric: Metric) -> tuple[str, ...]:
     """Doubts of the result that touch the metric."""
-    name, unit = metric.name, metric.unit
+    name, unit = _MINIMUM if metric.name in MINIMA.values() else metric.name, metric.unit
     is_of_time = unit in _TIMES or unit.endswith("/s") or name.startswith(_OF_TIMES)
     flags = doubtful_flags(result.flags)
     if not is_of_time:

@@ -119,11 +119,11 @@ def step_time_of(timer: str, metrics: Collection[str]) -> str:
 
 
 def step_time_of_history(results: Sequence[Result]) -> str:
-    """The step time that `results`, the latest last, are judged by: minima over equal rounds."""
+    """The step time to compare all `results` by, the latest last: minima over equal rounds."""
     name = step_time_of(results[-1].timer, results[-1].metrics)
     by_rounds = sorted(results, key=lambda r: value_of(r, _ROUNDS) or math.inf)
     fewest = by_rounds[len(results) // 10 : len(results) // 10 + 1]
-    sides = Sides(bases=results, heads=fewest, measured=fewest)
+    sides = Sides(bases=results, heads=fewest, measured=results)
     if name != MINIMUM or not _uneven_rounds(sides):
         return name
     return MINIMA.get(_minimum_in_common(sides), STEP_TIME)

@@ -177,10 +177,8 @@ class _Matching:
 
     def _is_broken(self, head: Result) -> bool:
         """Whether it failed, or its run crashed before reporting what the base could measure."""
-        passed_on_base = UNFINISHED in head.flags and any(
-            head.id in base.measured for base in self.bases
-        )
-        return head.outcome in _BROKEN or passed_on_base
+        was_measured = any(head.id in base.measured for base in self.bases)
+        return head.outcome in _BROKEN or (UNFINISHED in head.flags and was_measured)
 
     def _pairs(self, name: str) -> list[_Pair] | Verdict:
         """Comparable result pairs, or the verdict explaining why there are none."""

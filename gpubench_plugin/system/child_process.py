@@ -10,6 +10,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from multiprocessing import active_children
 from pathlib import Path
 from typing import Any, Final
 
@@ -122,12 +123,12 @@ def running(command: Sequence[str], *, grace_s: float, **options: Any) -> Iterat
         yield child
 
 
-def child_pids() -> list[int]:
-    """Ids of this process's children, by any of its threads (Linux)."""
-    pids: list[int] = []
+def child_pids() -> set[int]:
+    """Ids of this process's children, by any of its threads (Linux) or by a forkserver."""
+    pids = {child.pid for child in active_children() if child.pid}
     for children in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):  # the thread has just ended
-            pids += map(int, children.read_text().split())
+            pids.update(map(int, children.read_text().split()))
     return pids
 
 

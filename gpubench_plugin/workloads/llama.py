@@ -37,8 +37,7 @@ class Llama(CausalLanguageModel[LlamaSection]):
 
     def hyperparameters(self) -> dict[str, Any]:
         """Arguments of a language model, and the number of KV heads."""
-        own = {"num_key_value_heads": self.section.key_value_heads}
-        return super().hyperparameters() | own
+        return super().hyperparameters() | {"num_key_value_heads": self.section.key_value_heads}
 
     def tensor_plan(self, ranks: int) -> Mapping[str, str]:
         """Heads, feed-forward features and vocabulary, each sharded evenly.

@@ -2,8 +2,8 @@
 
 *Contention*: a step on several threads waits for its slowest one. If a neighbour holds a processor,
 every parallel region lasts a time slice of the scheduler: steps are many times too long, so evenly
-that no confidence interval shows it. Threads and ranks of the benchmark itself, more of them than
-processors, wait alike, but for each other: that is what they cost wherever they run.
+that no confidence interval shows it. Threads, ranks and children of the benchmark itself, more of
+them than processors, wait alike, but for each other: that is what they cost wherever they run.
 
 *Suspension* by SIGSTOP, Ctrl-Z, a debugger, freezing, or sleep: the system keeps no readable record
 of it. But ``epoll_wait`` returns with ``EINTR`` each time the process continues after a stop,

@@ -22,7 +22,7 @@ from gpubench_plugin.core.records import MINIMA, LaunchSample, Metric, Work
 from gpubench_plugin.reports.text import UNICODE
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.registry import Registry
-from tests.support.runs_builder import MLP, measurement, write_run
+from tests.support.runs_builder import MLP, RESNET, measurement, write_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,6 +105,28 @@ def test_history_and_gate_judge_minima_of_as_many_rounds(
     floor = next(part for part in verdict.parts if part.metric == "step_time_min_s")
     assert (verdict.kind, floor.kind) == (kind, kind)
     assert floor.head == course.points[-1].value
+
+
+def test_a_history_leaves_no_run_out(tmp_path: Path) -> None:
+    """Where one has no typical minimum; another machine's runs choose nothing."""
+    for number in range(20):
+        rounds = 400 if number < 15 else 6
+        times = {"step_time_s": 1.1, "step_time_min_s": 1.0, MINIMA[4]: 1.05}
+        if number == 19:
+            rounds, times = 2, {"step_time_s": 5.5, "step_time_min_s": 5.0}
+        metrics = {name: (time, "s", "lower") for name, time in times.items()}
+        counted = {"rounds": (float(rounds), "count", "none")}
+        timer = "process_time" if number == 19 else "perf_counter"
+        write_run(tmp_path, number, [measurement(metrics={**metrics, **counted})])
+        write_run(
+            tmp_path, 20 + number, [measurement(RESNET, timer=timer, metrics=metrics | counted)]
+        )
+    with Registry.of_directories(tmp_path) as registry:
+        registry.ingest_all()
+        past = HistorySource(registry)
+        assert past.step_time(MLP, branch="main", limit=20) == "step_time_s"
+        assert len(past.points(MLP, "step_time_s", branch="main", limit=20)) == 20
+        assert past.step_time(RESNET, branch="main", limit=20) == "step_time_min_s"
 
 
 def test_one_level_has_no_change() -> None:

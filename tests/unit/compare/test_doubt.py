@@ -91,8 +91,11 @@ def test_a_doubt_touches_some_numbers(flag: str, seconds: float, metrics: set[st
     one = result(
         **dict.fromkeys((*names, *others), seconds), units={"recall": "1", "step_time_mean_s": "s"}
     )
-    found = {name for name, m in one.metrics.items() if touching(replace(one, flags=(flag,)), m)}
+    doubted = replace(one, flags=(flag,))
+    found = {name for name, m in one.metrics.items() if touching(doubted, m)}
     assert found == metrics
+    typical = replace(one.metrics["step_time_min_s"], name=MINIMA[8])
+    assert bool(touching(doubted, typical)) is ("step_time_min_s" in metrics)
 
 
 def test_a_round_of_many_calls_does_not_fit_a_time_slice() -> None:
