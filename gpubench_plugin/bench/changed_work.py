@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.clocks.base import Step
     from gpubench_plugin.ranks.process_group import RankAgreement
 
-# Looks that must all tell a difference: one alone may be of a step that rarely varies by itself.
-_LOOKS = 3
+# Looks that must all be equal, and those that must all differ from them: of a step that varies
+# among a few kinds of work by itself, at most 1.5% are called changed.
+_BEFORE, _AFTER = 3, 5
 
 
 def same_work(step: Step, module: nn.Module, agreement: RankAgreement, *, counts: bool) -> Step:
-    """Look at a `step` of the `module` twice; the call of what is returned raises where it changed.
+    """Look at a `step` of the `module`; the call of what is returned raises where it changed.
 
     Every rank must call it. Operations are compared if it `counts`. Of a step that varies by itself
     nothing is asked.
@@ -28,7 +29,7 @@ def same_work(step: Step, module: nn.Module, agreement: RankAgreement, *, counts
 
     look = partial(StepWork.of, step, module, counts=counts)
     before: list[StepWork] = []
-    for number in (1, 2):
+    for number in range(1, _BEFORE + 1):
         with suppress(Exception):  # as on tensors that cannot be watched
             work = look()
             work.require_equal(*before[:1] or [work])
@@ -39,12 +40,12 @@ def same_work(step: Step, module: nn.Module, agreement: RankAgreement, *, counts
 
 
 def lasting_answer(question: Step, agreement: RankAgreement, *, alike: bool) -> str:
-    """What the `question` first tells, if it tells something at each of three calls; else empty.
+    """What the `question` first tells, if it tells something at each of five calls; else empty.
 
     They must be `alike` where what is asked may move by itself.
     """
     answers = []
-    for _ in range(_LOOKS):
+    for _ in range(_AFTER):
         answer = ""
         try:
             question()

@@ -50,7 +50,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     INSTRUMENTED: "a debugger, tracer or Python debug mode was active",
     CUT_SHORT: "the time limit came before all rounds of the baseline: there are fewer",
     CHANGED_WORK: "a step after the timing did other work than one before it",
-    OVERSUBSCRIBED: "the benchmark's own threads were more than the CPUs that were free",
+    OVERSUBSCRIBED: "the benchmark's own threads and children were more than the free CPUs",
     LEFT_RUNNING: "threads or processes that the calls started ran on after the last one",
     OUTLIERS: "more than 0.5% of the durations are far above the median",
     STALLS: "a few slow calls dominate: throughput is 10% below what the median implies",

@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from gpubench_plugin.system import lock_guard
+from tests.support.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -51,6 +52,12 @@ class Guarded:
             if [lock_guard.__file__, f"{self.process.pid}"] == _arguments(process)
         ]
 
+    def guard(self) -> psutil.Process:
+        """The only one, once its command can be read: that is empty while it begins."""
+        wait_until(lambda: self.guards)
+        (guard,) = self.guards
+        return guard
+
     def runs(self, line: str) -> bool:
         """Whether it has executed the line."""
         assert self.process.stdin is not None
@@ -77,7 +84,7 @@ def guarded() -> Iterator[Guarded]:
 
 def test_number_that_nobody_reads_is_the_end(guarded: Guarded) -> None:
     """A message says why; the guard ends, too."""
-    (guard,) = guarded.guards
+    guard = guarded.guard()
     assert not guarded.runs("wakeup.send(bytes([signal.SIGHUP])); time.sleep(60)")
     _, err = guarded.process.communicate()
     assert guarded.process.returncode == -signal.SIGKILL
@@ -112,12 +119,12 @@ def test_other_numbers_do_no_harm(guarded: Guarded, line: str) -> None:
 )
 def test_guard_ends_with_what_it_guards(guarded: Guarded, line: str) -> None:
     """When the socket is closed, or the process ends though another one has the socket."""
-    (guard,) = guarded.guards
+    guard = guarded.guard()
     guarded.runs(line)
     guard.wait(timeout=10)
 
 
 def test_guard_is_nobodys_child(guarded: Guarded) -> None:
     """A test may wait for all children that it has started."""
-    assert guarded.guards
+    assert guarded.guard().is_running()
     assert psutil.Process(guarded.process.pid).children() == []
