@@ -66,7 +66,7 @@ def pin_ten(project: Project, measured: Path) -> None:
 
 
 @pytest.mark.exhaustive
-def test_a_gate_fails_only_for_what_two_more_launches_repeat(tmp_path: Path) -> None:
+def test_a_gate_fails_only_for_what_further_launches_repeat(tmp_path: Path) -> None:
     """One is slow in this process alone, one always, one cannot be run a second time.
 
     Adopted tests are launched again like any other, and once in the tables of pytest-benchmark.
@@ -97,10 +97,10 @@ def test_a_gate_fails_only_for_what_two_more_launches_repeat(tmp_path: Path) -> 
     }
     for once in ("test_once[ws1]", "test_adopted_once"):
         assert reasons[once][0] in {"unchanged", "inconclusive"}
-        assert reasons[once][1].startswith("not confirmed by 2 more launches (1.00")
+        assert reasons[once][1].startswith("not confirmed by 3 more launches (1.00")
     for always in ("test_always[ws1]", "test_adopted_always"):
         assert reasons[always][0] == "regressed"
-        assert reasons[always][1].startswith("confirmed by 2 more launches (1.5")
+        assert reasons[always][1].startswith("confirmed by 3 more launches (1.5")
     assert reasons["test_dies[ws1]"][0] == "regressed"
     said = "relaunched, but without a result: failed (AssertionError: no second time)"
     assert said in reasons["test_dies[ws1]"][1]

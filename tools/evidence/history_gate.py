@@ -60,7 +60,7 @@ def independent(noise: Noise, *, launches: int = 1) -> Draw:
 
     def drawn(generator: Generator) -> Suite:
         earlier = noise(generator, (BENCHMARKS, 10, launches))
-        return Suite(earlier=earlier, head=noise(generator, (BENCHMARKS, 3)))
+        return Suite(earlier=earlier, head=noise(generator, (BENCHMARKS, 1 + RELAUNCHES)))
 
     return drawn
 
@@ -160,18 +160,18 @@ INTRODUCTION = """# The history gate in suites of known truth
 Written by `python tools/evidence/history_gate.py`: 1,000 simulated suites of 20 benchmarks for each
 row, ten pinned runs of one launch unless it says otherwise, limit 2%, judged by the code that
 judges real runs. In brackets the same where the median of three launches confirmed an alarm alone
-(commit `db56f806`).
+(commit `db56f806`), of suites drawn anew.
 
 *Suites that alarm* are those without any effect in which a benchmark is called regressed after its
-two further launches, each of which must be beyond the limit, *before confirmation* those in which
+three further launches, each of which must be beyond the limit, *before confirmation* those in which
 one has an alarm at first. *Caught* is how often one of 1,000 benchmarks that are slower by so much
 is called in the end, *before* at first. *Further launches* are those of the confirmation, in
 percent of those of the suite.
 """
 CONCLUSION = """\
-Two further launches, each beyond the limit, end all but a few of the false alarms that slow
+Three further launches, each beyond the limit, end all but a few of the false alarms that slow
 launches raise, and cost hardly any power. They are of the same hour as the first: where days differ
-and all pins are of one sitting, or where the machine has wandered off since, all three are out
+and all pins are of one sitting, or where the machine has wandered off since, all four are out
 alike. Pin runs of different days.
 """
 ALARMS, BEFORE, LAUNCHES = "suites that alarm", "before confirmation", "further launches"
