@@ -4,7 +4,8 @@
 
 For each suite, a checkout and the file or folder of its benchmarks: ten runs are pinned, then ten
 runs of the same code are judged, by turns with ten in which one function is 20% slower. That is the
-one in the middle by its time: a counted loop follows each of its calls.
+one in the middle by its time: a counted loop follows each of its calls. Functions that such a loop
+would slow by more, even an empty one, are not chosen.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
 
 RUNS = 10
 SHARE = 0.2
+SHORTEST_S = 3e-6
+PASSES_PER_S = 1e8
+"""Of a loop, at the least: a first guess."""
 
 INTRODUCTION = """# The history gate on suites of other projects
 
@@ -36,9 +41,10 @@ with `--adopt` on {machine}: ten runs are pinned, and no later run counts; then 
 code are judged, by turns with ten in which one function is 20% slower. *Alarms* are benchmarks
 called regressed in the runs of the same code; *found* tells in how many of its ten runs the slower
 function was, *others* how many equal ones were called beside it. *Decided* is the share of verdicts
-on equal code that say unchanged or improved.
+on equal code that say unchanged or improved. *By* compares the middle of the function's minima in
+the runs that slowed it with that in the others.
 """
-COLUMNS = ("suite", "benchmarks", "alarms", "decided", "found", "others", "the slower function")
+COLUMNS = ("suite", "benchmarks", "alarms", "decided", "found", "others", "slower function", "by")
 
 # Loaded by every process of a session, those of the confirmation included.
 PLANT = """
@@ -69,11 +75,6 @@ def planted(method):
 BenchmarkFixture.__call__ = planted(BenchmarkFixture.__call__)
 BenchmarkFixture.pedantic = planted(BenchmarkFixture.pedantic)
 """
-LOOP = """
-import timeit
-loop = "for _ in repeat(None, 10**5): pass"
-print(min(timeit.repeat(loop, "from itertools import repeat", number=1, repeat=5_000)))
-"""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Suite:
     results: Path
 
     def run(self, *options: str, planted: str = "") -> Mapping[str, tuple[str, float]]:
-        """Measure; verdict and median of each benchmark, the first empty where none was asked."""
+        """Measure; verdict and minimum of each benchmark, the first empty where none was asked."""
         env = {**os.environ, "GPUBENCH_REGISTRY": "none"}
         if planted:
             (self.results / "gpubench_plant.py").write_text(PLANT, encoding="utf-8")
@@ -100,7 +101,7 @@ class Suite:
         (run,) = {*self._runs()} - before
         summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
         times = {
-            each["id"]: each["metrics"]["step_time_s"]["value"]
+            each["id"]: each["metrics"]["step_time_min_s"]["value"]
             for each in summary["benchmarks"]
             if each["outcome"] == "measured"
         }
@@ -114,28 +115,36 @@ class Suite:
     def _runs(self) -> list[Path]:
         return sorted(self.results.glob("default/*/"))
 
+    def _passes(self, name: str, seconds: float) -> int:
+        """The passes of a loop that make the benchmark slower by the share, by two points."""
+        guess = round(SHARE * seconds * PASSES_PER_S)
+        none_s, guess_s = (
+            min(self.run(planted=f"{name}={passes}")[name][1] for _ in range(2))
+            for passes in (0, guess)
+        )
+        return max(0, round(guess * ((1 + SHARE) * seconds - none_s) / (guess_s - none_s)))
+
     def judged(self) -> tuple[str, ...]:
         """The row of the suite."""
-        for _ in range(RUNS):
-            times = self.run()
+        pinned = [self.run() for _ in range(RUNS)]
         names = [run.name for run in self._runs()]
         shell = [sys.executable, "-m", "gpubench_plugin", "baseline", "set", "main", *names]
         shell += ["--no-branch", "--force", "--reason=doubts", f"--results-dir={self.results}"]
         subprocess.run(shell, check=True, cwd=self.folder)
-        middle = sorted(times, key=lambda name: times[name][1])[len(times) // 2]
-        loop_s = float(
-            subprocess.run([sys.executable, "-c", LOOP], check=True, capture_output=True).stdout
-        )
-        loops = round(SHARE * times[middle][1] / (loop_s / 1e5))
+        times = {name: median(run[name][1] for run in pinned) for name in pinned[0]}
+        choice = sorted((time, name) for name, time in times.items() if time > SHORTEST_S)
+        time, slowed = choice[len(choice) // 2]
+        planted = f"{slowed}={self._passes(slowed, time)}"
         gate = ("--baseline=main", "--gate")
         equal, slower = [], []
         for _ in range(RUNS):
             equal.append(self.run(*gate))
-            slower.append(self.run(*gate, planted=f"{middle}={loops}"))
+            slower.append(self.run(*gate, planted=planted))
         kinds = [kind for run in equal for kind, _ in run.values()]
-        others = [kind for run in slower for name, (kind, _) in run.items() if name != middle]
+        others = [kind for run in slower for name, (kind, _) in run.items() if name != slowed]
         decided = sum(kind in {"unchanged", "improved"} for kind in kinds) / len(kinds)
-        found = sum(run[middle][0] == "regressed" for run in slower)
+        found = sum(run[slowed][0] == "regressed" for run in slower)
+        base, head = (median(run[slowed][1] for run in runs) for runs in (equal, slower))
         commit = subprocess.run(
             ["git", "describe", "--always"],
             check=True,
@@ -150,7 +159,8 @@ class Suite:
             f"{decided:.0%}",
             f"{found} of {RUNS}",
             f"{others.count('regressed')}",
-            f"`{middle.rpartition('::')[2]}`, {times[middle][1] * 1e6:.3g} µs",
+            f"`{slowed.rpartition('::')[2]}`, {time * 1e6:.3g} µs",
+            f"{head / base - 1:.0%}",
         )
 
 
