@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 RUNS = 10
 SHARE = 0.2
 SHORTEST_S = 3e-6
-PASSES_PER_S = 1e8
-"""Of a loop, at the least: a first guess."""
+PASSES_PER_S = 2e8
+"""Of a loop, about: with as many as take the function's time the share of one is known best."""
 
 INTRODUCTION = """# The history gate on suites of other projects
 
@@ -117,9 +117,9 @@ class Suite:
 
     def _passes(self, name: str, seconds: float) -> int:
         """The passes of a loop that make the benchmark slower by the share, by two points."""
-        guess = round(SHARE * seconds * PASSES_PER_S)
+        guess = round(seconds * PASSES_PER_S)
         none_s, guess_s = (
-            min(self.run(planted=f"{name}={passes}")[name][1] for _ in range(2))
+            min(self.run(planted=f"{name}={passes}")[name][1] for _ in range(3))
             for passes in (0, guess)
         )
         return max(0, round(guess * ((1 + SHARE) * seconds - none_s) / (guess_s - none_s)))
