@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -38,14 +38,10 @@ class Level:
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """Run-to-run standard deviation with its degrees of freedom.
-
-    `outliers`: whether earlier runs were left out of it.
-    """
+    """Run-to-run standard deviation with its degrees of freedom."""
 
     deviation: Floats
     dof: Floats
-    outliers: Bools
 
 
 def inlier_mask(values: Floats, max_outliers: int) -> Bools:
@@ -106,7 +102,6 @@ def noise_about_level(values: Floats) -> Noise:
     return Noise(
         deviation=_deviation(values, mask) * np.where(outliers > 0, _WIDER, 1.0),
         dof=values.shape[-1] - 1.0 - 2.0 * outliers,
-        outliers=outliers > 0,
     )
 
 
@@ -124,28 +119,7 @@ def noise_of_steps(values: Floats) -> Noise:
     squares = np.where(mask, steps, 0.0) ** 2
     remaining_variance = np.maximum(squares.sum(axis=-1) - largest_rise**2, 0.0) / 2
     count = mask.sum(axis=-1)
-    return Noise(
-        deviation=np.sqrt(remaining_variance / (count - 3.0)),
-        dof=0.6 * count,
-        outliers=count < steps.shape[-1],
-    )
-
-
-def widened_noise(noise: Noise, level: Level, head: Floats) -> Noise:
-    """Widen `noise` to half the distance of three head launches, if that is larger.
-
-    Two that agree outvote a third: the distance is that of the median to the nearer neighbour.
-    Where earlier runs had outliers, too, all three must agree: it is that towards the `level`. The
-    half is simulated: with 5% of launches 5 to 30% slower, fewer than 7% of suites of twenty
-    have a confirmed alarm (``docs/evidence/history_gate.md``).
-    """
-    if head.shape[-1] != 3:
-        return noise
-    lowest, median, highest = np.moveaxis(np.sort(head, axis=-1), -1, 0)
-    distance_below, distance_above = median - lowest, highest - median
-    towards_level = np.where(median > level.mean, distance_below, distance_above)
-    distance = np.where(noise.outliers, towards_level, np.minimum(distance_below, distance_above))
-    return replace(noise, deviation=np.maximum(noise.deviation, distance / 2))
+    return Noise(deviation=np.sqrt(remaining_variance / (count - 3.0)), dof=0.6 * count)
 
 
 def variance_of_median(count: int) -> float:
@@ -202,12 +176,11 @@ def prediction_sample(series: LaunchValues, samples: HistorySamples) -> Sample:
     noises = [noise_about_level(level)] if len(level) >= FEWEST else []
     noises += [noise_of_steps(steps)] if len(steps) >= FEWEST else []
     head, pinned_level = _logs(series, series.head), level_of(level)
-    largest = max(noises, key=lambda noise: float(noise.deviation))
+    noise = max(noises, key=lambda noise: float(noise.deviation))
     runs = [_logs(series, launches) for launches in samples.launches if len(launches) > 1]
     # A head run of fewer launches than the earlier ones varies more.
     excess = variance_of_median(series.fewest_launches) - _mean_share(samples.launches)
     excess_variance = max(0.0, excess) * variance_within(runs)
-    noise = widened_noise(largest, pinned_level, head)
     return _sample(series, samples, pinned_level, head, noise, excess_variance)
 
 
@@ -229,11 +202,7 @@ def bound_sample(series: LaunchValues, samples: HistorySamples) -> Sample | None
     variance = sum(float(values.var(ddof=1)) * (values.size - 1) for values in logs) / dof
     level = _logs(series, samples.level)
     own_variance = _mean_share(samples.launches[: level.size]) * variance
-    noise = Noise(
-        deviation=np.asarray(math.sqrt(own_variance)),
-        dof=np.asarray(float(dof)),
-        outliers=np.asarray(False),
-    )
+    noise = Noise(deviation=np.asarray(math.sqrt(own_variance)), dof=np.asarray(float(dof)))
     excess = variance_of_median(series.fewest_launches) * variance - own_variance
     return _sample(series, samples, level_of(level), _logs(series, series.head), noise, excess)
 

@@ -1,5 +1,4 @@
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from gpubench_plugin.compare.prediction import (
     prediction_estimates,
     variance_of_median,
     variance_within,
-    widened_noise,
 )
 
 
@@ -87,20 +85,3 @@ def test_neither_creep_nor_a_step_nor_one_slow_run_is_noise():
     runs[5] = runs[5] + np.array([0.0, 500.0, 0.0])
     assert variance_within(runs) == pytest.approx(4.0, rel=0.1)
     assert variance_within([]) == 0.0
-
-
-@pytest.mark.parametrize(
-    ("head", "alone", "beside_an_outlier"),
-    [((10, 10, 40), 0, 0), ((0, 10, 10), 0, 5), ((0, 10, 40), 5, 5), ((10, 40, 70), 15, 15)],
-)
-def test_two_launches_of_three_outvote_one_unless_an_earlier_run_was_out_as_well(
-    head, alone, beside_an_outlier
-):
-    """Half the distance between those that must agree is noise, where it is more than is known."""
-    values = np.array([0.1, -0.1] * 5)
-    level, quiet = level_of(values), noise_about_level(values)
-    warned = replace(quiet, outliers=np.asarray(True))
-    for spread, least in ((quiet, alone), (warned, beside_an_outlier)):
-        seen = widened_noise(spread, level, np.array(head, dtype=float))
-        assert float(seen.deviation) == pytest.approx(max(least, float(quiet.deviation)))
-    assert widened_noise(warned, level, np.array([0.0, 40.0])) == warned
