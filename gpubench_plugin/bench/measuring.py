@@ -98,6 +98,8 @@ class Measuring:
         self, steps: Variants, stated: Work, result_check: ResultCheck = None
     ) -> Measurement:
         """Measure `steps` with the `stated` amounts; the results of several must agree."""
+        if self._case.configuration.measure.check is False:
+            result_check = False
         subject = steps.candidate.subject
         if subject is not None:
             self.subjects.include(subject)
@@ -200,7 +202,7 @@ class Measuring:
     def _question(self, steps: Variants, check: ResultCheck, first_s: float | None) -> Step:
         """What is to be asked after the timing, with an error where a call then does other work.
 
-        Every rank must call it. A subject takes two steps more, unless its first one took a minute.
+        Every rank must call it. A subject takes steps more, unless its first one took a minute.
         """
         agreement = self.group.agreement
         if self._case.configuration.measure.check is False:

@@ -11,16 +11,13 @@ from dataclasses import replace
 from typing import Final, Unpack
 
 from gpubench_plugin.compare.comparison import MatchOptions, compare_history
-from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.compare.matching import match, restricted_to
-from gpubench_plugin.compare.threshold import effect_of, family_size
-from gpubench_plugin.config.limits import Limit
-from gpubench_plugin.core.format import counted, quantity
+from gpubench_plugin.compare.threshold import family_size
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.core.verdicts import Comparison, Verdict
 
 # Of a benchmark with an alarm: the fewest with which at most 1% of equal suites alarm where a tenth
-# of the launches is slow; two leave 2.7% (docs/evidence/history_gate.md).
+# of the launches is slow, or half of them (docs/evidence/history_gate.md); two left 2.7%.
 RELAUNCHES: Final = 3
 
 
@@ -37,15 +34,11 @@ def withdraw_alarms(
     Their verdicts stay "regressed", but for `adopted` tests, whose single runs vary most.
     """
     reasons = dict.fromkeys(alarms(comparison), reason) if isinstance(reason, str) else reason
-
-    def withdrawn(verdict: Verdict) -> Verdict:
-        if not _is_alarm(verdict) or verdict.id not in reasons:
-            return verdict
-        stands = verdict.id not in adopted
-        text = f"{'' if stands else 'not confirmed: '}{verdict.reason}; {reasons[verdict.id]}"
-        return replace(verdict, kind="regressed" if stands else "inconclusive", reason=text)
-
-    return replace(comparison, verdicts=tuple(map(withdrawn, comparison.verdicts)))
+    verdicts = (
+        _withdrawn(v, reasons[v.id], adopted) if _is_alarm(v) and v.id in reasons else v
+        for v in comparison.verdicts
+    )
+    return replace(comparison, verdicts=tuple(verdicts))
 
 
 def rejudge(
@@ -53,11 +46,14 @@ def rejudge(
     earlier_runs: Sequence[Run],
     head: Run,
     repeat_runs: Sequence[Run],
+    *,
+    adopted: Collection[str] = (),
     **options: Unpack[MatchOptions],
 ) -> Comparison:
     """Rejudge with the relaunches `repeat_runs`; the new verdicts replace the alarms.
 
-    A benchmark missing from one of them keeps its verdicts. `options` are those of `comparison`.
+    A benchmark missing from one of them keeps its verdicts; an alarm on what one did not measure,
+    or measured otherwise, is withdrawn. `options` are those of `comparison`.
     """
     names = set(alarms(comparison)).intersection(*(run.results for run in repeat_runs))
     rejudged = compare_history(
@@ -67,51 +63,32 @@ def rejudge(
         m=family_size(match(earlier_runs, [head], paired=False, **options).series),
         **options,
     )
-    verdicts = {
-        (v.id, metric): v
-        for v in rejudged.verdicts
-        for metric in (v.metric, *(part.metric for part in v.parts))
-    }
-    lost = {
-        v.id: f"relaunched, it is {v.kind.replace('_', ' ')}: {v.reason}"
-        for v in rejudged.verdicts
-        if not v.metric
-    }
-    remaining = withdraw_alarms(comparison, lost)
-    return replace(
-        remaining,
-        verdicts=tuple(
-            _with_repeats(verdicts[v.id, v.metric], repeat_runs)
-            if _is_alarm(v) and (v.id, v.metric) in verdicts
-            else v
-            for v in remaining.verdicts
-        ),
-    )
+
+    def renewed(alarm: Verdict) -> Verdict:
+        reason = f"relaunched, but without {alarm.metric}"
+        found = [v for v in rejudged.verdicts if v.id == alarm.id]
+        if found and not found[0].metric:
+            reason = f"relaunched, it is {found[0].kind.replace('_', ' ')}: {found[0].reason}"
+        elif all(alarm.metric in run.results[alarm.id].metrics for run in repeat_runs):
+            found = [v for v in found if _metrics(v) & _metrics(alarm)]
+            if found:
+                return found[0]
+        return _withdrawn(alarm, reason, adopted)
+
+    verdicts = (renewed(v) if _is_alarm(v) and v.id in names else v for v in comparison.verdicts)
+    return replace(comparison, verdicts=tuple(verdicts))
 
 
 def _is_alarm(verdict: Verdict) -> bool:
     return verdict.kind == "regressed" and verdict.method == "history"
 
 
-def is_confirmed(verdict: Verdict, relaunched: Sequence[float]) -> bool:
-    """Whether a `verdict` on the median is "regressed", and no relaunch alone is within the limit.
-
-    A benchmark that is slow in some of its launches is within it in others.
-    """
-    if verdict.kind != "regressed" or not verdict.base:
-        return verdict.kind == "regressed"
-    effects = (effect_of(verdict.base, value, verdict.better) for value in relaunched)
-    return min(effects) > Limit.parse(verdict.limit, verdict.metric).bound
+def _metrics(verdict: Verdict) -> set[str]:
+    return {verdict.metric, *(part.metric for part in verdict.parts)}
 
 
-def _with_repeats(verdict: Verdict, repeat_runs: Sequence[Run]) -> Verdict:
-    """The verdict on the median, with the values of the relaunches in its reason."""
-    values = [value_of(run.results[verdict.id], verdict.metric) for run in repeat_runs]
-    relaunched = [value for value in values if value is not None]
-    evidence = ", ".join(quantity(value, verdict.unit) for value in relaunched)
-    launches = counted(len(repeat_runs), "more launch")
-    if is_confirmed(verdict, relaunched):
-        return replace(verdict, reason=f"confirmed by {launches} ({evidence}): {verdict.reason}")
-    kind = "inconclusive" if verdict.kind == "regressed" else verdict.kind
-    reason = f"not confirmed by {launches} ({evidence}): {verdict.reason}"
-    return replace(verdict, kind=kind, reason=reason)
+def _withdrawn(alarm: Verdict, reason: str, adopted: Collection[str]) -> Verdict:
+    text = f"{alarm.reason}; {reason}"
+    if alarm.id in adopted:
+        return replace(alarm, kind="inconclusive", reason=f"not confirmed: {text}")
+    return replace(alarm, reason=text)

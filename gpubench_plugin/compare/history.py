@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.launch_values import FEWEST, HistorySamples, LaunchValues
 from gpubench_plugin.compare.threshold import (
+    effect_of,
     exact_verdict,
     family_size,
     has_no_variance,
@@ -16,7 +17,7 @@ from gpubench_plugin.compare.threshold import (
     trivial_verdict,
     unusable,
 )
-from gpubench_plugin.core.format import change_percentage, counted
+from gpubench_plugin.core.format import change_percentage, counted, quantity
 from gpubench_plugin.core.verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ def judge_history(series: Sequence[LaunchValues], *, m: int | None = None) -> li
     """One verdict per series, in order, on whether the head is drawn from the earlier runs.
 
     Args:
-        series: `base` holds one value per earlier run, `head` one per launch of the judged run, of
-            which the median counts.
+        series: `base` holds one value per earlier run, `head` that of the judged run, then of its
+            relaunches: the median counts, and a regressed one must be beyond the limit in each.
         m: size of the whole suite, see :func:`judge_pairs`.
     """
     trivial = [_trivial_verdict(item) for item in series]
@@ -42,7 +43,7 @@ def judge_history(series: Sequence[LaunchValues], *, m: int | None = None) -> li
 
         samples = [prediction_sample(item, HistorySamples.of(item)) for item in tested]
         results = run_tests(samples, max(m or 0, family_size(series)))
-    verdicts = map(_verdict_of, results)
+    verdicts = map(_repeated, results)
     return [verdict or next(verdicts) for verdict in trivial]
 
 
@@ -80,6 +81,24 @@ def _too_few(series: LaunchValues, samples: HistorySamples) -> Verdict:
     return inconclusive_verdict(
         series, "history", cause, launches=samples.count, runs_needed=samples.missing
     )
+
+
+def _repeated(tested: TTestResult) -> Verdict:
+    """The verdict on the median, regressed only where no relaunch by itself is within the limit.
+
+    A benchmark that is slow in some of its launches is within it in others.
+    """
+    verdict, series = _verdict_of(tested), tested.sample.series
+    if not (relaunched := series.head[1:]):
+        return verdict
+    values = ", ".join(quantity(value, series.unit) for value in relaunched)
+    launches = f"{counted(len(relaunched), 'more launch')} ({values})"
+    effects = (effect_of(tested.sample.base, value, series.better) for value in relaunched)
+    is_regressed, is_slow_in_all = verdict.kind == "regressed", min(effects) >= series.limit.bound
+    is_confirmed = is_regressed and is_slow_in_all
+    kind = "inconclusive" if is_regressed and not is_slow_in_all else verdict.kind
+    reason = f"{'' if is_confirmed else 'not '}confirmed by {launches}: {verdict.reason}"
+    return replace(verdict, kind=kind, reason=reason)
 
 
 def _verdict_of(tested: TTestResult) -> Verdict:

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from gpubench_plugin.compare.comparability import (
     Comparability,
-    machine_differences,
+    is_same_machine,
     names_or_count,
     reported_differences,
     settings_differences,
@@ -137,12 +137,11 @@ class _Matching:
             yield pairs
             old = name if pairs.kind == "incomparable" else self.likely_renames.get(name, "")
             head = next(run for run in reversed(self.heads) if name in run.measured)
+            # A change can escape a limit by other work or threads, not by another machine.
             bases = [
                 run.results[old]
                 for run in self.bases
-                if old in run.measured
-                # A change can escape a limit by other work, not by another machine.
-                and not machine_differences(run, run.results[old], head, measured[-1])
+                if old in run.measured and is_same_machine(run, head)
             ]
             sides = Sides(bases=bases, heads=measured, measured=measured, cause=pairs.reason)
             yield from metrics_of(sides, *self.limits.resolve(sides))

@@ -48,6 +48,8 @@ def merge_parts(
 
 def _merge_verdicts(parts: Sequence[tuple[LaunchValues, Verdict]]) -> Verdict:
     deciding = [part for part in parts if not _yields(*part)]
+    if len(parts) > 1 and all(s.part == "rate" and v.kind != "regressed" for s, v in deciding):
+        deciding = []  # a rate alone shows neither that nothing changed nor that it is better
     decisive = min((verdict for _, verdict in deciding or parts), key=_severity_key)
     remarks = [item.remark for item, _ in parts if item.remark]
     if parts[0][0].is_trusted and decisive.doubts:

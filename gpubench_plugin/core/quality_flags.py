@@ -50,12 +50,12 @@ MEANINGS: Final[Mapping[str, str]] = {
     INSTRUMENTED: "a debugger, tracer or Python debug mode was active",
     CUT_SHORT: "the time limit came before all rounds of the baseline: there are fewer",
     CHANGED_WORK: "a step after the timing did other work than one before it",
-    OVERSUBSCRIBED: "the benchmark's own threads and children were more than the free CPUs",
+    OVERSUBSCRIBED: "the benchmark's own threads, ranks and children were more than the free CPUs",
     LEFT_RUNNING: "threads or processes that the calls started ran on after the last one",
     OUTLIERS: "more than 0.5% of the durations are far above the median",
     STALLS: "a few slow calls dominate: throughput is 10% below what the median implies",
     FAST_CALLS: "many calls are far below the median: throughput is 10% above what it implies",
-    DESCHEDULED: "the measuring threads waited for a CPU for 2% to 5% of the timed blocks",
+    DESCHEDULED: "the measuring threads waited for others for 2% to 5% of the timed blocks",
     LAUNCH_BOUND: "the GPU waited for Python",
     ELSEWHERE: "other CUDA streams worked on after the step's: its times include their work",
     UNCALIBRATED: "no calls were spent on calibrating the clock: short blocks may be too long",
@@ -79,7 +79,7 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     DEPENDENT: "no interval: long phases; raise measure.max_time_s",
     SUSPENDED: "the process was stopped in between; repeat",
     INSTRUMENTED: "a debugger or tracer was on; measure without it",
-    CHANGED_WORK: "other work after the timing; see gpubench explain",
+    CHANGED_WORK: "other work after the timing; let each call do the same",
 }
 """What a doubt means and what to do about it, in a line of the terminal."""
 

@@ -123,15 +123,16 @@ def running(command: Sequence[str], *, grace_s: float, **options: Any) -> Iterat
 
 
 def child_pids() -> set[int]:
-    """Ids of this process's children, by any of its threads (Linux) or by a forkserver."""
+    """Ids of this process's children, by any of its threads (Linux) or a forkserver, and theirs."""
     from multiprocessing import active_children  # where it is used, it is imported already
 
-    pids = {child.pid for child in active_children() if child.pid}
-    for thread in os.listdir("/proc/self/task"):  # noqa: PTH208 # of many, Path's way is slow
+    pids = [os.getpid(), *(child.pid for child in active_children() if child.pid)]
+    for pid in pids:  # which grows meanwhile
         with suppress(OSError):  # it has just ended
-            children = Path(f"/proc/self/task/{thread}/children").read_text()
-            pids.update(map(int, children.split()))
-    return pids
+            for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 # Path's way is slow
+                children = Path(f"/proc/{pid}/task/{thread}/children").read_text()
+                pids.extend(map(int, children.split()))
+    return {*pids[1:]}
 
 
 def code_text(code: int) -> str:

@@ -79,6 +79,22 @@ class Outputs(nn.Linear):
 def test_outputs(gpubench, kind, value):
     gpubench.infer(Outputs(kind), value * BATCH[0])
 
+class Graph(nn.Linear):
+    def __init__(self):
+        super().__init__(8, 3)
+        self.register_buffer("edges", torch.eye(16).to_sparse_csr())
+
+    def forward(self, inputs):
+        return super().forward(self.edges @ inputs)
+
+@pytest.mark.parametrize("model", [Graph, Graph()], ids=["built", "ready"])
+def test_sparse_rows(gpubench, model):
+    gpubench.infer(model, BATCH[0])
+
+@pytest.mark.gpubench_set("measure.check=false")
+def test_unchecked_variants(gpubench):
+    gpubench.compare({"a": lambda: torch.ones(3), "b": lambda: torch.zeros(3)})
+
 @pytest.mark.gpubench_set("measure.check=false")
 @pytest.mark.parametrize("use", ["train", "infer"])
 def test_unchecked(gpubench, use):
@@ -92,6 +108,7 @@ REFUSED = {
     "sparse[adamw-ws1]": ("parameter 0.weight is sparse", "SparseAdam", "sparse=False"),
     "clipped[ws1]": ("parameter 0.weight is sparse", "training.gradient_clipping"),
     "nested[strided-ws1]": ("batch is nested without a shape", "layout=torch.jagged"),
+    "sparse_rows[ready-ws1]": ("cannot be copied", "pass a function that builds it"),
     "quantized[train-ws1]": ("no trainable parameters", "gpubench.infer"),
     "outputs[nan-fp8-ws1]": ("48 of 48 values are not finite",),
     "outputs[nan-sparse-ws1]": ("48 of 48 values are not finite",),

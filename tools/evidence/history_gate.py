@@ -34,9 +34,6 @@ EFFECTS = (0.05, 0.10)
 SEED = 14
 RELAUNCHES = confirmation.RELAUNCHES
 
-# Before `is_confirmed` the median decided alone.
-confirms = getattr(confirmation, "is_confirmed", lambda verdict, _: verdict.kind == "regressed")
-
 Draw: TypeAlias = Callable[[Generator], "Suite"]
 
 
@@ -204,9 +201,8 @@ def called(every: list[LaunchValues]) -> list[bool]:
 def confirmed(every: list[LaunchValues], alarms: list[bool]) -> list[bool]:
     """Which of the alarms stand after the further launches."""
     anew = [one for one, alarm in zip(every, alarms, strict=True) if alarm]
-    verdicts = judge_history(anew, m=BENCHMARKS) if anew else ()
-    stand = iter([confirms(v, one.head[1:]) for v, one in zip(verdicts, anew, strict=True)])
-    return [alarm and next(stand) for alarm in alarms]
+    verdicts = iter(judge_history(anew, m=BENCHMARKS) if anew else ())
+    return [alarm and next(verdicts).kind == "regressed" for alarm in alarms]
 
 
 def counted(draw: Draw) -> pages.Row:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Confirmation:
-    """Relaunches regressed benchmarks and judges the median of all launches.
+    """Relaunches regressed benchmarks, and judges the median of all launches and each further one.
 
     Attributes:
         recording: the session's; the further launches are not part of its run.
@@ -57,13 +57,17 @@ class Confirmation:
         except (GpubenchError, OSError) as error:
             return self.withdraw(comparison, str(error))
         remaining = self.withdraw(comparison, failures)
-        return rejudge(remaining, reference.runs, head, runs, **options)
+        adopted = self._adopted
+        return rejudge(remaining, reference.runs, head, runs, adopted=adopted, **options)
 
     def withdraw(self, comparison: Comparison, cause: str | Mapping[str, str]) -> Comparison:
         """The comparison with the `cause` why alarms were not relaunched, or that of each id."""
-        adopted = [name for name, item in self._items.items() if item.stash[STATE].case.adopted]
         reason = f"not relaunched: {cause}" if isinstance(cause, str) else cause
-        return withdraw_alarms(comparison, reason, adopted=adopted)
+        return withdraw_alarms(comparison, reason, adopted=self._adopted)
+
+    @property
+    def _adopted(self) -> set[str]:
+        return {name for name, item in self._items.items() if item.stash[STATE].case.adopted}
 
     def _relaunch(
         self, launch: Launch, items: Sequence[pytest.Item]
@@ -84,7 +88,7 @@ class Confirmation:
 
 
 def _failure(measurement: Measurement) -> str:
-    """One-line reason why there is no second number."""
+    """One-line reason why there is no further number."""
     first_line = next(iter(measurement.reason.splitlines()), "")
     detail = f" ({first_line})" if first_line else ""
     return f"relaunched, but without a result: {measurement.outcome.replace('_', ' ')}{detail}"

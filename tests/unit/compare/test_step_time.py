@@ -8,6 +8,7 @@ import pytest
 
 from gpubench_plugin.compare.comparison import compare_history, compare_paired, compare_runs
 from gpubench_plugin.compare.step_time import merge_parts
+from gpubench_plugin.core.records import MINIMA, confidence_bounds_of
 from gpubench_plugin.core.verdicts import Verdict
 from tests.support.made import result, run, series
 
@@ -136,6 +137,30 @@ def test_a_single_noisy_rate_does_not_fail_a_threshold():
     )
     (verdict,) = compare_runs(base, head).verdicts
     assert verdict.kind == "unchanged"
+
+
+def test_a_rate_alone_shows_neither_that_nothing_changed_nor_that_it_is_better():
+    """Where floor and median are too wide, the benchmark is; only a slower rate decides."""
+    ends = dict(zip(confidence_bounds_of("step_time_s"), (1.0, 1.2), strict=True))
+    minima = {MINIMA[4]: 1.03, MINIMA[8]: 1.0}
+    kinds = []
+    for mean in (1.0, 0.5, 2.0):
+        base, head = (
+            run(
+                name,
+                result(
+                    step_time_min_s=scale,
+                    step_time_s=1.1 * scale,
+                    step_time_mean_s=1.2 * (mean if name == "b" else 1.0),
+                    rounds=10.0,
+                    **{key: value * scale for key, value in {**minima, **ends}.items()},
+                ),
+            )
+            for name, scale in (("a", 1.0), ("b", 1.015))
+        )
+        (verdict,) = compare_runs(base, head).verdicts
+        kinds.append((verdict.kind, "too wide" in verdict.reason))
+    assert kinds == [("inconclusive", True)] * 3
 
 
 def test_what_is_decided_needs_no_more_pairs():

@@ -164,6 +164,16 @@ def test_another_machine_is_no_escape_from_a_limit():
     assert (verdict.kind, verdict.is_unchecked) == ("incomparable", False)
 
 
+def test_other_threads_are_an_escape_from_a_limit():
+    """A change can set them; the limit could not be checked."""
+    base, head = (
+        run(it, replace(recall({"recall": "2%"}), machine={"torch.threads": threads}))
+        for it, threads in (("a", 1), ("b", 2))
+    )
+    verdicts = match([base], [head], paired=False).verdicts
+    assert [v.metric for v in verdicts if v.is_unchecked] == ["recall"]
+
+
 def test_a_fixed_bound_of_the_base_holds_for_other_work_and_another_name():
     """A looser one of the head does not count there either."""
     base = recall({"recall": ">=0.85"})

@@ -46,17 +46,15 @@ def one_processor() -> Iterator[int]:
 
 @contextmanager
 def two_neighbours() -> Iterator[list[int]]:
-    """Their process ids: busy grandchildren of this process, so that it knows nothing of them."""
-    busy = f"{sys.executable} -c 'while True: pass' & echo $!"
-    command = ["sh", "-c", f"{busy}; {busy}; wait"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as shell:
-        assert shell.stdout is not None
-        pids = [int(shell.stdout.readline()) for _ in range(2)]
-        try:
-            yield pids
-        finally:
-            for pid in pids:
-                os.kill(pid, signal.SIGKILL)
+    """Their process ids: busy orphans, so that this process knows nothing of them."""
+    busy = f"{sys.executable} -c 'while True: pass' > /dev/null & echo $!"
+    shell = subprocess.run(["sh", "-c", f"{busy}; {busy}"], capture_output=True, check=True)
+    pids = [*map(int, shell.stdout.split())]
+    try:
+        yield pids
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.slow

@@ -9,11 +9,13 @@ import time
 from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gpubench_plugin.system.child_process import (
     Child,
     ChildError,
+    child_pids,
     code_text,
     facts_of,
     last_lines,
@@ -117,3 +119,11 @@ def test_last_lines_are_those_with_text(tmp_path: Path) -> None:
     (tmp_path / "out").write_bytes(b"\n".join(b"%d\n\xff" % n for n in range(100)))
     lines = last_lines(tmp_path / "out")
     assert (len(lines), lines[-2:]) == (15, ("99", "\\xff"))
+
+
+def test_children_are_those_of_children_too() -> None:
+    """Of a shell, whatever it has started; nobody else's."""
+    with running(["sh", "-c", "sleep 600; true"], grace_s=0) as shell:
+        wait_until(lambda: len(child_pids()) > 1)
+        (child,) = child_pids() - {shell.pid}
+        assert psutil.Process(child).ppid() == shell.pid
