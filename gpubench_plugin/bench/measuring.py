@@ -202,7 +202,7 @@ class Measuring:
     def _question(self, steps: Variants, check: ResultCheck, first_s: float | None) -> Step:
         """What is to be asked after the timing, with an error where a call then does other work.
 
-        Every rank must call it. A subject takes steps more, unless its first one took a minute.
+        Every rank must call it. A subject takes three steps, unless its first one took a minute.
         """
         agreement = self.group.agreement
         if self._case.configuration.measure.check is False:

@@ -28,10 +28,11 @@ class Policy:
         """Whether `verdict` makes the gate fail.
 
         So does a limit that was not checked, because the metric was not measured or the limit does
-        not apply to it.
+        not apply to it. Numbers of a base that are none are missing ones.
         """
         is_worse = verdict.kind == "regressed" or verdict.is_unchecked
-        return is_worse or self._result(verdict)[0] == "fail"
+        is_lost = verdict.kind == "errored" and self.missing == "fail"
+        return is_worse or is_lost or self._result(verdict)[0] == "fail"
 
     def _result(self, verdict: Verdict) -> tuple[str, str]:
         """``pass`` or ``fail`` for an undecided verdict, and the cause; empty for others."""

@@ -79,7 +79,7 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     DEPENDENT: "no interval: long phases; raise measure.max_time_s",
     SUSPENDED: "the process was stopped in between; repeat",
     INSTRUMENTED: "a debugger or tracer was on; measure without it",
-    CHANGED_WORK: "other work after the timing; let each call do the same",
+    CHANGED_WORK: "other work after the timing; make calls alike",
 }
 """What a doubt means and what to do about it, in a line of the terminal."""
 

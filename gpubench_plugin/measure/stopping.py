@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.recording import TimedBlocks
 
 # Checks of the interval, which share its error: by default after 10, 20, 40, 80, 160 and 320 of at
-# most 500 rounds, after the minimum time, and at the end.
+# most 500 rounds and after the minimum time; room for one further doubling.
 _CHECKS = 8
 
 # Factor of the time limit that the minimum number of rounds may take: an interval needs them, but
