@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.clocks.base import Step
     from gpubench_plugin.ranks.process_group import RankAgreement
 
-# Looks that must all be equal, and those that must all differ from them: of a step that varies
-# among a few kinds of work by itself, at most 1.5% are called changed.
+# Looks that must all be equal, and those that must all differ from them: of a step that draws its
+# kind of work anew each time, at most 1.5% are called changed.
 _BEFORE, _AFTER = 3, 5
 
 
