@@ -47,7 +47,7 @@ def one_processor() -> Iterator[int]:
 @contextmanager
 def two_neighbours() -> Iterator[list[int]]:
     """Their process ids: busy orphans, so that this process knows nothing of them."""
-    busy = f"{sys.executable} -c 'while True: pass' > /dev/null & echo $!"
+    busy = f"{sys.executable} -c 'while True: pass' > /dev/null 2>&1 & echo $!"
     shell = subprocess.run(["sh", "-c", f"{busy}; {busy}"], capture_output=True, check=True)
     pids = [*map(int, shell.stdout.split())]
     try:
