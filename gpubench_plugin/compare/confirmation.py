@@ -66,13 +66,13 @@ def rejudge(
 
     def renewed(alarm: Verdict) -> Verdict:
         reason = f"relaunched, but without {alarm.metric}"
-        found = [v for v in rejudged.verdicts if v.id == alarm.id]
-        if found and not found[0].metric:
-            reason = f"relaunched, it is {found[0].kind.replace('_', ' ')}: {found[0].reason}"
+        verdicts = [v for v in rejudged.verdicts if v.id == alarm.id]
+        if verdicts and not verdicts[0].metric:
+            reason = f"relaunched, it is {verdicts[0].kind.replace('_', ' ')}: {verdicts[0].reason}"
         elif all(alarm.metric in run.results[alarm.id].metrics for run in repeat_runs):
-            found = [v for v in found if _metrics(v) & _metrics(alarm)]
-            if found:
-                return found[0]
+            for verdict in verdicts:
+                if _metrics(verdict) & _metrics(alarm):
+                    return verdict
         return _withdrawn(alarm, reason, adopted)
 
     verdicts = (renewed(v) if _is_alarm(v) and v.id in names else v for v in comparison.verdicts)

@@ -43,7 +43,7 @@ def judge_history(series: Sequence[LaunchValues], *, m: int | None = None) -> li
 
         samples = [prediction_sample(item, HistorySamples.of(item)) for item in tested]
         results = run_tests(samples, max(m or 0, family_size(series)))
-    verdicts = map(_repeated, results)
+    verdicts = map(_verdict_on_launches, results)
     return [verdict or next(verdicts) for verdict in trivial]
 
 
@@ -83,7 +83,7 @@ def _too_few(series: LaunchValues, samples: HistorySamples) -> Verdict:
     )
 
 
-def _repeated(tested: TTestResult) -> Verdict:
+def _verdict_on_launches(tested: TTestResult) -> Verdict:
     """The verdict on the median, regressed only where no relaunch by itself is within the limit.
 
     A benchmark that is slow in some of its launches is within it in others.

@@ -128,10 +128,9 @@ def child_pids() -> set[int]:
 
     pids = [os.getpid(), *(child.pid for child in active_children() if child.pid)]
     for pid in pids:  # which grows meanwhile
-        with suppress(OSError):  # it has just ended
-            for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 # Path's way is slow
-                children = Path(f"/proc/{pid}/task/{thread}/children").read_text()
-                pids.extend(map(int, children.split()))
+        for children in Path(f"/proc/{pid}/task").glob("*/children"):
+            with suppress(OSError):  # the thread has just ended
+                pids.extend(map(int, children.read_text().split()))
     return {*pids[1:]}
 
 

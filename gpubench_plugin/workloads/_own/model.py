@@ -138,7 +138,7 @@ def copied(module: M, memo: dict[int, object] | None = None) -> M:
     try:
         copy = deepcopy(module, memo)
     except (RuntimeError, TypeError) as error:
-        # Other subclasses tell of the device; one kind of sparse tensors is not implemented.
+        # Sparse rows and columns have no storage to copy; other subclasses tell of the device.
         if type(error) not in {RuntimeError, TypeError, NotImplementedError}:
             raise
         reason = error_text(error).partition("\n")[0]
