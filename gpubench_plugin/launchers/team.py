@@ -383,21 +383,22 @@ class Team:
             remaining_s = clock.remaining(deadline())
             pause = remaining_s if self._forwarder is None else self._forwarder()
             selected = self._selector.select(min(poll_interval_s(remaining_s), pause))
+            arrived: list[tuple[int, Json | None]] = []
             for key, _ in selected:
                 rank, connection = key.data, self._links[key.data]
                 has_died = key.fileobj is not connection
                 if has_died:
                     self._selector.unregister(key.fileobj)
-                was_open = connection.is_open
-                if not was_open:
+                if not connection.is_open:
                     continue
                 messages = connection.read_available()
                 connection.is_open &= not has_died  # a forked process may hold it open
+                arrived += [(rank, message) for message in self._answers(messages)]
                 if not connection.is_open:
                     self._selector.unregister(connection)
-                yield from ((rank, message) for message in self._answers(messages))
-                if not connection.is_open:
-                    yield rank, None
+                    arrived.append((rank, None))
+            # Only now: what rank zero logged is passed on even if the first of them ends the team.
+            yield from arrived
         yield -1, None
 
     def _answers(self, messages: Iterable[Json]) -> Iterator[Json]:

@@ -24,6 +24,7 @@ from tests.support.processes import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from selectors import SelectorKey
 
     from gpubench_plugin.launchers.link import Invitation
     from gpubench_plugin.launchers.merged_reports import Phase
@@ -240,6 +241,24 @@ def test_rank_that_does_not_end_a_phase_ends_the_team(
     assert stack in one.stack
     assert bool(stack) == bool(one.stack) or test == "forgets"
     assert not team.is_idle
+
+
+def test_what_rank_zero_logged_is_passed_on_before_another_ends_the_team(
+    start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are there when the controller looks, the other rank's answer first."""
+    team = start()
+    select = team._selector.select
+
+    def backwards(timeout: float | None = None) -> list[tuple[SelectorKey, int]]:
+        wait_until((tmp_path / "answered-1").exists)
+        return sorted(select(timeout), key=lambda ready: -ready[0].data)
+
+    monkeypatch.setattr(team._selector, "select", backwards)
+    events: list[object] = []
+    team.begin(LONG, None, events.append)
+    assert [o.state for o in team.run("setup", "forgets")] == ["stuck", "stuck"]
+    assert events == [["forgets", "setup", None, None]]
 
 
 def test_timeout_is_one_for_all_phases_of_a_test(start: Start) -> None:
