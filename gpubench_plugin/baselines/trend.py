@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.comparability import differing_amounts, requested_work
 from gpubench_plugin.compare.doubt import touching
-from gpubench_plugin.compare.matched_metrics import STEP_TIME, step_time_of_history, value_of
+from gpubench_plugin.compare.matched_metrics import step_time_of_history, value_of
+from gpubench_plugin.core.records import STEP_TIME
 from gpubench_plugin.environment.fingerprints import fingerprint_of
 
 if TYPE_CHECKING:

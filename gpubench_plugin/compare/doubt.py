@@ -23,12 +23,10 @@ from gpubench_plugin.core.quality_flags import (
     SUSPENDED,
     doubtful_flags,
 )
-from gpubench_plugin.core.records import MINIMA, Metric, Result, Run
+from gpubench_plugin.core.records import MEAN, MINIMA, MINIMUM, STEP_TIME, Metric, Result, Run
 from gpubench_plugin.core.verdicts import COMPARED, Verdict
 
-_MINIMUM: Final = "step_time_min_s"
-_MEAN: Final = "step_time_mean_s"
-_UNTOUCHED_BY: Final = {_MINIMUM: (CONTENDED, SUSPENDED), "step_time_s": (SUSPENDED,)}
+_UNTOUCHED_BY: Final = {MINIMUM: (CONTENDED, SUSPENDED), STEP_TIME: (SUSPENDED,)}
 """Doubts that leave a number right; any other doubt touches it."""
 _OF_MORE_THAN_TIME: Final = (INSTRUMENTED, CHANGED_WORK)
 """Doubts that touch what is no time, too: memory, accuracy."""
@@ -47,13 +45,13 @@ _OF_TIMES: Final = ("mfu", "speed_up", "scaling_", "pipeline_")
 
 def touching(result: Result, metric: Metric) -> tuple[str, ...]:
     """Doubts of the result that touch the metric."""
-    name, unit = _MINIMUM if metric.name in MINIMA.values() else metric.name, metric.unit
+    name, unit = MINIMUM if metric.name in MINIMA.values() else metric.name, metric.unit
     is_of_time = unit in _TIMES or unit.endswith("/s") or name.startswith(_OF_TIMES)
     flags = doubtful_flags(result.flags)
     if not is_of_time:
         return tuple(flag for flag in flags if flag in _OF_MORE_THAN_TIME)
     calls = result.settings.get("pytest_benchmark.iterations", 1)  # of an adopted round
-    is_long = name == _MINIMUM and calls * result.metrics.get(name, metric).value > _FITS_SLICE_S
+    is_long = name == MINIMUM and calls * result.metrics.get(name, metric).value > _FITS_SLICE_S
     untouched = (SUSPENDED,) if is_long else _UNTOUCHED_BY.get(name, ())
     return tuple(flag for flag in flags if flag not in untouched)
 
@@ -75,7 +73,7 @@ def settled(series: LaunchValues, verdict: Verdict) -> Verdict:
     if verdict.kind not in COMPARED or series.is_trusted:
         return verdict
     bound, ends = series.limit.bound, _interval(series, verdict)
-    is_mean_of_history = verdict.method == "history" and series.metric == _MEAN
+    is_mean_of_history = verdict.method == "history" and series.metric == MEAN
     if is_mean_of_history and series.part and verdict.kind == "regressed":
         cause = "a mean alone, which other load of the machine moves, decides nothing"
     elif series.doubt:

@@ -16,7 +16,10 @@ from gpubench_plugin.config.limits import DEFAULT, Limit
 from gpubench_plugin.core.errors import UsageProblem, suggest
 from gpubench_plugin.core.quality_flags import CONTENDED
 from gpubench_plugin.core.records import (
+    MEAN,
     MINIMA,
+    MINIMUM,
+    STEP_TIME,
     Metric,
     Result,
     confidence_bounds_of,
@@ -25,9 +28,6 @@ from gpubench_plugin.core.records import (
 )
 from gpubench_plugin.core.verdicts import Verdict, VerdictKind
 
-STEP_TIME: Final = "step_time_s"
-MINIMUM: Final = "step_time_min_s"
-MEAN: Final = "step_time_mean_s"
 _STEP_TIMES: Final = (MINIMUM, STEP_TIME)
 MEMORY: Final = "peak_memory_bytes"
 _ROUNDS: Final = "rounds"

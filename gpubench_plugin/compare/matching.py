@@ -19,7 +19,6 @@ from gpubench_plugin.compare.comparability import (
 from gpubench_plugin.compare.effective_limits import LimitResolver, SideName
 from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.matched_metrics import (
-    STEP_TIME,
     Sides,
     metrics_of,
     removed_metrics,
@@ -28,7 +27,7 @@ from gpubench_plugin.compare.matched_metrics import (
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import UNFINISHED
-from gpubench_plugin.core.records import Outcome, Result, Run
+from gpubench_plugin.core.records import STEP_TIME, Outcome, Result, Run
 from gpubench_plugin.core.verdicts import FactDifference, Verdict
 
 # Unpinned earlier runs that are samples, at most, the first ones: twice `launch_values.FEWEST`, as

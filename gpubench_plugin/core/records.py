@@ -242,6 +242,10 @@ def confidence_bounds_of(metric: str) -> tuple[str, str]:
     return f"{stem}_ci_low{unit}", f"{stem}_ci_high{unit}"
 
 
+STEP_TIME: Final = "step_time_s"
+"""Metric of the median time of a step."""
+MINIMUM: Final = "step_time_min_s"
+MEAN: Final = "step_time_mean_s"
 MINIMA: Final[Mapping[int, str]] = {n: f"step_time_min_of_{n}_s" for n in (4, 8, 16, 32, 64)}
 """Metrics of the typical minima of so many rounds."""
 

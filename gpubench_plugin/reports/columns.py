@@ -17,14 +17,12 @@ from gpubench_plugin.core.format import (
     ratio,
 )
 from gpubench_plugin.core.quality_flags import doubtful_flags, other_flags
-from gpubench_plugin.core.records import Measurement, Result, confidence_bounds_of
+from gpubench_plugin.core.records import STEP_TIME, Measurement, Result, confidence_bounds_of
 from gpubench_plugin.measure.interval import FEWEST_TO_JUDGE, interval_ranks
 from gpubench_plugin.measure.paired_turns import variant_metrics
 from gpubench_plugin.reports.table import Column, column
 from gpubench_plugin.reports.text import Glyphs, digits_for
 from gpubench_plugin.reports.verdicts import kind_text
-
-_STEP: Final = "step_time_s"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +63,7 @@ METRIC_COLUMNS: Final[Mapping[str, MetricColumn]] = {
 }
 # Metrics by the column that shows the first of them that there is.
 METRIC_OF: Final[Mapping[str, tuple[str, ...]]] = {
-    **dict.fromkeys(("step", "relative"), (_STEP,)),
+    **dict.fromkeys(("step", "relative"), (STEP_TIME,)),
     **{name: tuple(each.metrics) for name, each in METRIC_COLUMNS.items()},
 }
 
@@ -145,7 +143,7 @@ def own_metrics(measurements: Iterable[Measurement]) -> list[str]:
 
 def _relative(measurements: Sequence[Measurement], groups: Sequence[str], glyphs: Glyphs) -> Column:
     """Step time over that of the fastest of the group: ``1.83x``; one in doubt is no measure."""
-    times = [m.metrics[_STEP].value if _STEP in m.metrics else None for m in measurements]
+    times = [m.metrics[STEP_TIME].value if STEP_TIME in m.metrics else None for m in measurements]
     doubts = [bool(doubtful_flags(m.flags)) for m in measurements]
     fastest: dict[str, float] = {}
     for time, group, is_doubtful in zip(times, groups, doubts, strict=True):
@@ -167,10 +165,10 @@ def step(measurement: Measurement, glyphs: Glyphs) -> str:
     number and range are shown, ``684 ms [661 ms, 702 ms] n=3``; the number also beside an interval
     of so few rounds that they are taken as independent, ``24.2 ms ±0.09% n=12``.
     """
-    median = measurement.metrics.get(_STEP)
+    median = measurement.metrics.get(STEP_TIME)
     if median is None:
         return ""
-    width = half_width(measurement, _STEP)
+    width = half_width(measurement, STEP_TIME)
     rounds = int(measurement.metrics["rounds"].value) if "rounds" in measurement.metrics else None
     mark = f"{glyphs.doubtful} " * bool(doubtful_flags(measurement.flags))
     if rounds is not None and interval_ranks(rounds, measurement.confidence) is None:
@@ -225,10 +223,10 @@ def result_line(measurement: Measurement, earlier: Result | None, glyphs: Glyphs
     if not (text := step(measurement, glyphs)):
         return ""
     is_doubtful = bool(doubtful_flags(measurement.flags))
-    is_trusted = half_width(measurement, _STEP) is not None and not is_doubtful
-    before = earlier.metrics.get(_STEP) if earlier else None
+    is_trusted = half_width(measurement, STEP_TIME) is not None and not is_doubtful
+    before = earlier.metrics.get(STEP_TIME) if earlier else None
     if earlier and before and before.value > 0 and not is_doubtful:
-        change = measurement.metrics[_STEP].value / before.value - 1
+        change = measurement.metrics[STEP_TIME].value / before.value - 1
         doubt = glyphs.doubtful if doubtful_flags(earlier.flags) else ""
         text += f"  {doubt}{change_percentage(change, 1 if doubt else 2, with_sign=True)}"
     return f"{text} {glyphs.trusted if is_trusted else '?'}"

@@ -9,6 +9,7 @@ from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, THROUGHPUT, fa
 from gpubench_plugin.core.format import percentage, ratio, significant
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import (
+    STEP_TIME,
     Measurement,
     Work,
     confidence_bounds_of,
@@ -29,7 +30,6 @@ from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, digits_for, print
 
 # Parameters that are compared, with their names for people.
 _PARAMETERS: Final[Mapping[str, str]] = {"torch_device": "device", "precision": "precision"}
-_STEP: Final = "step_time_s"
 
 
 _Row = Mapping[str, Measurement]
@@ -98,7 +98,9 @@ def _relative(row: _Row, value: str, reference: str, glyphs: Glyphs) -> str:
         return ""
     is_rate = _has_different_work({reference: base, value: measurement})
     common = measurement.metrics.keys() & base.metrics.keys()
-    name = next((name for name in (THROUGHPUT if is_rate else (_STEP,)) if name in common), None)
+    name = next(
+        (name for name in (THROUGHPUT if is_rate else (STEP_TIME,)) if name in common), None
+    )
     if name is None:
         return ""
     numbers = measurement.metrics[name].value, base.metrics[name].value

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.core.quality_flags import doubtful_flags, explanation
-from gpubench_plugin.core.records import Result
+from gpubench_plugin.core.records import MINIMUM, STEP_TIME, Result
 from gpubench_plugin.core.verdicts import Verdict
 from gpubench_plugin.reports.explanation import (
     Explanation,
@@ -20,7 +20,7 @@ from gpubench_plugin.reports.explanation import (
 
 # Share of launches with a flag from which on advice about it is worth while.
 _MOSTLY: Final = 0.5
-_STEP_TIMES: Final = ("step_time_min_s", "step_time_s")
+_STEP_TIMES: Final = (MINIMUM, STEP_TIME)
 _RATES: Final = ("_per_s", "_mean_s")
 
 Measured = tuple[str, Role, Result]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
 
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import MEANINGS, doubtful_flags, explanation
-from gpubench_plugin.core.records import Measurement, Samples, confidence_bounds_of
+from gpubench_plugin.core.records import STEP_TIME, Measurement, Samples, confidence_bounds_of
 from gpubench_plugin.reports.explanation import Explanation, PlotPoint, Recommendation
 from gpubench_plugin.reports.text import Glyphs
 from gpubench_plugin.reports.verdicts import kind_text, number
 from gpubench_plugin.results.verdicts import VerdictDocument
-
-_STEP: Final = "step_time_s"
 
 
 def explain_measurement(
@@ -34,7 +31,7 @@ def explain_measurement(
         subject=f"run {run_id}: {kind_text(measurement.outcome)}, not compared{reason}",
         noun="launch" if len(measurement.per_launch) > 1 else "round",
         points=tuple(_points(measurement)),
-        units={_STEP: "s"} if measured else {},
+        units={STEP_TIME: "s"} if measured else {},
         verdicts=() if document is None else document.for_benchmark(measurement.id),
         notes=() if document is None else tuple(document.notes),
         facts=tuple(_facts(measurement, glyphs)) if measured else (),
@@ -47,11 +44,11 @@ def _points(measurement: Measurement) -> Iterator[PlotPoint]:
     launches = measurement.per_launch
     if len(launches) > 1:
         for position, launch in enumerate(launches, start=1):
-            values = {name: m.value for name, m in launch.metrics.items() if name == _STEP}
+            values = {name: m.value for name, m in launch.metrics.items() if name == STEP_TIME}
             yield PlotPoint(label=str(position), role="launch", values=values, flags=launch.flags)
     elif measurement.samples is not None:
         for position, seconds in enumerate(measurement.samples.rounds_s, start=1):
-            yield PlotPoint(label=str(position), role="round", values={_STEP: seconds})
+            yield PlotPoint(label=str(position), role="round", values={STEP_TIME: seconds})
 
 
 def _facts(measurement: Measurement, glyphs: Glyphs) -> Iterator[str]:
@@ -66,11 +63,11 @@ def _facts(measurement: Measurement, glyphs: Glyphs) -> Iterator[str]:
 def _median(measurement: Measurement, glyphs: Glyphs) -> str:
     """The median with its confidence interval."""
     metrics = measurement.metrics
-    median = metrics.get(_STEP)
+    median = metrics.get(STEP_TIME)
     if median is None:
         return "no step was timed"
-    text = f"{_STEP}: median {number(median.value, 's', glyphs)}"
-    low, high = map(metrics.get, confidence_bounds_of(_STEP))
+    text = f"{STEP_TIME}: median {number(median.value, 's', glyphs)}"
+    low, high = map(metrics.get, confidence_bounds_of(STEP_TIME))
     if low is None or high is None:
         return f"{text}; too few independent rounds for an interval"
     return (
