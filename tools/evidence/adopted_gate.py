@@ -11,6 +11,7 @@ would slow by more, even an empty one, are not chosen.
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
+from time import sleep
+from timeit import repeat
 from typing import TYPE_CHECKING
 
 # Last: the package may be that of another checkout, which PYTHONPATH names.
@@ -37,12 +40,13 @@ PASSES_PER_S = 2e8
 INTRODUCTION = """# The history gate on suites of other projects
 
 Written by `python tools/evidence/adopted_gate.py`. Suites that know nothing of gpubench, adopted
-with `--adopt` on {machine}: ten runs are pinned, and no later run counts; then ten runs of the same
-code are judged, by turns with ten in which one function is 20% slower. *Alarms* are benchmarks
-called regressed in the runs of the same code; *found* tells in how many of its ten runs the slower
-function was, *others* how many equal ones were called beside it. *Decided* is the share of verdicts
-on equal code that say unchanged or improved. *By* compares the middle of the function's minima in
-the runs that slowed it with that in the others.
+with `--adopt` on {machine}. Each session begins once the minima of a fixed loop agree for a second.
+Ten runs are pinned, and no later run counts; then ten runs of the same code are judged, by turns
+with ten in which one function is 20% slower. *Alarms* are benchmarks called regressed in the runs
+of the same code; *found* tells in how many of its ten runs the slower function was, *others* how
+many equal ones were called beside it. *Decided* is the share of verdicts on equal code that say
+unchanged or improved. *By* compares the middle of the function's minima in the runs that slowed it
+with that in the others.
 """
 COLUMNS = ("suite", "benchmarks", "alarms", "decided", "found", "others", "slower function", "by")
 
@@ -77,6 +81,23 @@ BenchmarkFixture.pedantic = planted(BenchmarkFixture.pedantic)
 """
 
 
+class Host:
+    """The machine: others that share its processors slow all on it, in phases of minutes."""
+
+    fastest_s = math.inf
+
+    def await_idle(self) -> None:
+        """Wait for a second in which the minima of a fixed loop are as fast as ever, or nearly."""
+        while True:
+            times = [
+                min(repeat(lambda: sum(range(200_000)), number=1, repeat=40)) for _ in range(10)
+            ]
+            self.fastest_s = min(self.fastest_s, *times)
+            if max(times) < 1.15 * self.fastest_s:
+                return
+            sleep(5)
+
+
 @dataclass(frozen=True)
 class Suite:
     """A checkout with benchmarks below the path `argument`."""
@@ -84,6 +105,7 @@ class Suite:
     folder: Path
     argument: str
     results: Path
+    host: Host
 
     def run(self, *options: str, planted: str = "") -> Mapping[str, tuple[str, float]]:
         """Measure; verdict and minimum of each benchmark, the first empty where none was asked."""
@@ -97,6 +119,7 @@ class Suite:
         # Without the project's own options, which are for plugins that are not here.
         command += ["-c", os.devnull, "--rootdir=.", "-p", "no:cacheprovider"]
         command += [f"--results-dir={self.results}", *options]
+        self.host.await_idle()
         subprocess.run(command, cwd=self.folder, env=env, check=False, stdout=subprocess.DEVNULL)
         (run,) = {*self._runs()} - before
         summary = json.loads((run / "summary.json").read_text(encoding="utf-8"))
@@ -166,11 +189,11 @@ class Suite:
 
 def main() -> None:
     """Judge the suites, and write the page."""
-    rows = []
+    rows, host = [], Host()
     for given in sys.argv[1:]:
         folder, _, argument = given.rpartition(":")
         with TemporaryDirectory() as results:
-            rows.append(Suite(Path(folder).resolve(), argument, Path(results)).judged())
+            rows.append(Suite(Path(folder).resolve(), argument, Path(results), host).judged())
         sys.stdout.write(f"{rows[-1]}\n")
     machine = f"an idle machine of {os.cpu_count()} processors"
     save("adopted_gate.md", INTRODUCTION.format(machine=machine), markdown(COLUMNS, rows))
