@@ -15,6 +15,13 @@ from tests.support.projects import Project
 if TYPE_CHECKING:
     from pathlib import Path
 
+AT_ONCE = """
+from gpubench_plugin.session.gate import confirmation
+
+confirmation._APART_S = 0.0
+"""
+"""For a conftest.py: the clock of this suite has no slow phases."""
+
 SUITE = """
 import os
 from paper_clock import spend
@@ -73,7 +80,7 @@ def test_a_gate_fails_only_for_what_further_launches_repeat(tmp_path: Path) -> N
     """
     project = Project(tmp_path)
     project.write("test_it.py", SUITE)
-    project.write("conftest.py", paper_clock.CONFTEST)
+    project.write("conftest.py", paper_clock.CONFTEST + AT_ONCE)
     paper_clock.write(tmp_path)
     env = {"PYTHONPATH": str(tmp_path), "GITHUB_ACTIONS": ""}
     adopting = ("--adopt", "--benchmark-timer=paper_clock.seconds")

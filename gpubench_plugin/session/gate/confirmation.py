@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from time import monotonic, sleep
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.compare.confirmation import RELAUNCHES, alarms, rejudge, withdraw_alarms
 from gpubench_plugin.core.errors import GpubenchError
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from gpubench_plugin.session.recording import SessionRecorder
 
     Launch = Callable[[Sequence[pytest.Item], Mapping[str, FixedRounds]], Iterable[Measurement]]
+
+
+# Between the beginnings of two launches: a shared host is slow in phases of half a minute.
+_APART_S: Final = 20.0
 
 
 @dataclass
@@ -76,11 +81,17 @@ class Confirmation:
         rounds = RunReader(RunDirectory(path=self.recording.path)).rounds()
         runs: list[Run] = []
         failures: dict[str, str] = {}
+        begin_s = monotonic()
         for number in range(1, RELAUNCHES + 1):
             remaining_items = [item for item in items if item.nodeid not in failures]
-            label = counted(len(remaining_items), "benchmark")
-            self.recording.show(f"relaunching {label}: {number} of {RELAUNCHES}")
-            measurements = list(launch(remaining_items, rounds)) if remaining_items else []
+            measurements = []
+            if remaining_items:
+                label = counted(len(remaining_items), "benchmark")
+                label += f" every {_APART_S:.0f} s" if number > 1 else ""
+                self.recording.show(f"relaunching {label}: {number} of {RELAUNCHES}")
+                sleep(max(0.0, begin_s - monotonic()))
+                begin_s = monotonic() + _APART_S
+                measurements = list(launch(remaining_items, rounds))
             measured = [m for m in measurements if m.outcome == "measured"]
             failures |= {m.id: _failure(m) for m in measurements if m.outcome != "measured"}
             runs.append(self.recording.run_of(measured))
