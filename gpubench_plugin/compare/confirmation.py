@@ -22,7 +22,10 @@ RELAUNCHES: Final = 3
 
 
 def alarms(comparison: Comparison) -> tuple[str, ...]:
-    """Ids of the benchmarks with a metric that the history judge calls regressed."""
+    """Ids of the benchmarks with a metric that the history judge calls regressed.
+
+    Or slower, though in doubt: a head in doubt decides nothing, but its relaunches may.
+    """
     return tuple(dict.fromkeys(v.id for v in comparison.verdicts if _is_alarm(v)))
 
 
@@ -31,7 +34,7 @@ def withdraw_alarms(
 ) -> Comparison:
     """Append `reason`, or that of each id, to the alarms that could not be confirmed.
 
-    Their verdicts stay "regressed", but for `adopted` tests, whose single runs vary most.
+    Their verdicts stay as they are, but for `adopted` tests, whose single runs vary most.
     """
     reasons = dict.fromkeys(alarms(comparison), reason) if isinstance(reason, str) else reason
     verdicts = (
@@ -80,7 +83,10 @@ def rejudge(
 
 
 def _is_alarm(verdict: Verdict) -> bool:
-    return verdict.kind == "regressed" and verdict.method == "history"
+    is_in_doubt = bool(verdict.doubts) and "base" not in verdict.doubts
+    is_slower = verdict.interval is not None and verdict.interval[0] > 0
+    is_doubted = verdict.kind == "inconclusive" and is_in_doubt and is_slower
+    return verdict.method == "history" and (verdict.kind == "regressed" or is_doubted)
 
 
 def _metrics(verdict: Verdict) -> set[str]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from gpubench_plugin.compare.comparison import compare_history
-from gpubench_plugin.compare.confirmation import RELAUNCHES, rejudge
+from gpubench_plugin.compare.confirmation import RELAUNCHES, alarms, rejudge
 from gpubench_plugin.core.records import MINIMA
 from tests.support.made import result, run
 
@@ -37,7 +38,7 @@ def rejudged(pin: Result, head: Result, *repeats: Result, **options: Any) -> lis
     pins = [run(f"pin{n}", limited(**each)) for n, each in enumerate(values)]
     alarm, repeat_runs = run("head", head), [run("again", repeat) for repeat in repeats]
     first = compare_history(pins, alarm)
-    assert "regressed" in {verdict.kind for verdict in first.verdicts}
+    assert alarms(first) == ("test_a",)
     return [*rejudge(first, pins, alarm, repeat_runs, **options).verdicts]
 
 
@@ -61,6 +62,34 @@ def test_each_part_of_a_step_time_is_confirmed_by_itself() -> None:
     (verdict,) = rejudged(pin, slow, *[again] * RELAUNCHES)
     assert (verdict.kind, verdict.metric) == ("regressed", "step_time_s")
     assert verdict.reason.startswith("confirmed by 3 more launches (2.200 s, 2.200 s, 2.200 s): ")
+
+
+@pytest.mark.parametrize(
+    ("doubtful", "kind", "start"),
+    [(0, "regressed", "confirmed by 3"), (2, "inconclusive", "in doubt: dependent (head); conf")],
+)
+def test_what_is_slower_in_doubt_is_decided_by_launches_without_one(
+    doubtful: int, kind: str, start: str
+) -> None:
+    """Most of the four count."""
+    slow = measured(1.1)
+    doubted = replace(slow, flags=("dependent",))
+    again = [doubted] * doubtful + [slow] * (RELAUNCHES - doubtful)
+    (verdict,) = rejudged(measured(1.0), doubted, *again)
+    assert (verdict.kind, verdict.reason[: len(start)]) == (kind, start)
+
+
+@pytest.mark.parametrize(
+    ("factor", "pins", "flags"),
+    [(1.0, (), ("dependent",)), (0.9, (), ("dependent",)), (1.1, ("dependent",), ("dependent",))],
+)
+def test_nothing_is_launched_again_that_is_not_slower_or_cannot_be_decided(
+    factor: float, pins: tuple[str, ...], flags: tuple[str, ...]
+) -> None:
+    """A base in doubt stays in doubt."""
+    bases = [run(f"pin{n}", replace(measured(1 + n / 10_000), flags=pins)) for n in range(10)]
+    head = run("head", replace(measured(factor), flags=flags))
+    assert alarms(compare_history(bases, head)) == ()
 
 
 @pytest.mark.parametrize("lacking", [1, RELAUNCHES])
