@@ -19,6 +19,7 @@ from gpubench_plugin.core.format import quantity, short_commit
 from gpubench_plugin.core.quality_flags import (
     CHANGED_WORK,
     CONTENDED,
+    DEPENDENT,
     INSTRUMENTED,
     SUSPENDED,
     doubtful_flags,
@@ -53,6 +54,8 @@ def touching(result: Result, metric: Metric) -> tuple[str, ...]:
     calls = result.settings.get("pytest_benchmark.iterations", 1)  # of an adopted round
     is_long = name == MINIMUM and calls * result.metrics.get(name, metric).value > _FITS_SLICE_S
     untouched = (SUSPENDED,) if is_long else _UNTOUCHED_BY.get(name, ())
+    if CONTENDED in untouched and CONTENDED in flags:
+        untouched = (*untouched, DEPENDENT)  # of calls that waited and calls that did not
     return tuple(flag for flag in flags if flag not in untouched)
 
 

@@ -104,6 +104,24 @@ def test_a_round_of_many_calls_does_not_fit_a_time_slice() -> None:
     assert touching(one, one.metrics["step_time_min_s"]) == ("contended",)
 
 
+@pytest.mark.parametrize(
+    ("flags", "seconds", "touched"),
+    [
+        (("dependent",), 0.001, ("dependent",)),
+        (("contended", "dependent"), 0.001, ()),
+        (("contended", "dependent"), 0.0021, ("contended", "dependent")),
+        (("contended", "drifting", "dependent"), 0.001, ("drifting",)),
+    ],
+)
+def test_the_fastest_of_dependent_calls_did_not_wait(
+    flags: tuple[str, ...], seconds: float, touched: tuple[str, ...]
+) -> None:
+    """Beside other processes, dependence is that of calls that waited and calls that did not."""
+    one = replace(result(step_time_min_s=seconds, step_time_s=seconds), flags=flags)
+    assert sorted(touching(one, one.metrics["step_time_min_s"])) == sorted(touched)
+    assert sorted(touching(one, one.metrics["step_time_s"])) == sorted(flags)
+
+
 def test_what_is_no_time_is_touched_by_what_changes_everything() -> None:
     """An accuracy on a busy machine is what it is; under a tracer memory is not."""
     recall = Metric(name="recall", value=0.9, unit="1", better="higher")
