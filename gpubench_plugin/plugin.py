@@ -124,6 +124,10 @@ def pytest_configure(config: pytest.Config) -> None:
         from gpubench_plugin.config.settings import Settings
 
         _with_usage_errors(Settings.from_config, config)
+    if any("[" in argument for argument in config.args):
+        from gpubench_plugin.session.nearest_id import NearestId
+
+        config.pluginmanager.register(NearestId(config.args), "gpubench-ids")
     if ending.has_workers(config):
         config.pluginmanager.register(ending.XdistGuard(), "gpubench-neighbours")
         _report_unjudged_gate(config, "nothing is judged with -n (pytest-xdist)")

@@ -9,7 +9,7 @@ Suites of this project and of others use the variants::
     def test_llama_train(gpubench, trainer, variant):
         gpubench(trainer)
 
-has the cases ``test_llama_train[fp32-ws1]``, ``test_llama_train[compiled-fp32-ws1]`` and so on.
+has the cases ``test_llama_train[fp32]``, ``test_llama_train[compiled-fp32]`` and so on.
 """
 
 from __future__ import annotations

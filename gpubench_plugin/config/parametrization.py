@@ -1,7 +1,7 @@
-"""Parametrization of benchmarks: precision × world size × device.
+"""Parametrization of benchmarks: precision × device × world size.
 
-Benchmarks are always parametrized, so that their node ids do not depend on the options. Only those
-that use a precision have it as a parameter.
+Only those that use a precision have it as a parameter. Node ids do not depend on the options, but
+for the devices, where several are compared: one of N > 1 ranks ends in ``ranksN``.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from gpubench_plugin.config.settings import option_dest
 
 if TYPE_CHECKING:
     import pytest
+    from _pytest.mark import ParameterSet
 
     from gpubench_plugin.config.settings import Settings
 
@@ -73,9 +74,9 @@ def parametrize(metafunc: pytest.Metafunc, settings: Settings, world_size: int |
         return
     own_names = set(_own_names(definition.iter_markers("parametrize")))
 
-    def add(name: str, values: Iterable[str], ids: Iterable[str] | None = None) -> None:
+    def add(name: str, values: Iterable[object]) -> None:
         if name in metafunc.fixturenames and name not in own_names:
-            metafunc.parametrize(name, list(values), ids=ids, indirect=True)
+            metafunc.parametrize(name, list(values), indirect=True)
 
     supported = _supported_precisions(definition)
     add(PRECISION, settings.precisions or supported or settings.default_precisions)
@@ -84,15 +85,22 @@ def parametrize(metafunc: pytest.Metafunc, settings: Settings, world_size: int |
     sizes = (
         (world_size,) if world_size else settings.world_sizes or _default_world_sizes(definition)
     )
-    add("world_size", map(str, sizes), ids=[f"ws{size}" for size in sizes])
     if len(settings.devices) > 1:
         add("torch_device", settings.devices)
+    add("world_size", map(_ranks, sizes))
 
 
 def supports(item: pytest.Item, precision: str) -> bool:
     """Whether the benchmark's ``precision`` mark, if any, allows `precision`."""
     supported = _supported_precisions(item)
     return not supported or precision in supported
+
+
+def _ranks(size: int) -> ParameterSet:
+    """The parameter of so many ranks, of which one shows in no id."""
+    import pytest
+
+    return pytest.param(str(size), id=f"ranks{size}" if size > 1 else pytest.HIDDEN_PARAM)
 
 
 def _default_world_sizes(item: pytest.Item) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 The file named by ``measure.rounds_file`` has them by node id::
 
-    {"schema_version": 1, "benchmarks": {"test_a.py::test_step[fp32-ws1]":
+    {"schema_version": 1, "benchmarks": {"test_a.py::test_step[fp32]":
         {"rounds": 40, "durations_per_round": 4, "calls_per_duration": 1}}}
 
 Other benchmarks are measured by their stopping rule.

@@ -1,7 +1,6 @@
 """Names of benchmarks on one screen: as short as still tells them apart.
 
-A name is a node id without its file, without ``test_``, and without the precision and the world
-size that all of them share; :attr:`ShortNames.common` says what was left out.
+A name is a node id without its file and without ``test_``.
 """
 
 from __future__ import annotations
@@ -11,15 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from typing import Final
 
-from gpubench_plugin.core import catalog
 from gpubench_plugin.reports.text import Glyphs, cut, printable, shorten, width
 
 _PREFIX: Final = re.compile(r"(^|::)test_")
-# A world size among the parameters of an id, which are joined by dashes.
-_WORLD_SIZE: Final = re.compile(r"(?<![^-])ws(\d+)(?![^-])")
 # Width that every name gets: a test's name and the end of its parameters.
 _MIN_ROOM: Final = 30
 # Characters that are worth an ellipsis.
@@ -38,10 +33,10 @@ def screen_names(ids: Iterable[str], total: int, glyphs: Glyphs) -> Mapping[str,
 
 @dataclass(frozen=True, kw_only=True)
 class ShortNames:
-    """Distinct names by node id, safe for a terminal, and what all of them have in common."""
+    """Distinct names by node id, safe for a terminal, and the file of all of them, if it is one."""
 
     by_id: Mapping[str, str]
-    common: tuple[str, ...] = ()
+    file: str = ""
 
     def of(self, ids: Iterable[str]) -> list[str]:
         """The names of these `ids`, in order."""
@@ -63,15 +58,10 @@ class ShortNames:
 
 
 def short_names(ids: Iterable[str]) -> ShortNames:
-    """Names for all of the `ids`; a single one keeps its parameters."""
+    """Names for all of the `ids`, the same for one alone and in company that it differs from."""
     parts = {node_id: _split(node_id) for node_id in ids}
-    variants = [variant for _, _, variant in parts.values()]
-    world_size, precision = _common_parameters(variants) if len(parts) > 1 else ("", "")
-    common_values = [*filter(None, (precision, world_size and f"ws{world_size}"))]
     names = {
-        node_id: printable(
-            _PREFIX.sub(r"\1", test) + reduce(without_parameter, common_values, variant)
-        )
+        node_id: printable(_PREFIX.sub(r"\1", test) + variant)
         for node_id, (_, test, variant) in parts.items()
     }
     counts = Counter(names.values())
@@ -80,12 +70,7 @@ def short_names(ids: Iterable[str]) -> ShortNames:
         for node_id, name in names.items()
     }
     files = {file for file, _, _ in parts.values()}
-    common = (
-        printable(files.pop()) if len(files) == 1 else "",
-        f"precision {precision}" if precision else "",
-        f"world size {world_size}" if world_size else "",
-    )
-    return ShortNames(by_id=names, common=tuple(filter(None, common)))
+    return ShortNames(by_id=names, file=printable(files.pop()) if len(files) == 1 else "")
 
 
 def _split(node_id: str) -> tuple[str, str, str]:
@@ -93,28 +78,6 @@ def _split(node_id: str) -> tuple[str, str, str]:
     path, bracket, variant = node_id.partition("[")
     file, separator, test = path.partition("::")
     return (file, test, bracket + variant) if separator else ("", file, bracket + variant)
-
-
-def _common_parameters(variants: Iterable[str]) -> tuple[str, str]:
-    """World size of all benchmarks, and the precision of all that have one; empty if they differ.
-
-    Other parameters stay: their values may contain dashes, so that no part of them is one for sure.
-    """
-    sizes: set[str] = set()
-    precisions: set[str] = set()
-    known_precisions = catalog.choices("precision")
-    for variant in variants:
-        parameters = variant[1:-1]
-        match = _WORLD_SIZE.search(parameters)
-        if match is None:
-            return "", ""
-        sizes.add(match[1])
-        before = f"-{parameters[: match.start()]}"
-        fitting = (name for name in known_precisions if before.endswith(f"-{name}-"))
-        precisions.add(max(fitting, key=len, default=""))
-    precisions.discard("")
-    world_size = sizes.pop() if len(sizes) == 1 else ""
-    return world_size, precisions.pop() if len(precisions) == 1 else ""
 
 
 def without_parameter(name: str, value: str) -> str:

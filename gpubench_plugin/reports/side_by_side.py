@@ -154,7 +154,7 @@ def _scaling_columns(rows: Sequence[Measurement], glyphs: Glyphs) -> list[Column
 
 def _title(group: Sequence[Measurement], names: Mapping[str, str]) -> str:
     """The name of the group, which has no world size, with the kind of scaling."""
-    name = without_parameter(names[group[0].id], f"ws{group[0].world_size}")
+    name = without_parameter(names[group[0].id], f"ranks{group[0].world_size}")
     kind = kind_of(group)
     return f"{name} ({kind} scaling)" if kind else name
 

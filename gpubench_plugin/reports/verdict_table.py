@@ -80,8 +80,7 @@ def verdict_lines(
     parts = (
         [
             *_sides(comparisons, width),
-            # What no name says since it is the same for all.
-            *(paragraph(f"all: {', '.join(names.common)}", width) if names.common else ()),
+            *(paragraph(f"all: {names.file}", width) if names.file else ()),
             *_notes(comparisons, labels, width, glyphs),
         ],
         [*verdict_table.lines(labels), *unlisted],

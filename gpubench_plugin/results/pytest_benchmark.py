@@ -130,7 +130,7 @@ def store_foreign_result(config: pytest.Config, measurement: Measurement) -> Met
         SimpleNamespace(
             name=measurement.name,
             nodeid=measurement.id,
-            callspec=SimpleNamespace(id=variant or None, params=measurement.params),
+            callspec=SimpleNamespace(id=variant, params=measurement.params),
         ),
         add_stats=session.benchmarks.append,
         logger=session.logger,

@@ -90,7 +90,7 @@ def test_pytest_takes_the_command_lines(path: Path, project: Project) -> None:
     for command in _commands(path, "pytest"):
         run = project.run("--collect-only", "-q", *command, quick=False)
         assert run.code == 0, run.out + run.err
-        assert "test_x[ws1]" in run.out
+        assert "test_x" in run.out
 
 
 def _pin_step(path: Path) -> str:

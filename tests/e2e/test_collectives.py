@@ -25,8 +25,8 @@ def test_two_ranks_measure_every_collective(project: Project) -> None:
 
     assert run.code == 0, run.out + run.err
     names = catalog.choices("collectives")
-    small = {f"test_collective[{name}-64KiB-fp32-ws2]": "measured" for name in names}
-    large = {"test_collective[all-reduce-64MiB-fp32-ws2]": "unsupported"}
+    small = {f"test_collective[{name}-64KiB-fp32-ranks2]": "measured" for name in names}
+    large = {"test_collective[all-reduce-64MiB-fp32-ranks2]": "unsupported"}
     assert run.outcomes == {**small, **large}
     assert "exceeds distributed.largest_message_bytes=4194304" in run.out
     assert re.search(r"[MG]B/s busbw", run.out)

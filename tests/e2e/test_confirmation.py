@@ -102,15 +102,15 @@ def test_a_gate_fails_only_for_what_further_launches_repeat(tmp_path: Path) -> N
         for one in verdicts
         if one["metric"].startswith("step_time")
     }
-    for once in ("test_once[ws1]", "test_adopted_once"):
+    for once in ("test_once", "test_adopted_once"):
         assert reasons[once][0] in {"unchanged", "inconclusive"}
         assert reasons[once][1].startswith("not confirmed by 3 more launches (1.00")
-    for always in ("test_always[ws1]", "test_adopted_always"):
+    for always in ("test_always", "test_adopted_always"):
         assert reasons[always][0] == "regressed"
         assert reasons[always][1].startswith("confirmed by 3 more launches (1.5")
-    assert reasons["test_dies[ws1]"][0] == "regressed"
+    assert reasons["test_dies"][0] == "regressed"
     said = "relaunched, but without a result: failed (AssertionError: no second time)"
-    assert said in reasons["test_dies[ws1]"][1]
+    assert said in reasons["test_dies"][1]
     assert reasons["test_adopted_dies"][0] == "inconclusive"
     assert reasons["test_adopted_dies"][1].startswith("not confirmed: ")
     assert said in reasons["test_adopted_dies"][1]

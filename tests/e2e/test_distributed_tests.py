@@ -33,9 +33,9 @@ def test_guide_s_tests_run_on_their_ranks(project: Project) -> None:
     assert "Stack of rank 1" not in run.out
     assert "shards_cover_everything" not in run.out.partition("= gpubench =")[2]
     assert run.outcomes == {
-        "test_all_reduce[ws2]": "not_measured",
-        "test_shards_cover_everything[ws1]": "not_measured",
-        "test_shards_cover_everything[ws2]": "not_measured",
-        "test_every_rank_takes_part[ws2]": "hang",
-        "test_gradients_are_averaged[ws2]": "not_measured",
+        "test_all_reduce[ranks2]": "not_measured",
+        "test_shards_cover_everything": "not_measured",
+        "test_shards_cover_everything[ranks2]": "not_measured",
+        "test_every_rank_takes_part[ranks2]": "hang",
+        "test_gradients_are_averaged[ranks2]": "not_measured",
     }

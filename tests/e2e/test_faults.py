@@ -123,7 +123,7 @@ def test_fault_costs_its_own_benchmark_only(
     """Every fault has its verdict, names its ranks and shows where they were."""
     *_, last = run_sessions(project, temporary, WAYS[way], FAULTS[kind])
     if kind == "survived":
-        warned = "test_half_done[ws2] left the process group in an unusable state; started a new"
+        warned = "test_half_done[ranks2] left the process group in an unusable state; started a new"
         assert (warned in " ".join(last.out.split())) == WAYS[way].replaces_ranks
 
 
@@ -212,7 +212,7 @@ def differences(run: Run, faults: Mapping[str, Fault], way: Way) -> Iterator[str
 
 def section(run: Run, name: str) -> str:
     """What pytest's report says of one failed test."""
-    _, _, rest = run.out.partition(f"_ test_{name}[ws2] _")
+    _, _, rest = run.out.partition(f"_ test_{name}[ranks2] _")
     return rest.partition("\n____")[0]
 
 

@@ -114,30 +114,30 @@ def test_each_world_size_is_a_case_with_its_own_gang(suite: tuple[Project, Run])
         f"test_suite.py::{name}"
         for name in (
             "test_no_benchmark",
-            "test_both[ws1]",
-            "test_mlp[fp32-ws1]",
-            "test_fails[ws1]",
-            "test_runs_pytest[ws1]",
-            "test_one[ws1]",
-            "test_both[ws2]",
-            "test_mlp[fp32-ws2]",
-            "test_fails[ws2]",
-            "test_runs_pytest[ws2]",
-            "test_one[ws2]",
+            "test_both",
+            "test_mlp[fp32]",
+            "test_fails",
+            "test_runs_pytest",
+            "test_one",
+            "test_both[ranks2]",
+            "test_mlp[fp32-ranks2]",
+            "test_fails[ranks2]",
+            "test_runs_pytest[ranks2]",
+            "test_one[ranks2]",
         )
     ]
     reasons = {b["name"]: b["reason"] for b in run.summary["benchmarks"] if b["reason"]}
     assert reasons == {
-        "test_fails[ws1]": "runs on 2 ranks only: --world-size=2",
-        "test_fails[ws2]": "ValueError: no luck on rank 0",
-        "test_runs_pytest[ws1]": "runs on 2 ranks only: --world-size=2",
-        "test_runs_pytest[ws2]": "the test did not call gpubench",
-        "test_one[ws2]": "runs on 1 rank only: --world-size=1",
+        "test_fails": "runs on 2 ranks only: --world-size=2",
+        "test_fails[ranks2]": "ValueError: no luck on rank 0",
+        "test_runs_pytest": "runs on 2 ranks only: --world-size=2",
+        "test_runs_pytest[ranks2]": "the test did not call gpubench",
+        "test_one[ranks2]": "runs on 1 rank only: --world-size=1",
     }
     measured = {name for name, outcome in run.outcomes.items() if outcome == "measured"}
     assert measured == {
-        *("test_both[ws1]", "test_mlp[fp32-ws1]", "test_one[ws1]"),
-        *("test_both[ws2]", "test_mlp[fp32-ws2]"),
+        *("test_both", "test_mlp[fp32]", "test_one"),
+        *("test_both[ranks2]", "test_mlp[fp32-ranks2]"),
     }
 
 
@@ -158,11 +158,14 @@ def test_gang_lives_on_and_its_fixtures_with_it(suite: tuple[Project, Run]) -> N
     single, double = (
         [
             ("up", "test_suite.py"),
-            ("runs", f"test_both[ws{size}]"),
-            ("runs", f"test_mlp[fp32-ws{size}]"),
+            ("runs", both),
+            ("runs", mlp),
             ("down", "test_suite.py"),
         ]
-        for size in (1, 2)
+        for both, mlp in (
+            ("test_both", "test_mlp[fp32]"),
+            ("test_both[ranks2]", "test_mlp[fp32-ranks2]"),
+        )
     )
     assert [(n.what, n.test) for n in zero] == [*single, *double]
     assert [(n.what, n.test) for n in one] == double
@@ -174,7 +177,7 @@ def test_report_holds_what_every_rank_captured_and_warned(suite: tuple[Project, 
     """Output and tracebacks under the number of the rank, warnings with it."""
     _, run = suite
 
-    failure = run.out.partition("_ test_fails[ws2] _")[2].partition("\n====")[0]
+    failure = run.out.partition("_ test_fails[ranks2] _")[2].partition("\n====")[0]
     for rank in (0, 1):
         assert f"Captured stdout call [rank {rank}]" in failure
         assert f"captured on rank {rank}" in failure
@@ -199,12 +202,12 @@ def test_files_of_pytest_and_pytest_benchmark_are_written_once(suite: tuple[Proj
     stats = {b["name"]: b["stats"] for b in loaded["benchmarks"]}
     measured = [name for name, outcome in run.outcomes.items() if outcome == "measured"]
     assert sorted(stats) == sorted(measured)
-    assert stats["test_mlp[fp32-ws2]"]["rank_skew_s"] >= 0
+    assert stats["test_mlp[fp32-ranks2]"]["rank_skew_s"] >= 0
     assert len(list((run.directory / "ranks").glob("ws*-rank-*.log"))) == 3
     assert unknown_files(RunDirectory(path=run.directory)) == []
     assert "logged by the controller" in (project.path / "session.log").read_text()
     bases = sorted(path.name for path in project.path.parent.glob("base*"))
-    assert bases == ["base", "base-ws2-rank-0", "base-ws2-rank-1"]
+    assert bases == ["base", "base-ranks2-rank-0", "base-ranks2-rank-1"]
 
 
 def test_cache_knows_what_failed_and_collecting_starts_nothing(suite: tuple[Project, Run]) -> None:
@@ -216,15 +219,15 @@ def test_cache_knows_what_failed_and_collecting_starts_nothing(suite: tuple[Proj
     first = project.run("--ff", *looks)
 
     assert "1/11 tests collected" in last.out, last.out
-    assert last.out.startswith("test_suite.py::test_fails[ws2]\n")
-    assert first.out.startswith("test_suite.py::test_fails[ws2]\n")
+    assert last.out.startswith("test_suite.py::test_fails[ranks2]\n")
+    assert first.out.startswith("test_suite.py::test_fails[ranks2]\n")
     assert first.directories == [before.directory]
 
 
 def test_failed_again_streamed_compared_and_stopped(suite: tuple[Project, Run]) -> None:
     """The failed case alone runs with ``--lf``; with ``-s`` each line has its rank; -x ends it."""
     project, _ = suite
-    flags = ("--ff", "-x", "-s", "-q", "-k", "ws2", "--benchmark-compare", "--results-dir=again")
+    flags = ("--ff", "-x", "-s", "-q", "-k", "ranks2", "--benchmark-compare", "--results-dir=again")
 
     run = project.run(*flags, "--world-size=1,2")
 
@@ -234,11 +237,11 @@ def test_failed_again_streamed_compared_and_stopped(suite: tuple[Project, Run]) 
     assert "stopping after 1 failures" in run.out
     (summary,) = (project.path / "again").glob("*/*/summary.json")
     assert {b["name"]: b["outcome"] for b in json.loads(summary.read_text())["benchmarks"]} == {
-        "test_fails[ws2]": "failed",
-        "test_both[ws2]": "not_measured",
-        "test_mlp[fp32-ws2]": "not_measured",
-        "test_runs_pytest[ws2]": "not_measured",
-        "test_one[ws2]": "not_measured",
+        "test_fails[ranks2]": "failed",
+        "test_both[ranks2]": "not_measured",
+        "test_mlp[fp32-ranks2]": "not_measured",
+        "test_runs_pytest[ranks2]": "not_measured",
+        "test_one[ranks2]": "not_measured",
     }
 
 
@@ -271,13 +274,13 @@ def test_ways_to_run_give_the_same_measurements(
 
     plain = project.run("-k", "both or mlp", "--world-size=1")
     assert set(plain.outcomes.values()) == {"measured"}, plain.out
-    assert described(plain, "test_mlp[fp32-ws1]") == described(gang, "test_mlp[fp32-ws1]")
-    assert described(plain, "test_both[ws1]") == described(gang, "test_both[ws1]")
+    assert described(plain, "test_mlp[fp32]") == described(gang, "test_mlp[fp32]")
+    assert described(plain, "test_both") == described(gang, "test_both")
 
     (project.path / "results").rename(project.path / "plain")
     torchrun = project.run("-k", "both or mlp", ranks=2)
-    assert described(torchrun, "test_mlp[fp32-ws2]") == described(gang, "test_mlp[fp32-ws2]")
-    assert described(torchrun, "test_both[ws2]") == described(gang, "test_both[ws2]")
+    assert described(torchrun, "test_mlp[fp32-ranks2]") == described(gang, "test_mlp[fp32-ranks2]")
+    assert described(torchrun, "test_both[ranks2]") == described(gang, "test_both[ranks2]")
 
 
 TWO = """
@@ -340,9 +343,9 @@ def test_isolated_benchmarks_have_processes_of_their_own(project: Project) -> No
     assert "no licence left" in run.out
     assert len(set((project.path / "pids").read_text().split())) == 2
     assert run.outcomes == {
-        "test_first[ws1]": "not_measured",
-        "test_second[ws1]": "crashed",
-        "test_third[ws1]": "not_measured",
+        "test_first": "not_measured",
+        "test_second": "crashed",
+        "test_third": "not_measured",
     }
 
 
@@ -402,7 +405,7 @@ def test_rank_that_cannot_start_is_a_crash_with_its_words(project: Project) -> N
 
     assert run.code == 1, run.out + run.err
     assert list(run.outcomes.values()).count("crashed") == 6
-    assert run.outcomes["test_one[ws1]"] == "measured"
+    assert run.outcomes["test_one"] == "measured"
     killed = "SIGKILL (possibly the out-of-memory killer)"
     assert {b["reason"] for b in run.summary["benchmarks"] if b["outcome"] == "crashed"} == {
         "rank 1 exited with code 1 while the gang of 2 was starting",

@@ -38,10 +38,10 @@ def test_ordinary():
         raise KeyboardInterrupt
 """
 SKIPS = "def test_plain(gpubench):\n    pytest.skip('no device')"
-PLAIN, LIMITED = "test_plain[ws1]", "test_limited[small-ws1]"
+PLAIN, LIMITED = "test_plain", "test_limited[small]"
 FASTER = 1e-4
 """Of an earlier run: by so much that no stall of a busy machine hides that this one is slower."""
-GATE_OF_PLAIN = "test_it.py::test_plain::gate[ws1]"
+GATE_OF_PLAIN = "test_it.py::test_plain::gate"
 
 
 @dataclass(frozen=True)
@@ -116,14 +116,14 @@ def test_a_regression_is_a_failed_test_everywhere_and_is_measured_again_by_lf(
     progress = [line.split()[:2] for line in run.out.splitlines() if line.endswith("%]")]
     assert progress[-3:] == [
         [GATE_OF_PLAIN, "FAILED"],
-        ["test_it.py::test_limited::gate[small-ws1]", "FAILED"],
-        ["test_it.py::test_skipped::gate[ws1]", "SKIPPED"],
+        ["test_it.py::test_limited::gate[small]", "FAILED"],
+        ["test_it.py::test_skipped::gate", "SKIPPED"],
     ]
     cases = {
         (c.get("classname"), c.get("name")): c
         for c in ET.parse(gated.project.path / "unit.xml").iter("testcase")
     }
-    gate = cases["test_it.test_limited", "gate[small-ws1]"]
+    gate = cases["test_it.test_limited", "gate[small]"]
     (failure,) = gate.iter("failure")
     assert "step_time_min_s regressed: " in failure.get("message", "")
     properties = {p.get("name"): p.get("value", "") for p in gate.iter("property")}
@@ -251,7 +251,7 @@ def test_what_the_baseline_measured_is_missed(gated: Gated) -> None:
     assert f"{gone}fail (--gate-missing=fail)" in run.out
     assert f"{lost}fail (--gate-missing=fail)" in run.out
     assert f"{GATE_OF_PLAIN} FAILED" in run.out
-    assert "test_it.py::test_skipped::gate[ws1] SKIPPED" in run.out
+    assert "test_it.py::test_skipped::gate SKIPPED" in run.out
 
     gated.project.write("conftest.py", DESELECTS)
     run = gated.run("-k", "not plain", f"--baseline={slower}", "--gate")
@@ -389,6 +389,6 @@ def test_the_gate_judges_what_ranks_of_torchrun_measured_once(gated: Gated) -> N
     run = gated.run(*flags, ranks=2)
 
     assert run.code == 1, run.out + run.err
-    gate = "test_it.py::test_plain::gate[ws2]"
+    gate = "test_it.py::test_plain::gate[ranks2]"
     assert (run.out.count(f"{gate} FAILED"), run.out.count(f"FAILED {gate}")) == (1, 1)
     assert "1 failed, 1 passed" in run.out

@@ -31,7 +31,7 @@ def test_sum(gpubench, process_group, variable):
     gpubench(torch.ones(64).sum)
 """
 
-A, B = (f"test_it.py::test_sum[THREADS_OF_{name}-ws2]" for name in "AB")
+A, B = (f"test_it.py::test_sum[THREADS_OF_{name}-ranks2]" for name in "AB")
 
 
 def differences(base: Run, head: Run) -> dict[str, str]:

@@ -122,7 +122,7 @@ def test_loss_in_one_process_ends_the_session_once_reported(
     assert before["metrics"]["samples_per_s"]
     if outcome == "crashed":
         assert faulty_one["reason"].startswith(LOST)
-    assert after["reason"].startswith(f"test_loses[ws1]: {ENDS}")
+    assert after["reason"].startswith(f"test_loses: {ENDS}")
     assert ENDS in run.out
     assert not (project.path / "ran").exists()
     assert run.summary["status"] == "failed"

@@ -34,21 +34,21 @@ def test_the_layer_is_measured_and_what_is_wrong_is_refused(project: Project) ->
 
     run = project.run("-k", chosen, "--precision=bf16,fp32", "--distributed.threads=1")
 
-    layer = "test_moe_layer[forward-backward-{}-grouped-{}-ws1]"
+    layer = "test_moe_layer[forward-backward-{}-grouped-{}]"
     kinds = {"local": "measured"} | dict.fromkeys(
         ("local-te", "all-gather", "all-to-all", "flex"), "unsupported"
     )
     assert run.code == 4
     assert run.outcomes == {
         **{layer.format(n, p): o for n, o in kinds.items() for p in ("bf16", "fp32")},
-        "test_moe_pinned_cache[fp32-ws1]": "unsupported",
-        "test_moe_pinned_cache[bf16-ws1]": "skipped",
-        "test_wrong[sorter-fp32-ws1]": "misconfigured",
-        "test_wrong[groups-fp32-ws1]": "unsupported",
-        **{f"test_wrong[{key}-bf16-ws1]": "unsupported" for key in ("sorter", "groups")},
+        "test_moe_pinned_cache[fp32]": "unsupported",
+        "test_moe_pinned_cache[bf16]": "skipped",
+        "test_wrong[sorter-fp32]": "misconfigured",
+        "test_wrong[groups-fp32]": "unsupported",
+        **{f"test_wrong[{key}-bf16]": "unsupported" for key in ("sorter", "groups")},
     }
     assert "moe.rank_sorter: unknown 'by-lod' (did you mean 'by-load'?)" in run.out
-    (groups,) = (b for b in run.summary["benchmarks"] if b["name"] == "test_wrong[groups-fp32-ws1]")
+    (groups,) = (b for b in run.summary["benchmarks"] if b["name"] == "test_wrong[groups-fp32]")
     assert groups["reason"] == "moe.expert_parallel=3 does not divide 1 ranks; allowed: 1"
     for precision in ("bf16", "fp32"):
         (record,) = (

@@ -261,7 +261,7 @@ def test_reruns_repeat_on_all_ranks(project: Project, launcher: tuple[str, ...])
     twice = ["xx", "xx"]
     assert tries.pop("good") == ["x", "x"]
     assert tries == dict.fromkeys(("one", "always", "all", "measured"), twice)
-    assert ended.outcomes["test_measured[ws2]"] == "measured"
+    assert ended.outcomes["test_measured[ranks2]"] == "measured"
 
 
 MIXED = """

@@ -92,23 +92,23 @@ def test_two_ranks_are_one_process_with_the_global_batch(project: Project) -> No
     found = {b["name"]: b for summary in summaries for b in summary["benchmarks"]}
     assert together.code == 1
     for name in ("ddp", "fsdp2"):
-        stopped = found[f"test_{name}_stops[ws2]"]
+        stopped = found[f"test_{name}_stops[ranks2]"]
         assert (
             "no update of 0.bias; no update of 0.weight" in stopped["correctness"]["changed_work"]
         )
     for name in ("ddp", "accumulated", "fsdp2"):
-        one, two = (found[f"test_{name}[fp32-ws{ranks}]"] for ranks in (1, 2))
+        one, two = (found[f"test_{name}[fp32{ranks}]"] for ranks in ("", "-ranks2"))
         assert (one["outcome"], two["outcome"]) == ("measured", "measured"), two["reason"]
         assert "changed_work" not in {*one["flags"], *two["flags"]}
         assert one["work"]["samples"] == two["work"]["samples"]
         assert two["correctness"]["differs_from_one_process"] is None
         for of in (lambda b: b["correctness"]["losses"], _norms):
             assert of(two) == pytest.approx(of(one), rel=1e-5)
-    assert found["test_drawn[ws2]"]["outcome"] == "measured"
-    added = found["test_sum[ws2]"]
+    assert found["test_drawn[ranks2]"]["outcome"] == "measured"
+    added = found["test_sum[ranks2]"]
     assert added["outcome"] == "failed"
     assert "is the sum of those of its samples, but 2 ranks average" in added["reason"]
-    uneven = found["test_other_sizes[ws2]"]
+    uneven = found["test_other_sizes[ranks2]"]
     assert uneven["outcome"] == "failed"
     assert "allowed: equally many on all ranks" in uneven["reason"]
 

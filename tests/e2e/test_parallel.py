@@ -60,13 +60,13 @@ def test_ranks_divide_a_model_or_say_why_not(project: Project) -> None:
     assert run.code == 0, run.out + run.err
     case = "test_llama_train"
     assert run.outcomes == {
-        f"{case}_parallel[tensor-fp32-ws2]": "measured",
-        f"{case}_parallel[pipeline-1f1b-fp32-ws2]": "measured",
-        f"{case}_overlap[bucket-0.1MiB-fp32-ws2]": "measured",
-        "test_refused[tensor-fp32-ws2]": "unsupported",
-        "test_refused[pipeline-fp32-ws2]": "unsupported",
-        "test_refused[2-fp32-ws2]": "unsupported",
-        "test_hidden[fp32-ws2]": "unsupported",
+        f"{case}_parallel[tensor-fp32-ranks2]": "measured",
+        f"{case}_parallel[pipeline-1f1b-fp32-ranks2]": "measured",
+        f"{case}_overlap[bucket-0.1MiB-fp32-ranks2]": "measured",
+        "test_refused[tensor-fp32-ranks2]": "unsupported",
+        "test_refused[pipeline-fp32-ranks2]": "unsupported",
+        "test_refused[2-fp32-ranks2]": "unsupported",
+        "test_hidden[fp32-ranks2]": "unsupported",
     }
     for line in run.journal:
         if line.get("outcome") == "measured":
@@ -77,7 +77,7 @@ def test_ranks_divide_a_model_or_say_why_not(project: Project) -> None:
             assert len(line["correctness"]["losses"]) == 3
             assert ("exposed_communication_s" in metrics) == ("overlap" in line["name"])
     reasons = {line["name"]: line["reason"] for line in run.journal if line.get("reason")}
-    assert "no tensor parallel plan for mlp" in reasons["test_refused[tensor-fp32-ws2]"]
-    assert "mlp does not define pipeline stages" in reasons["test_refused[pipeline-fp32-ws2]"]
-    assert "accumulation_steps=2" in reasons["test_refused[2-fp32-ws2]"]
-    assert "under fsdp2 a step cannot run without" in reasons["test_hidden[fp32-ws2]"]
+    assert "no tensor parallel plan for mlp" in reasons["test_refused[tensor-fp32-ranks2]"]
+    assert "mlp does not define pipeline stages" in reasons["test_refused[pipeline-fp32-ranks2]"]
+    assert "accumulation_steps=2" in reasons["test_refused[2-fp32-ranks2]"]
+    assert "under fsdp2 a step cannot run without" in reasons["test_hidden[fp32-ranks2]"]

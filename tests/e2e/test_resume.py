@@ -54,7 +54,7 @@ def pytest_unconfigure():  # what watches this process may write again
 
 MODULES = ("helper.py", "lazy.py")
 STEP = "def step(): ..."
-NAMES = [f"test_{letter}[ws1]" for letter in "abcd"]
+NAMES = [f"test_{letter}" for letter in "abcd"]
 
 
 class Resumed:
@@ -106,7 +106,7 @@ def test_other_conditions_change_nothing(killed: Resumed) -> None:
     assert (code, ran) == (4, "ab"), said
     error = "the conditions differ from those of the resumed run"
     assert f"ERROR: --resume={killed.directory.name}: {error}" in said
-    assert "measure.gc: false in the run, true now (test_it.py::test_a[ws1], " in said
+    assert "measure.gc: false in the run, true now (test_it.py::test_a, " in said
     assert 'cpu.model: "abacus" in the run, ' in said
     assert "code: helper.py (changed), lazy.py (changed); restore it, or " in said
     assert killed.contents == before
@@ -203,13 +203,13 @@ def test_ranks_of_torchrun_leave_out_the_same(project: Project) -> None:
     )
     failed = project.run(env={"TROUBLE": "yes"}, ranks=2)
     assert failed.code != 0
-    assert failed.outcomes == {"test_a[ws2]": "measured", "test_b[ws2]": "failed"}
+    assert failed.outcomes == {"test_a[ranks2]": "measured", "test_b[ranks2]": "failed"}
     name = failed.directory.name
 
     run = project.run(f"--resume={name[:20]}", ranks=2)
 
     assert run.code == 0, run.out + run.err
     assert run.directory.name == name
-    assert run.outcomes == {"test_a[ws2]": "measured", "test_b[ws2]": "measured"}
+    assert run.outcomes == {"test_a[ranks2]": "measured", "test_b[ranks2]": "measured"}
     assert [(project.path / f"ran-{rank}").read_text() for rank in range(2)] == ["abb", "abb"]
     assert len(run.summary["resumed"]) == 1

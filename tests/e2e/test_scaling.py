@@ -55,7 +55,7 @@ def test_the_efficiency_is_recorded_and_can_fail_a_gate(run: Run) -> None:
     judged = [v["verdict"] for v in verdicts if v["metric"] == "scaling_efficiency"]
     assert sorted(judged) == ["regressed", "unchanged"]
     assert run.code == 1
-    item = "test_it.py::test_uneven::gate[ws2]"
+    item = "test_it.py::test_uneven::gate[ranks2]"
     assert (run.out.count(f"{item} FAILED"), run.out.count(f"FAILED {item}")) == (1, 1)
     assert "1 failed, 3 passed" in run.out, "the controller alone runs gate items"
 
@@ -69,7 +69,7 @@ def test_the_slowest_rank_is_named_and_what_more_ranks_bring(run: Run) -> None:
     rows = [line.split()[:2] for line in lines[title + 1 : title + 3]]
     assert rows == [["1", "1"], ["2", "1"]]
     assert lines[title + 1].split()[-2:] == ["1.00", "100%"]
-    assert any(line.startswith("uneven[ws2]: slowest rank 1: +") for line in lines)
+    assert any(line.startswith("uneven[ranks2]: slowest rank 1: +") for line in lines)
 
     alone, together = run.summary["benchmarks"]
     assert (alone["ranks"], alone["slowest_rank"]) == ([], None)
@@ -87,9 +87,9 @@ def test_the_slowest_rank_is_named_and_what_more_ranks_bring(run: Run) -> None:
     for rank in (0, 1):
         (line,) = (run.directory / "ranks" / f"rank-{rank}.jsonl").read_text().splitlines()
         told = json.loads(line)
-        assert (told["benchmark"], told["rank"]) == ("test_it.py::test_uneven[ws2]", rank)
+        assert (told["benchmark"], told["rank"]) == ("test_it.py::test_uneven[ranks2]", rank)
         own.append(told["samples"]["durations_s"])
     assert recorded["durations_s"] == [max(pair) for pair in zip(*own, strict=True)]
     (traffic,) = (line for line in run.journal if line["event"] == "traffic")
-    assert traffic["benchmark"] == "test_it.py::test_uneven[ws2]"
+    assert traffic["benchmark"] == "test_it.py::test_uneven[ranks2]"
     assert 0 < traffic["bytes_written"] < traffic["bytes_read"]

@@ -49,7 +49,7 @@ def test_nobody_else_learns_the_token_or_may_connect(
     project.write("conftest.py", CONFTEST)
     project.write("test_it.py", TEST)
     run = project.run("-v", *arguments, **options)
-    assert (run.code, run.outcomes) == (0, {"test_it[ws2]": "measured"}), run.out + run.err
+    assert (run.code, run.outcomes) == (0, {"test_it[ranks2]": "measured"}), run.out + run.err
     found = json.loads((project.path / "found.json").read_text())
     token = found["invited"]["token"]
     written = [file.read_bytes() for file in run.directory.rglob("*") if file.is_file()]

@@ -137,7 +137,7 @@ def test_two_ranks_train_print_once_and_write_one_run(together: Run) -> None:
     run, folder = together, together.results.parent
     assert run.out.count("test session starts") == 1
     benchmark, sharded = recorded(run, "test_it.py").values()
-    assert benchmark["id"] == "test_it.py::test_mlp[fp32-ws2]"
+    assert benchmark["id"] == "test_it.py::test_mlp[fp32-ranks2]"
     assert (benchmark["outcome"], benchmark["world_size"]) == ("measured", 2)
     assert benchmark["configuration"]["distributed"]["world_size"] == 2
     (line,) = (line for line in run.journal if line.get("id") == benchmark["id"])
@@ -222,11 +222,11 @@ def test_ranks_that_collect_different_benchmarks_run_those_of_rank_zero(project:
 
     assert run.code != 0
     assert run.outcomes == {
-        "test_first[ws2]": "measured",
-        "test_lacking[ws2]": "mismatched_ranks",
-        "test_last[ws2]": "measured",
+        "test_first[ranks2]": "measured",
+        "test_lacking[ranks2]": "mismatched_ranks",
+        "test_last[ranks2]": "measured",
     }, run.out + run.err
-    assert "only rank 1 collected test_it.py::test_more[ws2]" in run.out
+    assert "only rank 1 collected test_it.py::test_more[ranks2]" in run.out
 
 
 @pytest.mark.exhaustive
@@ -310,7 +310,7 @@ def test_plain_tests_of_all_ranks_run_together(project: Project) -> None:
         if line.startswith("test_it.py::test_") and "test_parts" not in line
     }
     assert said == {
-        "test_mine[ws2]": "PASSED",
+        "test_mine[ranks2]": "PASSED",
         "test_meets": "PASSED",
         "test_skips": "PASSED",
         "test_fails": "FAILED",
@@ -319,7 +319,7 @@ def test_plain_tests_of_all_ranks_run_together(project: Project) -> None:
     assert "Traceback" not in run.out.partition("short test summary")[2].partition("Error")[0]
     assert "SUBFAILED[first] test_it.py::test_parts" in run.out
     names = [b["name"] for b in json.loads((project.path / "saved.json").read_text())["benchmarks"]]
-    assert names == ["test_mine[ws2]", "test_theirs"]
+    assert names == ["test_mine[ranks2]", "test_theirs"]
 
 
 @pytest.mark.exhaustive
@@ -398,7 +398,7 @@ def test_ranks_may_be_started_in_three_ways(project: Project, start: str) -> Non
     if env is not None:
         run = project.run(ranks=2, env=env)
         assert run.code == 0, run.out + run.err
-        assert run.outcomes == {"test_mine[ws2]": "measured"}
+        assert run.outcomes == {"test_mine[ranks2]": "measured"}
         return
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -75,7 +75,7 @@ def test_death_of_the_controller_leaves_a_readable_journal(
     measured = [
         e for e in journal.read(run.directory / "metrics.jsonl") if e["event"] == "benchmark"
     ]
-    assert [(e["name"], e["outcome"]) for e in measured] == [("test_before[ws2]", "measured")]
+    assert [(e["name"], e["outcome"]) for e in measured] == [("test_before[ranks2]", "measured")]
     assert measured[0]["samples"]["durations_s"]
     assert not (run.directory / "summary.json").exists()
     (abandoned,) = Path(mark["TMPDIR"]).glob("gpubench-*")
@@ -189,7 +189,7 @@ def test_group_of_the_projects_own_is_used_until_it_is_broken(
         ("test_half_done", "measured"),
         ("test_good_2", "not_measured"),
     ], run.out + run.err
-    why = "test_half_done[ws2] left the process group in an unusable state; these ranks cannot"
+    why = "test_half_done[ranks2] left the process group in an unusable state; these ranks cannot"
     assert run.summary["benchmarks"][-1]["reason"].startswith(why)
     assert run.summary["status"] == "failed"
     assert run.code != 0
@@ -216,7 +216,7 @@ def test_other_tests_need_not_be_in_step(project: Project, mark: dict[str, str])
     run = project.run(*graces, ranks=2, env=mark)
 
     assert run.code == 0, run.out + run.err
-    assert run.outcomes == {"test_good[ws2]": "measured"}
+    assert run.outcomes == {"test_good[ranks2]": "measured"}
 
 
 BETWEEN = """

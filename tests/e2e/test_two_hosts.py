@@ -124,7 +124,7 @@ def test_four_ranks_on_two_hosts_write_one_run(
     samples = {path.name for path in (directory / "ranks").glob("*.jsonl")}
     assert samples == {f"rank-{rank}.jsonl" for rank in range(4)}
     logs = {path.name: path.read_text() for path in (directory / "ranks").glob("*.log")}
-    assert set(logs) == {"ws4-rank-0.log"}, "the others write where torchrun lets them"
+    assert set(logs) == {"ranks4-rank-0.log"}, "the others write where torchrun lets them"
 
     gang = [sys.executable, "-m", "pytest", *TESTS, "--world-size=4", f"--results-dir={tmp_path}"]
     environ = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -229,7 +229,7 @@ def test_collecting_imports_nothing_heavy(foreign: Project, tmp_path: Path) -> N
     )
     assert run.code == 0, run.out + run.err
     assert "test_it.py::test_pedantic[list-two]" in run.out
-    assert "ws1" not in run.out
+    assert "ranks1" not in run.out
 
 
 @pytest.mark.parametrize(
@@ -295,10 +295,10 @@ def test_in_a_gang_they_run_where_ordinary_tests_do(project: Project) -> None:
     project.write("test_it.py", MIXED)
     run = project.run("--adopt", "--isolate", "--benchmark-json=all.json", "-v")
     assert run.code == 0, run.out + run.err
-    assert run.outcomes == {"test_ours[ws1]": "measured", "test_theirs": "measured"}
-    assert run.out.index("test_theirs PASSED") < run.out.index("test_ours[ws1] PASSED")
+    assert run.outcomes == {"test_ours": "measured", "test_theirs": "measured"}
+    assert run.out.index("test_theirs PASSED") < run.out.index("test_ours PASSED")
     saved = _benchmarks(project, "all.json")
-    assert "gpubench" in saved["test_it.py::test_ours[ws1]"]
+    assert "gpubench" in saved["test_it.py::test_ours"]
     assert "gpubench" not in saved["test_it.py::test_theirs"]
 
 

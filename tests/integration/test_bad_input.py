@@ -161,9 +161,9 @@ def rows() -> Iterator[object]:
     for mark, said in MARKS.items():
         test = f"import pytest\n@pytest.mark.{mark}\ndef test_x(gpubench): pass\n"
         yield pytest.param({"test_it.py": test}, [], ["test_it.py::test_x", *said], id=mark)
-    way_out = "to run the others, add --deselect='test_it.py::test_training[fp32-ws1]'"
+    way_out = "to run the others, add --deselect='test_it.py::test_training[fp32]'"
     for options, said in COMPONENTS.items():
-        words = ["test_it.py::test_training[fp32-ws1]", way_out, *said]
+        words = ["test_it.py::test_training[fp32]", way_out, *said]
         yield pytest.param({"test_it.py": TRAINING}, options.split(), words, id=options)
     for keys, (fixture, said) in CONTRADICTIONS.items():
         ranks = ", ranks=2" if "pipeline" in keys[0] else ""
@@ -239,3 +239,32 @@ def test_neighbours_are_welcome_where_nothing_is_measured(project: Project, off:
     assert run.code == 0, run.out + run.err
     assert "needs 2 ranks, not 1" in run.out
     assert run.directories == []
+
+
+NAMED = """
+import pytest
+@pytest.mark.parametrize("size", ["big", "small"])
+def test_work(gpubench, precision, size):
+    gpubench(lambda: None)
+@pytest.mark.parametrize("size", ["big"])
+def test_plain(size):
+    pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("test_work[big]", " (did you mean 'test_work[big-fp32]'?)"),
+        ("test_work[smal-fp32-ranks1]", " (did you mean 'test_work[small-fp32]'?)"),
+        ("test_plain[bg]", ""),
+    ],
+)
+def test_a_benchmark_that_is_not_found_has_a_near_id(
+    project: Project, given: str, meant: str
+) -> None:
+    """With the parameters that no line of its test names; other tests are pytest's own affair."""
+    project.write("test_it.py", NAMED)
+    ended = project.run(f"test_it.py::{given}")
+    assert ended.code == 4
+    assert f"::{given.partition('[')[0]}{meant}\n" in ended.err

@@ -43,7 +43,7 @@ def test_new(gpubench):
     gpubench(lambda: time.sleep(0.001))
 """
 STEPS = '@pytest.mark.gpubench_set("measure.by=steps", "measure.steps=37")'
-KNOWN, CHANGED = "test_it.py::test_known[ws1]", "test_it.py::test_with_a_setup_by_now[ws1]"
+KNOWN, CHANGED = "test_it.py::test_known", "test_it.py::test_with_a_setup_by_now"
 
 
 def copied(run: Path, run_id: str) -> Path:

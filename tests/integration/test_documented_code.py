@@ -193,19 +193,19 @@ def test_components_train_together(trained: Run) -> None:
     outcomes = trained.outcomes
     assert {*outcomes.values()} == {"measured", "unsupported"}
     assert {name for name, outcome in outcomes.items() if outcome == "measured"} == {
-        *(f"test_linear_train[{precision}-ws2]" for precision in PRECISIONS),
-        *(f"test_mean[{parallelism}-bf16-uncached-ws2]" for parallelism in PARALLELISMS),
-        "test_layer[bf16-uncached-ws2]",
+        *(f"test_linear_train[{precision}-ranks2]" for precision in PRECISIONS),
+        *(f"test_mean[{parallelism}-bf16-uncached-ranks2]" for parallelism in PARALLELISMS),
+        "test_layer[bf16-uncached-ranks2]",
     }
     records = {record["name"]: record for record in trained.summary["benchmarks"]}
-    linear = records["test_linear_train[bf16-uncached-ws2]"]
+    linear = records["test_linear_train[bf16-uncached-ranks2]"]
     assert linear["configuration"]["model"]["name"] == "linear"
     assert linear["correctness"]["reference"]["loss_error"] > 0  # bf16 rounds
     assert linear["metrics"]["timed_s"]["value"] > 0
     assert linear["metrics"]["timed_s"]["unit"] == "s"
-    mean = records["test_mean[ddp-fp16-bf16-uncached-ws2]"]["correctness"]
+    mean = records["test_mean[ddp-fp16-bf16-uncached-ranks2]"]["correctness"]
     assert mean["differs_from_one_process"] == "gradients are exchanged in fp16"
-    layer = records["test_layer[bf16-uncached-ws2]"]["correctness"]
+    layer = records["test_layer[bf16-uncached-ranks2]"]["correctness"]
     assert layer["experts_of_rank"] != [0, 1, 2, 3]
 
 
@@ -217,7 +217,7 @@ def test_a_format_and_a_metric_are_compared(
     run = str(trained.directory)
     options = ["--limit=timed_s=<=99", "--format=lines", "--registry=none", "--allow-doubt"]
     assert main(["compare", run, run, *options]) == 0
-    name = "CONTRIBUTING/benchmarks/training/test_linear.py::test_linear_train[fp32-flushed-ws2]"
+    name = "CONTRIBUTING/benchmarks/training/test_linear.py::test_linear_train[fp32-flushed-ranks2]"
     assert f"unchanged {name} timed_s" in capsys.readouterr().out.splitlines()
 
 
@@ -237,14 +237,14 @@ def test_models_and_hooks_of_a_project(project: InlineProject) -> None:
         *("test_points_train", "test_points_infer", "test_flushed"),
     }
     by_name = {b["name"]: b for b in run.summary["benchmarks"]}
-    points = by_name["test_points_train[fp32-ws1]"]["configuration"]["model"]
+    points = by_name["test_points_train[fp32]"]["configuration"]["model"]
     assert (points["name"], points["width"]) == ("points", 64)
-    flushed = by_name["test_flushed[fp32-flushed-ws1]"]["settings"]
+    flushed = by_name["test_flushed[fp32-flushed]"]["settings"]
     assert flushed["precision.name"] == "fp32-flushed"
     assert run.summary["environment"]["rack"] == "b7"
-    calls = by_name["test_it[ws1]"]["metrics"]["calls"]
+    calls = by_name["test_it"]["metrics"]["calls"]
     assert calls == {"value": 20.0, "unit": "1", "better": "none"}
-    assert "in_rack_b7" in by_name["test_it[ws1]"]["flags"]
+    assert "in_rack_b7" in by_name["test_it"]["flags"]
 
 
 def test_the_tables_of_methods_have_every_one() -> None:

@@ -23,7 +23,7 @@ def test_history_looks_for_no_changes(
     """The values are shown; a note, and null in JSON, say that nobody looked for levels."""
     monkeypatch.chdir(tmp_path)
     for number in range(20):
-        write_run(tmp_path / "results", number, {"test_a.py::test_a[ws1]": 0.01 + number // 10})
+        write_run(tmp_path / "results", number, {"test_a.py::test_a": 0.01 + number // 10})
     assert main(["history", "test_a", "--branch="]) == 0
     out, err = capsys.readouterr()
     assert "level changes are not detected: pip install 'pytest-gpubench[history]'" in err

@@ -78,7 +78,7 @@ def test_conftest_that_owns_device_keeps_it(project: Project) -> None:
 
     run = project.run("--device=tpu", "--gpubench-device=cpu")
 
-    assert run.outcomes == {"test_x[ws1]": "measured"}, run.out + run.err
+    assert run.outcomes == {"test_x": "measured"}, run.out + run.err
 
 
 def test_values_with_spaces_and_spaced_options_work(project: Project) -> None:
@@ -103,7 +103,7 @@ def test_values_with_spaces_and_spaced_options_work(project: Project) -> None:
         "experiment.seed=7",
     )
 
-    assert run.outcomes == {"test_x[ws1]": "measured"}, run.out + run.err
+    assert run.outcomes == {"test_x": "measured"}, run.out + run.err
 
 
 def _timeless(out: str) -> str:

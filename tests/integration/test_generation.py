@@ -69,27 +69,23 @@ def test_what_generates_is_measured_and_the_rest_says_why_not(run: Run) -> None:
     """Prompts, tokens and forward passes are measured; BERT generates nothing, nor do shards."""
     outcomes = run.outcomes
     assert outcomes == {
-        "test_prefill[fp32-ws1]": "measured",
-        "test_decode[fp32-ws1]": "measured",
-        "test_infer[b1-fp32-ws1]": "measured",
-        "test_infer[b32-fp32-ws1]": "measured",
-        "test_infer[bmax-fp32-ws1]": "measured",
-        "test_fill_in[fp32-ws1]": "unsupported",
-        "test_shared[fp32-ws1]": "unsupported",
+        "test_prefill[fp32]": "measured",
+        "test_decode[fp32]": "measured",
+        "test_infer[b1-fp32]": "measured",
+        "test_infer[b32-fp32]": "measured",
+        "test_infer[bmax-fp32]": "measured",
+        "test_fill_in[fp32]": "unsupported",
+        "test_shared[fp32]": "unsupported",
     }
     reasons = {b["name"]: b["reason"] for b in run.summary["benchmarks"]}
-    assert "bert: this model does not generate text" in reasons["test_fill_in[fp32-ws1]"]
-    assert "fsdp2: text generation runs on one rank" in reasons["test_shared[fp32-ws1]"]
+    assert "bert: this model does not generate text" in reasons["test_fill_in[fp32]"]
+    assert "fsdp2: text generation runs on one rank" in reasons["test_shared[fp32]"]
 
 
 def test_latencies_are_the_median_calls(run: Run) -> None:
     """The time to first token and the time per output token are those of one call."""
-    assert metric(run, "prefill[fp32-ws1]", "ttft_s") == metric(
-        run, "prefill[fp32-ws1]", "step_time_s"
-    )
-    assert metric(run, "decode[fp32-ws1]", "tpot_s") == metric(
-        run, "decode[fp32-ws1]", "step_time_s"
-    )
+    assert metric(run, "prefill[fp32]", "ttft_s") == metric(run, "prefill[fp32]", "step_time_s")
+    assert metric(run, "decode[fp32]", "tpot_s") == metric(run, "decode[fp32]", "step_time_s")
 
 
 def per_call(run: Run, name: str, kind: str) -> float:
@@ -105,7 +101,7 @@ def per_call(run: Run, name: str, kind: str) -> float:
 @pytest.mark.parametrize(("batch", "samples"), [("b1", 1), ("b32", 32), ("bmax", 5)])
 def test_the_batch_is_the_one_named(run: Run, batch: str, samples: int) -> None:
     """Samples are as many as the variant says, and each has the tokens of a row."""
-    name = f"infer[{batch}-fp32-ws1]"
+    name = f"infer[{batch}-fp32]"
     assert per_call(run, name, "samples") == pytest.approx(samples)
     assert per_call(run, name, "tokens") == pytest.approx(16 * samples)
 
@@ -113,4 +109,4 @@ def test_the_batch_is_the_one_named(run: Run, batch: str, samples: int) -> None:
 @pytest.mark.parametrize(("kind", "tokens"), [("prefill", 8), ("decode", 1)])
 def test_rows_are_those_of_training_unless_said_otherwise(run: Run, kind: str, tokens: int) -> None:
     """Without inference.batch_size three rows are one call: half the positions, or a token."""
-    assert per_call(run, f"{kind}[fp32-ws1]", "tokens") == pytest.approx(3 * tokens)
+    assert per_call(run, f"{kind}[fp32]", "tokens") == pytest.approx(3 * tokens)

@@ -62,7 +62,7 @@ def test_what_uses_no_precision_is_selected_in_fp32(name: str) -> None:
     selection = SELECTIONS[name]
     options = [a for a in selection.arguments if a.startswith("--precision=")]
     precisions = "".join(options).removeprefix("--precision=").split(",")
-    of_precision = re.compile(rf"[\[-]({'|'.join(map(re.escape, precisions))})-ws1\]")
+    of_precision = re.compile(rf"[\[-]({'|'.join(map(re.escape, precisions))})\]")
     with_none = [benchmark for benchmark in selection.names if not of_precision.search(benchmark)]
     assert not with_none or not options or "fp32" in precisions
 
@@ -232,7 +232,7 @@ def test_a_training_beside_its_loop_by_hand(checkout: Project) -> None:
     """On a CPU: both times are on record, and a bound that no clock keeps is broken."""
     headline = Selection(
         arguments=(
-            *("benchmarks/training/test_mlp.py::test_mlp_train[fp32-ws1]", "--preset=tiny"),
+            *("benchmarks/training/test_mlp.py::test_mlp_train[fp32]", "--preset=tiny"),
             *("-p", "tests.support.hand_loop"),
         ),
         names=(),

@@ -48,7 +48,7 @@ def test_every_session_says_what_changed_against_the_last_one(project: Project) 
     document = json.loads((directory / "verdicts.json").read_text())
     assert document["base_label"] == "last"
     assert {one["id"] for one in document["benchmarks"] if one["method"] == "threshold"} == {
-        "test_it.py::test_first[ws1]"
+        "test_it.py::test_first"
     }
 
 

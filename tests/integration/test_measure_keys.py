@@ -25,7 +25,7 @@ def test_frozen(gpubench):
 def test_by_rule(gpubench):
     gpubench(lambda: time.sleep(2e-4))
 """
-FROZEN, BY_RULE = "test_it.py::test_frozen[ws1]", "test_it.py::test_by_rule[ws1]"
+FROZEN, BY_RULE = "test_it.py::test_frozen", "test_it.py::test_by_rule"
 ROUNDS = {"rounds": 7, "durations_per_round": 3, "calls_per_duration": 2}
 
 

@@ -294,7 +294,7 @@ def test_only_what_was_measured_is_saved(ended: Run) -> None:
     assert "misconfigured benchmark;" not in ended.out
     for file in (ended.results.parent / "saved.json", ended.directory / "benchmark.json"):
         saved = json.loads(file.read_text())["benchmarks"]
-        assert [b["name"] for b in saved] == ["test_good[ws1]", "test_good_at_the_end[ws1]"], file
+        assert [b["name"] for b in saved] == ["test_good", "test_good_at_the_end"], file
     junit = (ended.results.parent / "junit.xml").read_text()
     assert re.search(r'name="test_checkpoint\[[^>]*><failure message="training.resume: ', junit)
 
@@ -405,7 +405,7 @@ def test_next(gpubench):
     run = project_of(project.path, tests).run()
     assert (run.code, "Traceback" in run.out, "gpubench_plugin/" in run.out) == (1, False, False)
     assert "\nthe benchmark removed its working directory, /" in run.out
-    assert run.outcomes["test_next[ws1]"] == "measured"
+    assert run.outcomes["test_next"] == "measured"
 
 
 def test_nothing_measured_is_said(project: Project) -> None:
@@ -415,7 +415,7 @@ def test_nothing_measured_is_said(project: Project) -> None:
     run = project.run()
 
     assert "nothing was measured" in run.out
-    assert run.outcomes == {"test_x[ws1]": "not_measured"}
+    assert run.outcomes == {"test_x": "not_measured"}
 
 
 def test_unsupported_stays_a_skip_where_warnings_are_errors(project: Project) -> None:
@@ -425,7 +425,7 @@ def test_unsupported_stays_a_skip_where_warnings_are_errors(project: Project) ->
     run = project.run("--precision=tf32", "--device=cpu", "-W", "error")
 
     assert run.code == 0, run.out + run.err
-    assert run.outcomes == {"test_x[tf32-ws1]": "unsupported"}
+    assert run.outcomes == {"test_x[tf32]": "unsupported"}
 
 
 def _name(benchmark: dict[str, Any]) -> str:
@@ -559,7 +559,7 @@ def test_ctrl_c_in_a_teardown_keeps_the_number(project: Project) -> None:
 
     assert run.code == 2
     assert run.summary["status"] == "interrupted"
-    assert run.outcomes == {"test_x[ws1]": "measured"}
+    assert run.outcomes == {"test_x": "measured"}
 
 
 def test_saving_that_fails_at_the_end_costs_nothing_of_ours(project: Project) -> None:
@@ -573,7 +573,7 @@ def test_saving_that_fails_at_the_end_costs_nothing_of_ours(project: Project) ->
     assert "INTERNALERROR" not in run.out + run.err
     assert "ERROR: error at the end of the session" in run.out
     assert "1 measured" in run.out
-    assert run.outcomes == {"test_x[ws1]": "measured"}
+    assert run.outcomes == {"test_x": "measured"}
     assert (run.directory / "benchmark.json").exists()
 
 
@@ -671,7 +671,7 @@ def test_a_subtest_decides_nothing(project: Project, way: tuple[str, ...]) -> No
     """The outcome is that of the test's own reports; only pytest counts what failed."""
     project.write("test_it.py", SUBTESTS)
     run = project.run("--adopt", *way, "-k=not unit" if way else "-v")
-    suffix = "[ws2]" if way else "[ws1]"
+    suffix = "[ranks2]" if way else ""
     assert run.code == 1
     assert run.outcomes == {
         f"test_around{suffix}": "measured",

@@ -149,7 +149,7 @@ def test_curves_are_in_the_journal_and_the_record(
 
 def test_logging_within_the_measured_step_is_refused(run: Run) -> None:
     """It would be timed with the step: nothing is measured, and the message says where to log."""
-    refused = _benchmark(run, "test_log_in_the_step[ws1]")
+    refused = _benchmark(run, "test_log_in_the_step")
     assert refused["metrics"] == {}
     assert "gpubench.log: called within the step that is measured" in refused["reason"]
 
@@ -161,7 +161,7 @@ def _benchmark(run: Run, name: str) -> dict[str, Any]:
 
 def test_a_metric_of_its_own_is_recorded(run: Run) -> None:
     """Value, unit and direction; a function is asked after the timed calls."""
-    metrics = _benchmark(run, "test_own[ws1]")["metrics"]
+    metrics = _benchmark(run, "test_own")["metrics"]
     assert metrics["depth"] == {"value": 3.5, "unit": "1", "better": "lower"}
     # Multiples of a unit are converted, so that all runs have the same.
     traffic = {"value": 2.5 * 2**30, "unit": "bytes/s", "better": "higher"}
@@ -180,7 +180,7 @@ def test_a_metric_of_its_own_is_recorded(run: Run) -> None:
 def test_it_stands_in_the_file_of_pytest_benchmark(run: Run) -> None:
     """Beside the other metrics."""
     carried = json.loads((run.directory / "benchmark.json").read_text())["benchmarks"]
-    (own,) = (b for b in carried if b["name"] == "test_own[ws1]")
+    (own,) = (b for b in carried if b["name"] == "test_own")
     assert own["extra_info"]["metrics"]["depth"] == 3.5
 
 
@@ -201,7 +201,7 @@ def test_a_metric_that_cannot_be_recorded_fails_its_benchmark(
     run: Run, name: str, said: str
 ) -> None:
     """With the reason, and without numbers."""
-    benchmark = _benchmark(run, f"test_{name}[ws1]")
+    benchmark = _benchmark(run, f"test_{name}")
     assert (benchmark["outcome"], benchmark["metrics"]) == ("failed", {})
     assert said in benchmark["reason"]
 
@@ -210,10 +210,10 @@ def test_what_is_too_slow_for_a_quick_run_is_skipped_with_the_reason(run: Run) -
     """On a CPU it is measured in the profile full, and in the precisions that are not named."""
     slow = {name: outcome for name, outcome in run.outcomes.items() if "slow" in name}
     assert slow == {
-        "test_slow[ws1]": "skipped",
-        "test_slow_in_full[ws1]": "measured",
-        "test_slow_in_bf16[fp32-ws1]": "measured",
-        "test_slow_in_bf16[bf16-ws1]": "skipped",
+        "test_slow": "skipped",
+        "test_slow_in_full": "measured",
+        "test_slow_in_bf16[fp32]": "measured",
+        "test_slow_in_bf16[bf16]": "skipped",
     }
-    reason = _benchmark(run, "test_slow[ws1]")["reason"]
+    reason = _benchmark(run, "test_slow")["reason"]
     assert reason == "measured on a CPU only with --measure.profile=full"

@@ -198,11 +198,11 @@ def test_a_model_of_ones_own_trains_in_every_precision(own_project: InlineProjec
     run = own_project.run("test_precisions.py", f"--precision={','.join(ON_A_CPU)}", "--tag=a")
     by_name = benchmarks(run)
     for precision in ON_A_CPU:
-        weighted = by_name[f"test_weighted[{precision}-ws1]"]
+        weighted = by_name[f"test_weighted[{precision}]"]
         assert weighted["outcome"] == "measured", weighted["reason"]
         assert weighted["work"]["flops"] == 32 * 2 * 2 * 64 * 10  # of a loss with tensors, too
         assert weighted["settings"]["model.parameters"] == 650
-        one = by_name[f"test_my_model[{precision}-ws1]"]
+        one = by_name[f"test_my_model[{precision}]"]
         assert one["outcome"] == "measured", one["reason"]
         record = one["correctness"]
         computes_in = {"amp": "fp16"}.get(precision, precision.removesuffix("-true"))
@@ -221,7 +221,7 @@ def test_a_model_of_ones_own_trains_in_every_precision(own_project: InlineProjec
 def test_every_form_of_model_batch_and_loss_is_measured(own_project: InlineProject) -> None:
     """And is recorded with what the test states; without the fixture in fp32 alone."""
     run = own_project.run("test_forms.py", "-k", "not sized", "--tag=b")
-    found = {name.partition("[")[2].removesuffix("-ws1]"): b for name, b in benchmarks(run).items()}
+    found = {name.partition("[")[2].removesuffix("]"): b for name, b in benchmarks(run).items()}
     assert {b["outcome"] for b in found.values()} == {"measured"}, run.out
     assert found["tuple_"]["settings"]["training.optimizer"] == "adamw"
     own = found["own_loss"]["configuration"]["training"]
@@ -244,18 +244,18 @@ def test_every_form_of_model_batch_and_loss_is_measured(own_project: InlineProje
     keys = ("--training.batch_size=12", "--training.learning_rate=0.1", "--data.source=synthetic")
     stated = own_project.run("test_forms.py", "-k", "drawn or own_loss or fp32_only", *keys)
     by_name = benchmarks(stated)
-    assert by_name["test_form[drawn-ws1]"]["work"]["samples"] == 12
-    assert "training.learning_rate=0.1: not read" in by_name["test_form[own_loss-ws1]"]["reason"]
-    assert "but the batch has 6 samples" in by_name["test_fp32_only[ws1]"]["reason"]
+    assert by_name["test_form[drawn]"]["work"]["samples"] == 12
+    assert "training.learning_rate=0.1: not read" in by_name["test_form[own_loss]"]["reason"]
+    assert "but the batch has 6 samples" in by_name["test_fp32_only"]["reason"]
     _forget(stated)
 
     fitted = own_project.run(
         "test_forms.py", "-k", "fp32_only or sized", "--training.batch_size=auto"
     )
     by_name = benchmarks(fitted)
-    assert "batch_size=auto: the batch has a fixed size" in by_name["test_fp32_only[ws1]"]["reason"]
-    assert by_name["test_sized[ws1]"]["settings"]["training.batch_size"] == 5
-    assert by_name["test_sized[ws1]"]["correctness"]["batch_fit"]["bound_by"] == "memory"
+    assert "batch_size=auto: the batch has a fixed size" in by_name["test_fp32_only"]["reason"]
+    assert by_name["test_sized"]["settings"]["training.batch_size"] == 5
+    assert by_name["test_sized"]["correctness"]["batch_fit"]["bound_by"] == "memory"
     _forget(fitted)
 
     endless = own_project.run("test_forms.py", "-k", "fp32_only", "--training.epochs=2")
@@ -270,7 +270,7 @@ def test_what_does_not_fit_together_is_told_in_a_line(own_project: InlineProject
     run = own_project.run("test_faults.py", "-k", "faulty or healthy", "--tag=c")
     found = benchmarks(run)
     for name, (_, reason) in FAULTS.items():
-        faulty = found[f"test_faulty[{name}-ws1]"]
+        faulty = found[f"test_faulty[{name}]"]
         assert faulty["outcome"] in {"failed", "misconfigured"}, name
         assert reason in faulty["reason"], (name, faulty["reason"])
     healthy = [b for name, b in found.items() if "healthy" in name]

@@ -35,7 +35,7 @@ def test_measured_benchmark_leaves_every_file_of_the_run_directory(project: Proj
     assert "_first_" in run.directory.name
     jsonschema.validate(run.summary, json.loads(SCHEMA.read_text()))
     (benchmark,) = run.summary["benchmarks"]
-    assert benchmark["id"] == "test_it.py::test_spin[ws1]"
+    assert benchmark["id"] == "test_it.py::test_spin"
     assert benchmark["params"] == {"world_size": "1"}
     assert benchmark["metrics"]["rounds"]["value"] > 0
     assert run.summary["status"] == "complete"
@@ -68,8 +68,8 @@ def test_cases_are_precision_by_device_and_own_marks_come_first(project: Project
 
     out = project.run("--collect-only", "-q", "--precision=fp32,bf16", "--device=cpu,auto").out
 
-    assert "test_it.py::test_x[a-fp32-ws1-cpu]" in out
-    assert "test_it.py::test_x[b-bf16-ws1-auto]" in out
+    assert "test_it.py::test_x[a-fp32-cpu]" in out
+    assert "test_it.py::test_x[b-bf16-auto]" in out
     assert "8 tests collected" in out
 
 
@@ -92,7 +92,7 @@ def test_step_setup_and_teardown_run_around_every_call_and_are_not_timed(project
         """,
     )
 
-    assert project.run().outcomes == {"test_x[ws1]": "measured"}
+    assert project.run().outcomes == {"test_x": "measured"}
 
 
 def test_first_step_is_the_very_first_one(project: Project) -> None:
@@ -112,7 +112,7 @@ def test_first_step_is_the_very_first_one(project: Project) -> None:
         """,
     )
 
-    assert project.run("--preset=tiny").outcomes == {"test_x[fp32-ws1]": "measured"}
+    assert project.run("--preset=tiny").outcomes == {"test_x[fp32]": "measured"}
 
 
 def test_models_do_not_outlive_their_benchmark(project: Project) -> None:

@@ -59,21 +59,21 @@ def test_a_precision_stands_where_it_is_used(project: Project) -> None:
 
     found = {b["name"].removeprefix("test_"): b for b in run.summary["benchmarks"]}
     for name in ("plain", "marked"):
-        assert found[f"{name}[ws1]"]["outcome"] == "unsupported"
-        assert found[f"{name}[ws1]"]["reason"].startswith("does not use precision: ")
+        assert found[f"{name}"]["outcome"] == "unsupported"
+        assert found[f"{name}"]["reason"].startswith("does not use precision: ")
     unused = [name for name, b in found.items() if "precision_unused" in b["flags"]]
     assert unused == [
-        "ignored[bf16-ws1]",
-        "ignored[bf16-true-ws1]",
-        "entered[bf16-true-ws1]",
-        "through_a_fixture[bf16-ws1]",
+        "ignored[bf16]",
+        "ignored[bf16-true]",
+        "entered[bf16-true]",
+        "through_a_fixture[bf16]",
     ]
     products = {n: b["correctness"].get("product_dtypes") for n, b in found.items()}
-    assert products["ignored[bf16-ws1]"] == {"fp32": 1}
-    assert products["entered[bf16-ws1]"] == {"bf16": 1}
-    assert products["through_a_fixture[bf16-true-ws1]"] == {}
-    assert products["compiled[bf16-ws1]"]["bf16"] > 0
-    assert products["compiled[bf16-true-ws1]"].keys() == {"bf16"}
+    assert products["ignored[bf16]"] == {"fp32": 1}
+    assert products["entered[bf16]"] == {"bf16": 1}
+    assert products["through_a_fixture[bf16-true]"] == {}
+    assert products["compiled[bf16]"]["bf16"] > 0
+    assert products["compiled[bf16-true]"].keys() == {"bf16"}
 
 
 def test_a_mark_that_says_what_the_flag_says_contradicts_nothing(project: Project) -> None:
@@ -92,7 +92,7 @@ def test_a_mark_that_says_what_the_flag_says_contradicts_nothing(project: Projec
 
     run = project.run("--precision=bf16")
 
-    assert run.outcomes == {"test_plain[ws1]": "unsupported", "test_using[bf16-ws1]": "measured"}
+    assert run.outcomes == {"test_plain": "unsupported", "test_using[bf16]": "measured"}
     assert run.summary["benchmarks"][0]["reason"].startswith("does not use precision: ")
     assert '"bf16" contradicts "fp32"' in project.run().err
 
@@ -104,10 +104,10 @@ def test_a_benchmark_without_precision_is_measured_once(project: Project) -> Non
     run = project.run("--precision=fp32,amp", "-k", "plain or marked or convergence")
 
     assert run.outcomes == {
-        "test_plain[ws1]": "measured",
-        "test_marked[ws1]": "unsupported",
-        "test_convergence[fp32-ws1]": "measured",
-        "test_convergence[amp-ws1]": "measured",
+        "test_plain": "measured",
+        "test_marked": "unsupported",
+        "test_convergence[fp32]": "measured",
+        "test_convergence[amp]": "measured",
     }
     plain, _, *trained = run.summary["benchmarks"]
     assert "product_dtypes" not in plain["correctness"]

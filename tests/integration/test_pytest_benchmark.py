@@ -20,7 +20,7 @@ def test_ordinary(benchmark):
 def test_neither():
     pass
 """
-OURS, ORDINARY = "test_ours[ws1]", "test_ordinary"
+OURS, ORDINARY = "test_ours", "test_ordinary"
 
 
 @pytest.fixture

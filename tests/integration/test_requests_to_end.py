@@ -12,7 +12,7 @@ from tests.support.asked_to_end import Moment, asked, write_tests
 from tests.support.exhaustive import shown
 from tests.support.projects import InlineProject
 
-NAMES = {f"test_{name}[ws1]": name for name in ("before", "compiled", "after")}
+NAMES = {f"test_{name}": name for name in ("before", "compiled", "after")}
 
 
 def kept(project: InlineProject, seed: int) -> str:
@@ -45,7 +45,7 @@ def test_plain_test_that_swallows_a_request_is_the_last(project: InlineProject) 
     write_tests(project)
     run = asked(project, "plain or benchmark", Moment(at_s=0.01))
     assert (run.code, run.summary["status"]) == (2, "interrupted")
-    assert run.outcomes == {"test_benchmark[ws1]": "not_measured"}
+    assert run.outcomes == {"test_benchmark": "not_measured"}
     assert not (project.path / "ended").exists()
 
 
@@ -59,8 +59,8 @@ def test_main_thread_that_does_not_react_is_ended(
     write_tests(project)
     run = asked(project, f"before or {name}", Moment(at_s=0.01))
     assert (run.code, run.summary["status"]) == (2, "interrupted")
-    own = {} if name == "lock" else {f"test_{name}[ws1]": "not_measured"}  # that is a plain test
-    assert run.outcomes == {"test_before[ws1]": "measured", **own}
+    own = {} if name == "lock" else {f"test_{name}": "not_measured"}  # that is a plain test
+    assert run.outcomes == {"test_before": "measured", **own}
 
 
 @pytest.mark.slow
@@ -77,7 +77,7 @@ def test_thread_that_keeps_the_interpreters_lock_is_killed(
     assert run.code == -signal.SIGKILL
     assert "gpubench: killed: asked to end" in terminal.read_text()
     names = [line["name"] for line in run.journal if line["event"] == "benchmark"]
-    assert names == ["test_before[ws1]"]
+    assert names == ["test_before"]
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_signals_come_to_the_session_again(project: InlineProject, left: str) ->
     """After a test that has left them to nobody."""
     write_tests(project)
     run = asked(project, f"left_by_{left} or test_left[", None)
-    assert (run.code, run.outcomes) == (0, {"test_left[ws1]": "measured"}), run.out
+    assert (run.code, run.outcomes) == (0, {"test_left": "measured"}), run.out
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_instruction_without_a_line_may_be_interrupted(project: InlineProject) -
     write_tests(project)
     run = asked(project, "before or unnumbered", Moment(at_s=0.01))
     assert (run.code, run.summary["status"]) == (2, "interrupted")
-    assert run.outcomes == {"test_before[ws1]": "measured", "test_unnumbered[ws1]": "not_measured"}
+    assert run.outcomes == {"test_before": "measured", "test_unnumbered": "not_measured"}
 
 
 @pytest.mark.slow
@@ -111,4 +111,4 @@ def test_signals_of_others_are_no_request(project: InlineProject) -> None:
     """Those of a forked process, and those for which a test has a handler of its own."""
     write_tests(project)
     run = asked(project, "others", None)
-    assert (run.code, run.outcomes) == (0, {"test_others[ws1]": "measured"})
+    assert (run.code, run.outcomes) == (0, {"test_others": "measured"})

@@ -39,8 +39,8 @@ def collected(checkout):
 def measured(name, precision):
     own = f"{name}-" if "[" in name else f"{name}["
     return Measurement(
-        id=f"benchmarks/x.py::{own}{precision}-ws1]",
-        name=f"{own}{precision}-ws1]",
+        id=f"benchmarks/x.py::{own}{precision}]",
+        name=f"{own}{precision}]",
         params={"precision": precision, "world_size": "1"},
         world_size=1,
         outcome="measured",

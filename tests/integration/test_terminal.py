@@ -92,7 +92,7 @@ def test_each_result_stands_behind_its_outcome(sessions: tuple[Run, Run, Run]) -
     assert len(re.findall(rf"{ours}\S+ PASSED (?:{in_doubt}|{changed}) ", second.out)) == 2
     assert re.search(r"test_ordinary PASSED +\[100%\]", second.out)
     assert re.search(r"test_theirs PASSED +\[ ", second.out)
-    assert re.search(r"test_skipped\[ws1\] SKIPPED \(not today\) +\[", second.out)
+    assert re.search(r"test_skipped SKIPPED \(not today\) +\[", second.out)
     assert re.search(rf"^PASSED test_it.py::{ours}\S+$", second.out, re.MULTILINE)
     assert "✓" not in silent.out
 
@@ -167,8 +167,8 @@ def test_status_line_stays_below_until_the_result_is_there(project: Project) -> 
     assert any(re.search(r"measure, \d+ rounds", row) for row in whole)
     lines = "\n".join(screen.lines)
     assert not re.search(r"\[./2\]", lines), "none of it is left"
-    assert re.search(r"and wraps-ws1\] PASSED +.*\[ 50%\]", lines.replace("\n", "")), lines
-    assert re.search(r"^test_it\.py::test_y\[ws1\] FAILED +.*\[100%\]$", lines, re.MULTILINE), lines
+    assert re.search(r"and wraps\] PASSED +.*\[ 50%\]", lines.replace("\n", "")), lines
+    assert re.search(r"^test_it\.py::test_y FAILED +.*\[100%\]$", lines, re.MULTILINE), lines
 
 
 def test_log_of_a_ci_job_has_plain_lines_about_progress(project: Project) -> None:
@@ -178,8 +178,8 @@ def test_log_of_a_ci_job_has_plain_lines_about_progress(project: Project) -> Non
     run = project.run("-v", "-k", "test_y", env={"CI": "true"})
     silent = project.run("-v", "-k", "test_y")
 
-    line = "gpubench: [1/1] test_y[ws1]: build"
-    assert f"test_it.py::test_y[ws1] \n{line}\ntest_it.py::test_y[ws1] FAILED" in run.out
+    line = "gpubench: [1/1] test_y: build"
+    assert f"test_it.py::test_y \n{line}\ntest_it.py::test_y FAILED" in run.out
     assert run.out.count("gpubench: [") == 1, "the next is due 10 s later"
     assert "gpubench: [" not in silent.out
     assert "\x1b" not in run.out + silent.out

@@ -56,7 +56,7 @@ def test_training_is_checked_kept_and_resumed(project: Project) -> None:
     first = project.run("--precision=bf16", "--training.checkpoint=true", "--experiment.seed=3")
     found = benchmarks(first)
     right, wrong, unchecked = (
-        found[f"test_{name}[bf16-ws1]"] for name in ("right", "wrong", "unchecked")
+        found[f"test_{name}[bf16]"] for name in ("right", "wrong", "unchecked")
     )
     # The reference: by default with the preset tiny, with its errors as metrics, and it judges.
     reference = right["correctness"]["reference"]
@@ -72,8 +72,8 @@ def test_training_is_checked_kept_and_resumed(project: Project) -> None:
     assert right["correctness"]["seeds"]["model"] == 3
     # Checkpoints: of what passed its check only.
     folders = sorted(p.name for p in (first.directory / "checkpoints").iterdir())
-    assert folders == ["test_right-bf16-ws1", "test_unchecked-bf16-ws1"]
-    checkpoint = first.directory / "checkpoints" / "test_right-bf16-ws1"
+    assert folders == ["test_right-bf16", "test_unchecked-bf16"]
+    checkpoint = first.directory / "checkpoints" / "test_right-bf16"
     assert {p.suffix for p in checkpoint.iterdir()} == {".json", ".pt"}
     assert right["correctness"]["checkpoint"]["step"] == 20
 
@@ -81,7 +81,7 @@ def test_training_is_checked_kept_and_resumed(project: Project) -> None:
     again = ("--experiment=second", "--experiment.seed=3")
     second = project.run("-k", "right or odd", "--precision=bf16,fp32", *resume, *again)
     after = {b["name"]: b for b in _summary(second, "second")["benchmarks"]}
-    resumed = after["test_right[bf16-ws1]"]
+    resumed = after["test_right[bf16]"]
     assert resumed["correctness"]["resumed"]["step"] == 20
     assert resumed["correctness"]["losses"][0] < right["correctness"]["losses"][-1] * 1.05
     assert "reference" not in resumed["correctness"]
@@ -91,10 +91,10 @@ def test_training_is_checked_kept_and_resumed(project: Project) -> None:
     assert [e["step"] for e in events if e["event"] == "training_step"] == [25, 30, 35, 40]
     assert [e["steps"] for e in events if e.get("phase") == "train"] == [40]
     # Whatever is measured, not training alone.
-    odd = after["test_odd[ws1]"]
+    odd = after["test_odd"]
     assert odd["outcome"] == "unsupported"
     assert mentions(odd["reason"], "no deterministic implementation", "remove the key")
-    refused = after["test_right[fp32-ws1]"]
+    refused = after["test_right[fp32]"]
     assert refused["outcome"] == "misconfigured"
     assert "precision.name is bf16 in the checkpoint, but fp32 here" in refused["reason"]
 

@@ -108,22 +108,22 @@ TESTS = """
 """
 
 REFUSED = {
-    "test_disagree[ws1]": "'compiled' disagrees with 'eager' at result[0]: Scalars",
-    "test_in_place[ws1]": "'compiled' disagrees with 'eager' at result[0]: Scalars",
-    "test_raises[ws1]": "ValueError: no such kernel (in variant 'compiled')",
-    "test_raises_later[ws1]": "ValueError: no such kernel (in variant 'compiled')",
-    "test_lazy[ws1]": "variant 'compiled': a call of the step returned a coroutine",
-    "test_single[ws1]": "a dict of two or more variants by name",
-    "test_list[ws1]": "allowed: a dict of two or more variants by name",
-    "test_name[torch compiled-ws1]": "variant 'torch compiled': allowed: a name of at most 40",
-    "test_name[1st-ws1]": "variant '1st': allowed: a name of at most 40",
-    f"test_name[{'x' * 41}-ws1]": "at most 40",
-    "test_name[3-ws1]": "variant 3: allowed: a name of at most 40",
-    "test_name[a_ci_low-ws1]": "variant 'a_ci_low': allowed: a name",
-    "test_called[ws1]": "variant 'eager': None is not callable",
-    "test_trainer[itself-fp32-ws1]": "variant 'compiled' takes a step of the Trainer",
-    "test_trainer[wrapped-fp32-ws1]": "variant 'compiled' takes a step of the Trainer",
-    "test_twice[ws1]": "gpubench was called twice",
+    "test_disagree": "'compiled' disagrees with 'eager' at result[0]: Scalars",
+    "test_in_place": "'compiled' disagrees with 'eager' at result[0]: Scalars",
+    "test_raises": "ValueError: no such kernel (in variant 'compiled')",
+    "test_raises_later": "ValueError: no such kernel (in variant 'compiled')",
+    "test_lazy": "variant 'compiled': a call of the step returned a coroutine",
+    "test_single": "a dict of two or more variants by name",
+    "test_list": "allowed: a dict of two or more variants by name",
+    "test_name[torch compiled]": "variant 'torch compiled': allowed: a name of at most 40",
+    "test_name[1st]": "variant '1st': allowed: a name of at most 40",
+    f"test_name[{'x' * 41}]": "at most 40",
+    "test_name[3]": "variant 3: allowed: a name of at most 40",
+    "test_name[a_ci_low]": "variant 'a_ci_low': allowed: a name",
+    "test_called": "variant 'eager': None is not callable",
+    "test_trainer[itself-fp32]": "variant 'compiled' takes a step of the Trainer",
+    "test_trainer[wrapped-fp32]": "variant 'compiled' takes a step of the Trainer",
+    "test_twice": "gpubench was called twice",
 }
 
 
@@ -140,14 +140,14 @@ def test_speed_ups_are_recorded_gated_and_told(project: Project) -> None:
     reasons = {name: records[name]["reason"] for name in REFUSED}
     assert {name: reason for name, reason in reasons.items() if REFUSED[name] not in reason} == {}
 
-    metrics = {name: m["value"] for name, m in records["test_faster[ws1]"]["metrics"].items()}
+    metrics = {name: m["value"] for name, m in records["test_faster"]["metrics"].items()}
     assert metrics["step_time_s"] == metrics["variant_compiled_step_time_s"]
     assert metrics["step_time_s"] == pytest.approx(0.002, rel=1e-3)
     assert metrics["variant_eager_step_time_s"] == pytest.approx(0.0025, rel=1e-3)
     assert metrics["samples_per_s"] == pytest.approx(5000, rel=1e-3)
     assert metrics["speed_up_ci_low"] <= metrics["speed_up"] <= metrics["speed_up_ci_high"]
     assert metrics["speed_up"] == pytest.approx(1.25, rel=1e-3)
-    correctness = records["test_faster[ws1]"]["correctness"]
+    correctness = records["test_faster"]["correctness"]
     assert correctness["variants_agree"] == "close"
     assert [v["name"] for v in correctness["variants"]] == ["eager", "compiled"]
     (turns,) = [
@@ -157,8 +157,8 @@ def test_speed_ups_are_recorded_gated_and_told(project: Project) -> None:
     ]
     assert {name: len(seconds) for name, seconds in turns.items()} == {"eager": 10, "compiled": 10}
 
-    assert "unchecked" in records["test_three[ws1]"]["flags"]
-    assert records["test_three[ws1]"]["metrics"]["speed_up_compiled"]["better"] == "higher"
+    assert "unchecked" in records["test_three"]["flags"]
+    assert records["test_three"]["metrics"]["speed_up_compiled"]["better"] == "higher"
     verdicts = json.loads((run.directory / "verdicts.json").read_text())["benchmarks"]
     (near,) = (v["reason"] for v in verdicts if v["metric"] == "speed_up_fused")
     assert near.startswith("too wide: 0.9800 to 1.020; ")
@@ -194,4 +194,4 @@ def test_each_runs_once_where_measuring_is_disabled(project: Project) -> None:
         """,
     )
     run = project.run("--benchmark-disable")
-    assert run.outcomes == {"test_agree[ws1]": "not_measured", "test_disagree[ws1]": "failed"}
+    assert run.outcomes == {"test_agree": "not_measured", "test_disagree": "failed"}

@@ -85,7 +85,7 @@ TINY_TRAINING: Final = Selection(
         *("--preset=tiny", "--precision=fp32,tf32,amp,bf16"),
     ),
     names=tuple(
-        f"test_resnet18_train[channels_last-{precision}-ws1]"
+        f"test_resnet18_train[channels_last-{precision}]"
         for precision in ("fp32", "tf32", "amp", "bf16")
     ),
 )
@@ -95,7 +95,7 @@ TRACED_TRAINING: Final = Selection(
         *("benchmarks/training/test_resnet.py", "-k", f"resnet18_train and {_PLAIN}"),
         *("--preset=tiny", "--precision=amp", "--profile", "--measure.profile=quick"),
     ),
-    names=("test_resnet18_train[channels_last-amp-ws1]",),
+    names=("test_resnet18_train[channels_last-amp]",),
 )
 
 FULL_TRAINING: Final = Selection(
@@ -104,7 +104,7 @@ FULL_TRAINING: Final = Selection(
         *("--preset=full", "--precision=amp"),
         "--measure.profile=quick",  # a sustained rate would take 13 s
     ),
-    names=("test_resnet50_train[channels_last-amp-ws1]",),
+    names=("test_resnet50_train[channels_last-amp]",),
 )
 
 _CACHES: Final = ("", "cold-")
@@ -115,14 +115,14 @@ KERNELS: Final = Selection(
         *("--preset=tiny", "--precision=fp32"),  # copies have no other
     ),
     names=(
-        *(f"test_copy_device[{cache}ws1]" for cache in _CACHES),
+        *(f"test_copy_device[{cache}ranks1]" for cache in _CACHES),
         *(
-            f"test_layout_elementwise[{layout}-{cache}ws1]"
+            f"test_layout_elementwise[{layout}-{cache}ranks1]"
             for layout in ("contiguous", "padded", "transposed")
             for cache in _CACHES
         ),
         *(
-            f"test_norm[{operation}-{cache}fp32-ws1]"
+            f"test_norm[{operation}-{cache}fp32]"
             for operation in ("softmax", "layer_norm", "rms_norm")
             for cache in _CACHES
         ),
@@ -132,7 +132,7 @@ KERNELS: Final = Selection(
 FULL_CONVOLUTIONS: Final = Selection(
     arguments=("benchmarks/micro", "-k", "test_conv2d", "--preset=full", "--precision=fp32"),
     names=tuple(
-        f"test_conv2d[{memory_format}-{direction}-fp32-ws1]"
+        f"test_conv2d[{memory_format}-{direction}-fp32]"
         for memory_format in ("channels_last", "contiguous")
         for direction in ("forward", "backward")
     ),
@@ -144,7 +144,7 @@ COLD_START: Final = Selection(
         *("benchmarks/system", "-k", "test_cold_start and eager"),
         *("--preset=tiny", "--precision=fp32"),
     ),
-    names=("test_cold_start[eager-fp32-ws1]",),
+    names=("test_cold_start[eager-fp32]",),
 )
 
 DECODING: Final = Selection(
@@ -153,7 +153,7 @@ DECODING: Final = Selection(
         *("--preset=full", "--precision=bf16-true", "--profile", "--measure.profile=quick"),
     ),
     names=tuple(
-        f"test_llama_decode[{execution}-{batch}-bf16-true-ws1]"
+        f"test_llama_decode[{execution}-{batch}-bf16-true]"
         for execution in ("eager", "reduce-overhead")
         for batch in ("b1", "bmax")
     ),
@@ -162,17 +162,15 @@ DECODING: Final = Selection(
 CLOCKS: Final = Selection(
     arguments=("tests/gpu/bench_clocks.py",),
     names=(
-        *(f"test_step[{load}-ws1]" for load in ("product-4096", "product-1024", "softmax")),
-        *(f"test_step[{load}-ws1]" for load in ("convolution", "20-us", "50-us", "200-us")),
-        *(f"test_step[{load}-ws1]" for load in ("1000-us", "300-kernels", "busy-host")),
-        "test_step_that_waits[ws1]",
-        *(f"test_kernel[{load}-ws1]" for load in ("product-4096", "200-us")),
-        "test_cache[ws1]",
+        *(f"test_step[{load}]" for load in ("product-4096", "product-1024", "softmax")),
+        *(f"test_step[{load}]" for load in ("convolution", "20-us", "50-us", "200-us")),
+        *(f"test_step[{load}]" for load in ("1000-us", "300-kernels", "busy-host")),
+        "test_step_that_waits",
+        *(f"test_kernel[{load}]" for load in ("product-4096", "200-us")),
+        "test_cache",
     ),
 )
-COUNTERS: Final = Selection(
-    arguments=("tests/gpu/bench_counters.py",), names=("test_counters[ws1]",)
-)
+COUNTERS: Final = Selection(arguments=("tests/gpu/bench_counters.py",), names=("test_counters",))
 
 
 def _headline(file: str, test: str, case: str, precision: str) -> Selection:
@@ -189,10 +187,10 @@ def _headline(file: str, test: str, case: str, precision: str) -> Selection:
 
 
 HEADLINES: Final = tuple(
-    _headline("test_resnet.py", "test_resnet50_train", f"{variant}-amp-ws1", "amp")
+    _headline("test_resnet.py", "test_resnet50_train", f"{variant}-amp", "amp")
     for variant in ("channels_last-compiled", "channels_last", "channels_last-compiled-b1024")
 ) + tuple(
-    _headline("test_llama.py", "test_llama_train", f"{variant}-ws1", precision)
+    _headline("test_llama.py", "test_llama_train", f"{variant}", precision)
     for variant, precision in (
         ("compiled-step-bf16", "bf16"),
         ("bf16", "bf16"),
@@ -207,7 +205,7 @@ def _one_number(file: str, keyword: str, precisions: str, *names: str) -> Select
             *(f"benchmarks/{file}", f"--precision={precisions}", "-k", keyword),
             *("--preset=full", "--measure.profile=quick"),
         ),
-        names=tuple(f"{name}ws1]" for name in names),
+        names=tuple(f"{name}ranks1]" for name in names),
     )
 
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 """When run number 0 was started; the others follow it by an hour each."""
 
-MLP = "benchmarks/training/test_mlp.py::test_mlp_train[amp-ws1]"
-RESNET = "benchmarks/training/test_resnet18.py::test_resnet18_train[fp32-ws1]"
+MLP = "benchmarks/training/test_mlp.py::test_mlp_train[amp]"
+RESNET = "benchmarks/training/test_resnet18.py::test_resnet18_train[fp32]"
 
 ENVIRONMENT: dict[str, Any] = {
     "schema_version": 1,
@@ -72,7 +72,7 @@ def measurement(
     return Measurement(
         id=node_id,
         name=node_id.rpartition("::")[2],
-        params={"precision": "amp", "world_size": "ws1"},
+        params={"precision": "amp", "world_size": "ranks1"},
         world_size=1,
         outcome=outcome,
         reason="" if outcome == "measured" else "said why",

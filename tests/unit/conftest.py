@@ -120,9 +120,9 @@ def measured() -> Callable[..., Measurement]:
             warmup_calls=1,
         )
         record = {
-            "id": "benchmarks/training/test_mlp.py::test_mlp_train[amp-ws1]",
+            "id": "benchmarks/training/test_mlp.py::test_mlp_train[amp]",
             "name": "test_mlp_train",
-            "params": {"precision": "amp", "world_size": "ws1"},
+            "params": {"precision": "amp", "world_size": "ranks1"},
             "world_size": 1,
             "outcome": "measured",
             "configuration": {

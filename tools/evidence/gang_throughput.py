@@ -59,7 +59,7 @@ def main() -> None:
         ends = [float(line) for line in (folder / "ends").read_text().split()]
         gang = (TESTS - 1) / (ends[-1] - ends[0])
         launches = [
-            run(folder, *TORCHRUN, *PYTEST, f"test_meet.py::test_meet[{number}-ws2]")
+            run(folder, *TORCHRUN, *PYTEST, f"test_meet.py::test_meet[{number}-ranks2]")
             for number in range(LAUNCHES)
         ]
     torchrun = LAUNCHES / sum(launches)

@@ -162,8 +162,8 @@ def compare(base: Path, head: Path, results: Path, *more: str) -> Outcome:
 
 
 def name_of(node_id: str) -> str:
-    """The case of a node id: ``sorted`` of ``test_steps.py::test_step[sorted-ws1]``."""
-    return node_id.partition("[")[2].split("-ws")[0].rstrip("]")
+    """The case of a node id: ``sorted`` of ``test_steps.py::test_step[sorted]``."""
+    return node_id.partition("[")[2].rstrip("]")
 
 
 def noise_of(folder: Path) -> dict[str, float]:

@@ -36,7 +36,7 @@ LAST = 30
 REPEATS = 40
 PAUSE_S = 0.05
 SIZES = (1_000, 10_000, 100_000, 500_000, 1_000_000)
-IDS = [f"benchmarks/training/test_model{n}.py::test_model{n}[amp-ws1]" for n in range(BENCHMARKS)]
+IDS = [f"benchmarks/training/test_model{n}.py::test_model{n}[amp]" for n in range(BENCHMARKS)]
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -184,7 +184,7 @@ def measurement(node_id: str, chance: random.Random) -> Measurement:
     return Measurement(
         id=node_id,
         name=node_id.rpartition("::")[2],
-        params={"precision": "amp", "world_size": "ws1"},
+        params={"precision": "amp", "world_size": "ranks1"},
         world_size=1,
         outcome="measured",
         timer="perf_counter",

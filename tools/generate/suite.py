@@ -12,6 +12,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ import yaml
 
 import gpubench_plugin
 from gpubench_plugin.core.records import Measurement, RunRecord
+from gpubench_plugin.reports.names import without_parameter
 
 ROOT: Final = Path(__file__).parents[2]
 LIST: Final = ROOT / "tools" / "generate" / "suite.yaml"
@@ -130,11 +132,9 @@ def _table(benchmarks: Iterable[Measurement]) -> Iterator[str]:
 
 
 def _case(benchmark: Measurement) -> str:
-    """The name without precision and world size."""
-    precision = benchmark.params.get("precision")
-    ending = f"ws{benchmark.world_size}]"
-    own = benchmark.name.removesuffix(f"{precision}-{ending}" if precision else ending)
-    return own.removesuffix("[") if own.endswith("[") else f"{own.removesuffix('-')}]"
+    """The name without precision and world size, which its column says."""
+    shown = (benchmark.params.get("precision", ""), f"ranks{benchmark.world_size}")
+    return reduce(without_parameter, filter(None, shown), benchmark.name)
 
 
 def _cell(benchmark: Measurement | None, reasons: dict[str, int]) -> str:

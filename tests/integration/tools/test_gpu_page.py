@@ -37,7 +37,7 @@ EARLIER = """<testsuites><testsuite timestamp="2026-12-01T10:00:00">
 <testcase classname="tests.gpu.test_a" name="test_good"><failure/></testcase><testcase time="0"/>
 </testsuite></testsuites>"""
 BAD = '<testcase classname="tests.gpu.test_a" name="test_bad"><failure/></testcase>'
-RESNET = "test_resnet50_train[channels_last-compiled-amp-ws1]"
+RESNET = "test_resnet50_train[channels_last-compiled-amp]"
 
 
 def benchmark(name: str, outcome: str = "measured", **fields: Any) -> dict[str, Any]:
@@ -108,7 +108,7 @@ def write(folder: Path, *runs: Mapping[str, Any] | list[dict[str, Any]], bad: st
 
 def test_a_run_takes_the_place_of_the_earlier_one(folder: Path) -> None:
     """Its bounds, numbers, published figures, and what it does not show; the rest stays."""
-    undone = benchmark("test_kernel[ws1]", "skipped", reason="needs *Triton*", limits={"x": "<=1"})
+    undone = benchmark("test_kernel", "skipped", reason="needs *Triton*", limits={"x": "<=1"})
     write(folder, [headline(0.2)], [headline(0.0012), undone])
 
     assert gpu.main([str(folder)]) == 0
@@ -127,17 +127,17 @@ def test_a_run_takes_the_place_of_the_earlier_one(folder: Path) -> None:
     numbers = "80.00 ms | 79.00 ms to 81.00 ms | 3150 samples/s | 47% | 16.00 GiB | 79.90 ms"
     assert f"| `{RESNET}` | {numbers} | throttled |" in lines
     assert [line for line in lines if "3098 samples/s | H200" in line]
-    assert "- `test_kernel[ws1]`: needs &#42;Triton&#42;" in lines
+    assert "- `test_kernel`: needs &#42;Triton&#42;" in lines
     assert "- `tests.gpu.test_a::test_left_out`: no &#42;Triton&#42;" in lines
     goals = [line for line in lines if line.startswith("- goals")]
-    assert goals == ["- goals of `test_llama_train[compiled-step-bf16-ws1]`"]
+    assert goals == ["- goals of `test_llama_train[compiled-step-bf16]`"]
 
 
 @pytest.mark.parametrize(
     ("benchmarks", "bad", "failed"),
     [
         ([headline(0.006)], "", f"{RESNET}: from_hand_loop"),
-        ([benchmark("test_a[ws1]", "oom", limits={"x": "<=1"})], "", "test_a[ws1]: x"),
+        ([benchmark("test_a", "oom", limits={"x": "<=1"})], "", "test_a: x"),
         ([headline(0.001)], BAD, "tests.gpu.test_a::test_bad"),
     ],
 )
@@ -181,7 +181,7 @@ def test_a_recorded_run_has_what_the_page_says(folder: Path, project: Project) -
     assert gpu.main([str(folder)]) == 0
     text = gpu.PAGE.read_text(encoding="utf-8")
     assert f"## What a run on an {escaped(cpu)} says" in text
-    assert "| `test_it[ws1]` | step_time_s |" in text
+    assert "| `test_it` | step_time_s |" in text
 
 
 def test_records_of_other_devices_stay() -> None:

@@ -11,7 +11,7 @@ from gpubench_plugin.core.errors import NothingComparable
 from tests.support.made import result, run
 from tests.support.messages import mentions
 
-OLD, NEW = "test_it.py::test_old[8-ws1]", "test_it.py::test_new[8-ws1]"
+OLD, NEW = "test_it.py::test_old[8]", "test_it.py::test_new[8]"
 
 
 def like(name, work=(("samples", 8.0),), **more):
@@ -23,7 +23,7 @@ def reasons(olds, news, **options):
     return {one.id: one.reason for one in found.verdicts if one.kind in {"new", "removed"}}
 
 
-@pytest.mark.parametrize("new", [NEW, "elsewhere/test_it.py::test_old[8-ws1]"])
+@pytest.mark.parametrize("new", [NEW, "elsewhere/test_it.py::test_old[8]"])
 def test_a_likely_rename_is_said_on_both_sides(new):
     """Another function of the file, or the same one in another file, and all else alike."""
     found = reasons([like(OLD)], [like(new)])
@@ -46,8 +46,8 @@ def test_the_only_benchmark_is_said_to_be_renamed_where_nothing_can_be_compared(
 @pytest.mark.parametrize(
     "new",
     [
-        like("test_it.py::test_new[16-ws1]"),
-        like("test_other.py::test_new[8-ws1]"),
+        like("test_it.py::test_new[16]"),
+        like("test_other.py::test_new[8]"),
         like(NEW, settings={"training.batch_size": 16}),
         like(NEW, timer="cuda_events"),
         like(NEW, work=[("samples", 16.0)]),
@@ -63,7 +63,7 @@ def test_what_differs_in_more_than_its_name_was_not_renamed(new):
 
 def test_where_several_fit_none_is_named():
     """On either side; nor is what was only not selected."""
-    more = "test_it.py::test_more[8-ws1]"
+    more = "test_it.py::test_more[8]"
     assert not any(
         "renamed" in why for why in reasons([like(OLD)], [like(NEW), like(more)]).values()
     )

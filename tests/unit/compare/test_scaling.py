@@ -23,9 +23,10 @@ def measured(
             "samples_ci_low_per_s": rate / (1 + spread),
             "samples_ci_high_per_s": rate * (1 + spread),
         }
+    name = f"test_it[fp32-ranks{ranks}]" if ranks > 1 else "test_it[fp32]"
     given = {
-        "id": f"test_it.py::test_it[fp32-ws{ranks}]",
-        "name": f"test_it[fp32-ws{ranks}]",
+        "id": f"test_it.py::{name}",
+        "name": name,
         "params": {"precision": "fp32", "world_size": str(ranks)},
         "outcome": "measured",
         "world_size": ranks,

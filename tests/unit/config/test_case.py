@@ -32,7 +32,7 @@ presets:
 class Item:
     """A benchmark of two ranks with these arguments of its mark."""
 
-    nodeid = "test_it.py::test_x[ws2]"
+    nodeid = "test_it.py::test_x[ranks2]"
 
     def __init__(self, arguments: Mapping[str, Any], params: Mapping[str, Any]):
         self.callspec = SimpleNamespace(params={"world_size": 2, **params}, marks=())

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TEXTS = ["1e-3", "0o17", "yes", "on", "1_000", "2024-01-01", "null", "~", "", "a: b\n- c", "é", "="]
 IDS = [
     *("test_it.py::test[yes-1e-3]", "é: #", "-", "? x", "\x1b[0m", "\U0001f600\n", "a:", "", "1"),
-    "benchmarks/test_it.py::test_it[" + "a b-" * 400 + "ws1]",
+    "benchmarks/test_it.py::test_it[" + "a b-" * 400 + "ranks1]",
 ]
 
 
@@ -52,13 +52,13 @@ def test_what_is_written_is_read_back_equal(tmp_path: Path, values: dict[str, st
 
 def test_equal_configurations_are_written_and_read_once(tmp_path: Path) -> None:
     """5,000 benchmarks of few configurations make a small file, and share what is read."""
-    same = {f"test_{n}[ws1]": configuration(str(n % 2)) for n in range(5000)}
+    same = {f"test_{n}": configuration(str(n % 2)) for n in range(5000)}
     path = tmp_path / "config_resolved.yaml"
     path.write_text(yaml_reader.to_yaml(same), encoding="utf-8")
     assert path.stat().st_size < 200_000
     read = yaml_reader.read_resolved(path)
-    assert read["test_0[ws1]"] is read["test_4998[ws1]"]
-    assert read["test_1[ws1]"]["experiment"]["notes"] == "1"
+    assert read["test_0"] is read["test_4998"]
+    assert read["test_1"]["experiment"]["notes"] == "1"
     text = yaml_reader.to_yaml({"test_\udcff.py::test": configuration("")})
     assert list(yaml.safe_load(text)) == ["test_\\udcff.py::test"]
 

@@ -15,7 +15,7 @@ from gpubench_plugin.environment.devices import Device
 def case(device: str = "cpu", marked: Any = "step", **keys: Any) -> Case:
     """A case on a type of device, its mark's timing, and keys of section measure."""
     return Case(
-        id="test_x[ws1]",
+        id="test_x",
         params={},
         mark=BenchmarkMark(timing=marked),
         world_size=1,

@@ -96,16 +96,16 @@ def test_every_way_to_train_is_a_case(collected: dict[str, list[Any]]) -> None:
     """Each variant has an id of its own, its keys, profile and ranks; the plain one a bare id."""
     own = {name: said for name, said in collected.items() if "own" in name}
     assert own == {
-        "test_own_train[fp32-ws1]": [[], False, "any", "own"],
-        "test_own_train[compiled-fp32-ws1]": [["model.compile=default"], True, "any", "own"],
+        "test_own_train[fp32]": [[], False, "any", "own"],
+        "test_own_train[compiled-fp32]": [["model.compile=default"], True, "any", "own"],
         **{
-            f"test_own_train[{name}-fp32-ws1]": [[key], True, "any", "own"]
+            f"test_own_train[{name}-fp32]": [[key], True, "any", "own"]
             for name, key in (
                 ("accumulated", "training.accumulation_steps=2"),
                 ("checkpointed", "model.activation_checkpointing=true"),
             )
         },
-        "test_own_train[fsdp2-fp32-ws1]": [["distributed.parallelism=fsdp2"], True, ">=2", "own"],
+        "test_own_train[fsdp2-fp32]": [["distributed.parallelism=fsdp2"], True, ">=2", "own"],
     }
 
 
@@ -113,13 +113,13 @@ def test_sharded_convolutions_are_contiguous(collected: dict[str, list[Any]]) ->
     """Networks of convolutions come in both formats, and sharded in the one that torch shards."""
     images = {name: said[0] for name, said in collected.items() if "image" in name}
     assert list(images) == [
-        "test_image_train[channels_last-fp32-ws1]",
-        "test_image_train[contiguous-fp32-ws1]",
-        "test_image_train[channels_last-compiled-fp32-ws1]",
-        "test_image_train[channels_last-accumulated-fp32-ws1]",
-        "test_image_train[fsdp2-fp32-ws1]",
+        "test_image_train[channels_last-fp32]",
+        "test_image_train[contiguous-fp32]",
+        "test_image_train[channels_last-compiled-fp32]",
+        "test_image_train[channels_last-accumulated-fp32]",
+        "test_image_train[fsdp2-fp32]",
     ]
-    assert images["test_image_train[fsdp2-fp32-ws1]"] == [
+    assert images["test_image_train[fsdp2-fp32]"] == [
         "model.channels_last=false",
         "distributed.parallelism=fsdp2",
     ]
@@ -139,8 +139,8 @@ def test_what_a_variant_says_stands_above_function_and_class(
     }
     small = "training.batch_size=4"
     assert marked == {
-        "test_marked_train[large-fp32-ws1]": ([small, "training.batch_size=64"], 1, "own"),
-        "test_marked_train[fsdp2-fp32-ws1]": (
+        "test_marked_train[large-fp32]": ([small, "training.batch_size=64"], 1, "own"),
+        "test_marked_train[fsdp2-fp32]": (
             [small, "distributed.parallelism=fsdp2"],
             ">=2",
             "own",

@@ -151,11 +151,11 @@ def pytest_runtest_makereport(item): note(f"hook of {item.name}")
 def pytest_runtest_logreport(report):
     if report.when == "call": note(f"reported {report.nodeid[12:]}")
 """
-FIRST, SECOND = phases("a[ws2]", "b[ws2]"), phases("b[ws2]")
+FIRST, SECOND = phases("a[ranks2]", "b[ranks2]"), phases("b[ranks2]")
 
 
 def outcomes(first: str, second: str = "not_measured") -> dict[str, str]:
-    return {"test_a[ws2]": first, "test_b[ws2]": second}
+    return {"test_a[ranks2]": first, "test_b[ranks2]": second}
 
 
 def test_ranks_alone_set_up_and_run_their_tests(stage: Stage, project: Project) -> None:
@@ -164,8 +164,8 @@ def test_ranks_alone_set_up_and_run_their_tests(stage: Stage, project: Project) 
     ended = project.run("-p", "no:randomly")
     assert [n for n in stage.notes if n != "hook of test_plain"] == [
         *("set up", "plain", "reported test_plain", "tear down", "start 2"),
-        *(*FIRST[:2], "reported test_a[ws2]", FIRST[2]),
-        *(*SECOND[:2], "reported test_b[ws2]", SECOND[2], "close"),
+        *(*FIRST[:2], "reported test_a[ranks2]", FIRST[2]),
+        *(*SECOND[:2], "reported test_b[ranks2]", SECOND[2], "close"),
     ]
     assert stage.notes.count("hook of test_plain") == 5
     assert (ended.code, ended.outcomes) == (0, outcomes("not_measured"))
@@ -175,12 +175,12 @@ def test_each_size_or_isolated_test_has_a_team(stage: Stage, project: Project) -
     """Fixtures live on for the next test of the same team only: what they hold, another needs."""
     project.write("test_it.py", MODULE.replace("ranks=2", 'ranks="any"'))
     project.run("--world-size=1,2", *A_AND_B)
-    one = ["start 1", *phases("a[ws1]", "b[ws1]"), *phases("b[ws1]"), "close"]
+    one = ["start 1", *phases("a", "b"), *phases("b"), "close"]
     assert stage.notes == [*one, "start 2", *FIRST, *SECOND, "close"]
 
     stage.trace.unlink()
     project.run("--isolate", "--world-size=2", *A_AND_B)
-    assert stage.notes == ["start 2", *phases("a[ws2]"), "close", "start 2", *SECOND, "close"]
+    assert stage.notes == ["start 2", *phases("a[ranks2]"), "close", "start 2", *SECOND, "close"]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_what_the_ranks_report_is_the_test_s_and_the_next_runs(
     between: str,
 ) -> None:
     """On new ranks where the old ones may be out of step or have lost their device."""
-    stage.plays = lambda phase: changes if phase == f"{at} a[ws2]" else None
+    stage.plays = lambda phase: changes if phase == f"{at} a[ranks2]" else None
     ended = project.run(*A_AND_B)
     first = [FIRST[0], FIRST[2]] if at == "setup" else FIRST
     restart = [between, "start 2"] if between else []
@@ -224,7 +224,7 @@ def test_error_while_the_controller_waits_fails_that_test(
     """As a timeout's alarm raises it: the ranks' stacks are shown; only Ctrl-C ends the session."""
 
     def play(phase: str) -> None:
-        if phase == "call a[ws2]":
+        if phase == "call a[ranks2]":
             raise error
 
     stage.plays = play
@@ -256,7 +256,7 @@ def test_ranks_that_do_not_start_fail_the_tests_of_their_size(
     ("lost", "told"),
     [
         ("rank 0 exited with code 3", "between two benchmarks, rank 0 exited with code 3"),
-        ("", "test_a[ws2] left the process group in an unusable state"),
+        ("", "test_a[ranks2] left the process group in an unusable state"),
     ],
 )
 def test_ranks_that_are_lost_or_useless_are_started_again(
@@ -266,7 +266,7 @@ def test_ranks_that_are_lost_or_useless_are_started_again(
     stage.errors = {2: [GangError("rank 1 was killed by SIGKILL", killed=True)]}
 
     def play(phase: str) -> None:
-        if phase == "teardown a[ws2]":
+        if phase == "teardown a[ranks2]":
             stage.lost, stage.is_sound = lost, False
 
     stage.plays = play
@@ -282,15 +282,15 @@ def test_launch_that_fails_as_it_ends_is_the_last(
     """Its ranks, which have torn the test down, are ordered nothing more of it."""
 
     def play(phase: str) -> Json | None:
-        if phase == "teardown a[ws2]":
+        if phase == "teardown a[ranks2]":
             return {"outcome": "failed", "longrepr": "not put away"}
-        measurement = measured(id="test_it.py::test_a[ws2]", name="test_a[ws2]", world_size=2)
-        return {"payload": {"measurement": measurement}} if phase == "call a[ws2]" else None
+        measurement = measured(id="test_it.py::test_a[ranks2]", name="test_a[ranks2]", world_size=2)
+        return {"payload": {"measurement": measurement}} if phase == "call a[ranks2]" else None
 
     stage.plays = play
     ended = project.run("--launches=2", "-k", "test_a")
-    assert stage.notes == ["start 2", *phases("a[ws2]"), "close"]
-    assert ended.outcomes == {"test_a[ws2]": "failed"}
+    assert stage.notes == ["start 2", *phases("a[ranks2]"), "close"]
+    assert ended.outcomes == {"test_a[ranks2]": "failed"}
 
 
 @pytest.mark.parametrize("settings", [{}, {"batch_size": 8}])
@@ -305,9 +305,9 @@ def test_launches_are_one_test(
     launches = iter((settings, {}))
 
     def play(phase: str) -> Json | None:
-        if phase != "call a[ws2]":
+        if phase != "call a[ranks2]":
             return None
-        measurement = measured(id="test_it.py::test_a[ws2]", name="test_a[ws2]", world_size=2)
+        measurement = measured(id="test_it.py::test_a[ranks2]", name="test_a[ranks2]", world_size=2)
         return {"payload": {"measurement": replace(measurement, settings=next(launches))}}
 
     stage.plays = play
@@ -317,7 +317,7 @@ def test_launches_are_one_test(
         monkeypatch.setattr(controller.pytest_benchmark, store, lambda _, m: stored.append(m))
     saved = [] if settings else ["--benchmark-json=of_benchmark.json"]
     ended = project.run("--launches=2", "-k", "test_a", *saved)
-    assert stage.notes == ["start 2", *phases("a[ws2]"), "close"] * 2
+    assert stage.notes == ["start 2", *phases("a[ranks2]"), "close"] * 2
     (benchmark,) = ended.summary["benchmarks"]
     if settings:
         assert (benchmark["outcome"], ended.code) == ("failed", 1)
@@ -325,7 +325,7 @@ def test_launches_are_one_test(
         assert stored == []
     else:
         assert (benchmark["launches"], ended.code) == (2, 0)
-        assert '"test_a[ws2]"' in (project.path / "of_benchmark.json").read_text()
+        assert '"test_a[ranks2]"' in (project.path / "of_benchmark.json").read_text()
 
 
 def test_warnings_and_the_wish_to_end_come_from_ranks(
@@ -336,17 +336,17 @@ def test_warnings_and_the_wish_to_end_come_from_ranks(
     both, one = ({**warned, "nodeid": "", "location": None, "text": t} for t in ("old", "odd"))
 
     def play(phase: str) -> list[RankOutcome] | None:
-        if phase == "call a[ws2]":
+        if phase == "call a[ranks2]":
             return [came_to_end(0, warnings=(both,)), came_to_end(1, warnings=(both, one))]
         exits = came_to_end(0, exit="enough", exit_code=1)
-        return [exits, came_to_end(1)] if phase == "setup b[ws2]" else None
+        return [exits, came_to_end(1)] if phase == "setup b[ranks2]" else None
 
     stage.plays = play
     ended = project.run(*A_AND_B)
     assert ended.out.count("UserWarning: [all ranks] old") == 1
     assert ended.out.count("UserWarning: [rank 1] odd") == 1
     assert "rank 0: enough" in ended.out
-    assert (stage.notes[-2:], ended.code) == (["setup b[ws2]", "kill"], 1)
+    assert (stage.notes[-2:], ended.code) == (["setup b[ranks2]", "kill"], 1)
 
 
 def test_ranks_of_torchrun_run_all_tests(stage: Stage, project: Project) -> None:
@@ -354,7 +354,7 @@ def test_ranks_of_torchrun_run_all_tests(stage: Stage, project: Project) -> None
     stage.collected = {0: [], 1: ["test_it.py::test_only_here"]}
     stage.plays = lambda phase: {"outcome": "failed"} if phase == "call plain" else None
     ended = project.run("-p", "no:randomly", env=TORCHRUN)
-    second, plain = phases("b[ws2]", "plain"), phases("plain")
+    second, plain = phases("b[ranks2]", "plain"), phases("plain")
     assert stage.notes == ["start 2", *FIRST, *second, *plain, "close"]
     assert (ended.code, ended.outcomes) == (1, outcomes("not_measured"))
     assert "only rank 1 collected test_it.py::test_only_here" in ended.out
@@ -365,11 +365,11 @@ def test_loss_of_ranks_that_cannot_be_replaced_ends_the_session(
 ) -> None:
     """Of torchrun's; their launcher would end all processes before the results are written."""
     died = [came_to_end(0), RankOutcome(rank=1, state="died", details="was killed by SIGKILL")]
-    stage.plays = lambda phase: died if phase == "call a[ws2]" else None
+    stage.plays = lambda phase: died if phase == "call a[ranks2]" else None
     ended = project.run("-p", "no:randomly", env=TORCHRUN)
     assert stage.notes == ["start 2", *FIRST[:2], "kill"]
-    assert (ended.code, ended.outcomes["test_a[ws2]"]) == (1, "crashed")
-    assert "test_a[ws2]: rank 1 was killed by SIGKILL; these ranks cannot" in ended.out
+    assert (ended.code, ended.outcomes["test_a[ranks2]"]) == (1, "crashed")
+    assert "test_a[ranks2]: rank 1 was killed by SIGKILL; these ranks cannot" in ended.out
 
     stage.errors = {2: [GangError("rank 1 of 2 did not join")]}
     ended = project.run(env=TORCHRUN)

@@ -42,7 +42,7 @@ def names(path: Path) -> list[str]:
 
 def test_trace_holds_the_operations_of_every_step(tmp_path: Path) -> None:
     """The file is valid JSON with each step and its operations; nothing is left beside it."""
-    path = tmp_path / "traces" / "test_mlp[fp32-ws1].json"
+    path = tmp_path / "traces" / "test_mlp[fp32].json"
     profile(Step(), section=ProfilingSection(steps=2), device=CPU, path=path)
     found = names(path)
     assert [found.count(name) for name in ("aten::mm", "step 0", "step 1", "step 2")] == [

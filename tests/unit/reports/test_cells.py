@@ -24,7 +24,7 @@ from gpubench_plugin.reports.text import (
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("plain [amp-ws1]", "plain [amp-ws1]"),
+        ("plain [amp]", "plain [amp]"),
         ("red \x1b[31m", "red \\x1b[31m"),
         ("two\r\n  lines\n", "two lines"),
         ("tab\there", "tab\\there"),
@@ -61,14 +61,14 @@ def test_cut(text: str, expected: str) -> None:
 def test_long_names_keep_beginning_and_end() -> None:
     """A long name is cut in the middle, its parameters remain; what fits is unchanged."""
     assert shorten(["one", "two"], 3, "…") == ["one", "two"]
-    assert shorten(["test_resnet50_train[amp-ws1]"], 16, "…") == ["test_…n[amp-ws1]"]
+    assert shorten(["test_resnet50_train[amp-nhwc]"], 16, "…") == ["test_…[amp-nhwc]"]
 
 
 @pytest.mark.parametrize(
     "names",
     [
         ["test_resnet18_train[channels_last-amp]", "test_resnet50_train[channels_last-amp]"],
-        ["test_train[channels_last-fp32-ws1]", "test_train[channels_last-bf16-ws1]"],
+        ["test_train[channels_last-fp32]", "test_train[channels_last-bf16]"],
         ["a" * 20 + "1" + "b" * 20, "a" * 20 + "2" + "b" * 20],
         ["1" + "a" * 40, "2" + "a" * 40],
         ["a" * 40 + "1", "a" * 40 + "2"],

@@ -21,13 +21,13 @@ from tests.support.made import result, run
 from tests.support.screens import SCREENS, assert_screen
 
 TRAIN = "benchmarks/training/test_resnet18.py::test_resnet18_train"
-INFER = "benchmarks/inference/test_resnet18.py::test_resnet18_infer[amp-ws1]"
-MLP = "benchmarks/training/test_mlp.py::test_mlp_train[amp-ws1]"
-MATMUL = "benchmarks/micro/test_matmul.py::test_matmul[4096-amp-ws1]"
-GPT2 = "benchmarks/training/test_gpt2.py::test_gpt2_train[amp-ws1]"
-SOFTMAX = "benchmarks/micro/test_softmax.py::test_softmax[amp-ws1]"
+INFER = "benchmarks/inference/test_resnet18.py::test_resnet18_infer[amp]"
+MLP = "benchmarks/training/test_mlp.py::test_mlp_train[amp]"
+MATMUL = "benchmarks/micro/test_matmul.py::test_matmul[4096-amp]"
+GPT2 = "benchmarks/training/test_gpt2.py::test_gpt2_train[amp]"
+SOFTMAX = "benchmarks/micro/test_softmax.py::test_softmax[amp]"
 COMPILED, EAGER, CONTIGUOUS = (
-    f"{TRAIN}[{variant}-amp-ws1]" for variant in ("channels_last-compiled", "channels_last", "nchw")
+    f"{TRAIN}[{variant}-amp]" for variant in ("channels_last-compiled", "channels_last", "nchw")
 )
 TIMES = {COMPILED: 12.1e-3, EAGER: 14.2e-3, CONTIGUOUS: 15.4e-3, INFER: 4.4e-3, MLP: 357.1e-6}
 TIMES |= {MATMUL: 84.4e-6}

@@ -35,7 +35,7 @@ VERDICT = Verdict(
     reason="10% slower, " + "and so on " * 20,
 )
 WHOLE = Explanation(
-    benchmark="benchmarks/test_a.py::test_a[\x1b[31m-ws1]",
+    benchmark="benchmarks/test_a.py::test_a[\x1b[31m]",
     subject="comparison 20260101T000000Z_ab_abcdef: base main, head the working tree, as it is now",
     noun="launch",
     points=(

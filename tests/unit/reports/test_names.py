@@ -4,49 +4,41 @@ from __future__ import annotations
 
 import pytest
 
-from gpubench_plugin.reports.names import name_room, short_names
+from gpubench_plugin.reports.names import name_room, short_names, without_parameter
 from gpubench_plugin.reports.text import UNICODE
 
 FILE = "bench/test_mlp.py"
 
 
-def test_names_leave_out_what_all_have_in_common() -> None:
-    """File, ``test_``, precision and world size are said once."""
-    names = short_names([f"{FILE}::test_mlp[8-fp32-ws1]", f"{FILE}::TestB::test_noop[ws1]"])
-    assert [*names.by_id.values()] == ["mlp[8]", "TestB::noop"]
-    assert names.common == (FILE, "precision fp32", "world size 1")
+def test_a_benchmark_has_one_name_alone_and_in_company() -> None:
+    """Its node id without the file and ``test_``; tests of one name in two files keep theirs."""
+    ids = [f"{FILE}::test_mlp[8-fp32]", f"{FILE}::TestB::test_noop", f"{FILE}::test_mlp[8-bf16]"]
+    names = short_names(ids)
+    assert names.of(ids) == ["mlp[8-fp32]", "TestB::noop", "mlp[8-bf16]"]
+    assert names.file == FILE
+    assert [short_names([node_id]).of([node_id]) for node_id in ids] == [
+        [name] for name in names.of(ids)
+    ]
 
 
 @pytest.mark.parametrize(
-    ("variants", "expected"),
+    ("name", "value", "expected"),
     [
-        (["[fp32-ws1]", "[bf16-true-ws1]"], ["[fp32]", "[bf16-true]"]),
-        (["[bf16-true-ws1]", "[8-bf16-true-ws2]"], ["[ws1]", "[8-ws2]"]),
-        (["[all-to-all-fp32-ws1]", "[all-gather-fp32-ws1]"], ["[all-to-all]", "[all-gather]"]),
-        (["[fp32-ws1-cpu]", "[fp32-ws1-cuda]"], ["[cpu]", "[cuda]"]),
-        (["[fp32-ws1]", ""], ["[fp32-ws1]", ""]),
-        (["[a-ws1]", "[ws1-a]"], ["[a-ws1]", "[ws1-a]"]),
+        ("a[fp32]", "fp32", "a"),
+        ("a[8-bf16-true-ranks2]", "bf16-true", "a[8-ranks2]"),
+        ("a[8-ranks2]", "ranks2", "a[8]"),
+        ("a[8]", "fp32", "a[8]"),
     ],
 )
-def test_parameters_stay_where_they_tell_benchmarks_apart(
-    variants: list[str], expected: list[str]
-) -> None:
-    """Only a whole precision or world size goes, and none where a benchmark has no parameters."""
-    ids = [f"{FILE}::test_a{variant}" for variant in variants]
-    names = short_names(ids).of(ids)
-    if expected == variants == ["[a-ws1]", "[ws1-a]"]:
-        assert names == ids  # both would be a[a]
-    else:
-        assert names == [f"a{variant}" for variant in expected]
+def test_a_column_takes_its_value_out_of_the_name(name: str, value: str, expected: str) -> None:
+    """Only as a whole parameter."""
+    assert without_parameter(name, value) == expected
 
 
 def test_no_two_benchmarks_have_one_name() -> None:
-    """Tests of one name in two files keep their files; a single benchmark keeps its parameters."""
+    """Tests of one name in two files keep their files."""
     ids = ["a/test_x.py::test_a", "b/test_x.py::test_a", "b/test_x.py::test_b"]
     assert short_names(ids).of(ids) == ["a/test_x.py::test_a", "b/test_x.py::test_a", "b"]
-    assert short_names([f"{FILE}::test_mlp[fp32-ws1]"]).of([f"{FILE}::test_mlp[fp32-ws1]"]) == [
-        "mlp[fp32-ws1]"
-    ]
     odd = ["::", "\x1b::\n[", "[", ""]
     assert len({*short_names(odd).of(odd)}) == len(odd)
 

@@ -28,7 +28,7 @@ def test_profiled_benchmarks_have_a_table_that_fits(measured: Callable[..., Meas
         "self_s": 2e-5,
         "top": [{"name": name, **ROW} for name in names],
     }
-    profiled = measured(id="test_it.py::test_a[fp32-ws1]", correctness={"operators": operators})
+    profiled = measured(id="test_it.py::test_a[fp32]", correctness={"operators": operators})
     title, heading, first, *rest = map(plain, operator_lines([measured(), profiled], 80))
     assert title == "a[fp32]: 10 of 48 operators by own device time, per step"
     assert heading.split() == ["operator", "calls", "self", "total", "share"]

@@ -26,7 +26,7 @@ def benchmark(
             "samples_ci_high_per_s": rate * (1 + spread),
         }
     metrics = {name: Metric(name=name, value=value, unit="") for name, value in numbers.items()}
-    identity = f"test_{name}[amp-ws{ranks}]"
+    identity = f"test_{name}[amp-ranks{ranks}]" if ranks > 1 else f"test_{name}[amp]"
     params = {"precision": "amp", "world_size": str(ranks), **fields.pop("params", {})}
     attributes = {
         "id": f"test_it.py::{identity}",
@@ -61,11 +61,11 @@ def test_speed_up_and_efficiency_are_against_the_smallest_number_of_ranks() -> N
     )
     assert lines == [
         "  ranks     step  samples/s  speed-up  efficiency",
-        "train (weak scaling)",
+        "train[amp] (weak scaling)",
         "      2  18.4 ms        200      1.00        100%",
         "      4  18.4 ms        404      2.02        101%",
         "      8  18.4 ms        720      3.60       90.0%",
-        "other (strong scaling)",
+        "other[amp] (strong scaling)",
         "      1  18.4 ms        100      1.00        100%",
         "      2  18.4 ms        102      1.02       51.0%",
     ]
@@ -110,7 +110,7 @@ def test_without_work_only_the_step_is_shown() -> None:
     """A speed-up requires a work count; none is derived from the step time."""
     assert rendered(benchmark(1, None), benchmark(2, None)) == [
         "  ranks     step",
-        "train",
+        "train[amp]",
         "      1  18.4 ms",
         "      2  18.4 ms",
     ]
@@ -134,7 +134,10 @@ def test_equal_names_are_told_apart() -> None:
     """The class is part of a name, and so is the file where two have the same."""
 
     def named(path: str) -> list[Measurement]:
-        return [benchmark(n, 100.0 * n, id=f"{path}test_a[ws{n}]") for n in (1, 2)]
+        return [
+            benchmark(n, 100.0 * n, id=f"{path}test_a{ranks}")
+            for n, ranks in ((1, ""), (2, "[ranks2]"))
+        ]
 
     def titles(*measurements: Measurement) -> list[str]:
         return [line.split()[0] for line in rendered(*measurements) if line[:1].isalpha()]

@@ -69,7 +69,7 @@ def one_run_with_doubts() -> list[Measurement]:
     """One rank, three precisions: doubts, notes, own metrics, failures, unmeasured variants."""
     full = [
         benchmark(
-            f"{TRAINING}::test_resnet50_{kind}[contiguous-{precision}-ws1]",
+            f"{TRAINING}::test_resnet50_{kind}[contiguous-{precision}]",
             outcome="unsupported",
             reason=FULL,
         )
@@ -78,33 +78,37 @@ def one_run_with_doubts() -> list[Measurement]:
     ]
     small = {"tflops": 4.06e-5, "peak_memory_bytes": 3.2e5}
     return [
-        training("channels_last-fp32-ws1", 0.3147, 0.54),
-        training("channels_last-amp-ws1", 0.1592, 0.9, flags=("contended", "outliers")),
-        training("channels_last-bf16-ws1", 0.1633, 2.1, flags=("outliers",)),
-        training("channels_last-compiled-bf16-ws1", 0.0911, 26.0, flags=("unsteady", "drifting")),
+        training("channels_last-fp32", 0.3147, 0.54),
+        training("channels_last-amp", 0.1592, 0.9, flags=("contended", "outliers")),
+        training("channels_last-bf16", 0.1633, 2.1, flags=("outliers",)),
+        training("channels_last-compiled-bf16", 0.0911, 26.0, flags=("unsteady", "drifting")),
         *full,
         benchmark(
-            f"{TRAINING}::test_resnet50_train[channels_last-compiled-fp16-true-ws1]",
+            f"{TRAINING}::test_resnet50_train[channels_last-compiled-fp16-true]",
             outcome="oom",
             reason="out of memory, requested 2.00 GiB, peak 3.10 GiB: OutOfMemoryError: CUDA out "
             "of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 3.50 GiB of "
             "which 412.00 MiB is free",
         ),
         benchmark(
-            f"{LANGUAGE}::test_router[fp32-ws1]",
+            f"{LANGUAGE}::test_router[fp32]",
             step=(3.747e-4, 0.9),
             numbers={"tokens_per_s": 1.23e6, **small},
             own={"entropy": (1.25, "1"), "dropped": (0.031, "fraction"), "calls": (12.0, "count")},
         ),
         benchmark(
-            f"{LANGUAGE}::test_router[amp-ws1]",
+            f"{LANGUAGE}::test_router[amp]",
             step=(4.2e-4, 4.2),
             numbers={"tokens_per_s": 1.1e6, **small},
             own={"entropy": (1.31, "1"), "dropped": (0.002, "fraction"), "calls": (12.0, "count")},
             flags=("contended", "unsteady", "stalls"),
         ),
-        benchmark(f"{LANGUAGE}::test_generation[fp32-ws1]", reason="not today"),
+        benchmark(f"{LANGUAGE}::test_generation[fp32]", reason="not today"),
     ]
+
+
+def suffix(ranks: int) -> str:
+    return f"-ranks{ranks}" if ranks > 1 else ""
 
 
 def gang_run() -> list[Measurement]:
@@ -116,7 +120,7 @@ def gang_run() -> list[Measurement]:
         lags = [1.0, 1.01, 1.12, 1.02][:ranks]
         measurements.append(
             benchmark(
-                f"{TRAINING}::test_resnet50_train[channels_last-amp-ws{ranks}]",
+                f"{TRAINING}::test_resnet50_train[channels_last-amp{suffix(ranks)}]",
                 world_size=ranks,
                 params={"precision": "amp", "world_size": str(ranks)},
                 step=(64 * ranks / rate, 0.6),
@@ -144,32 +148,32 @@ def gang_run() -> list[Measurement]:
         *members.values(),
         *(
             benchmark(
-                f"{TRAINING}::test_resnet50_train[contiguous-amp-ws{ranks}]", world_size=ranks
+                f"{TRAINING}::test_resnet50_train[contiguous-amp{suffix(ranks)}]", world_size=ranks
             )
             for ranks in (1, 2, 4)
         ),
         benchmark(
-            f"{NCCL}::test_all_reduce[1GiB-ws4]",
+            f"{NCCL}::test_all_reduce[1GiB-ranks4]",
             world_size=4,
             step=(0.00877, 0.2),
             numbers=bandwidth,
         ),
         benchmark(
-            f"{NCCL}::test_all_to_all[1GiB-ws4]",
+            f"{NCCL}::test_all_to_all[1GiB-ranks4]",
             world_size=4,
             outcome="hang",
             reason=hang,
             numbers={},
         ),
         benchmark(
-            f"{NCCL}::test_broadcast[1GiB-ws4]",
+            f"{NCCL}::test_broadcast[1GiB-ranks4]",
             world_size=4,
             outcome="mismatched_ranks",
             reason="rank 0 passed, rank 2 failed: ValueError: sizes differ: 4 and 5",
         ),
         *(
             benchmark(
-                f"{MOE}::test_moe_layer[all-to-all-bf16-ws{ranks}]",
+                f"{MOE}::test_moe_layer[all-to-all-bf16-ranks{ranks}]",
                 world_size=ranks,
                 outcome="unsupported",
                 reason=f"needs {ranks} devices; available: 4 (cuda:0 to cuda:3)",

@@ -25,7 +25,7 @@ def benchmark(device: str, precision: str, step_s: float, **fields: Any) -> Meas
         "samples_ci_low_per_s": 0.99 * samples / step_s,
         "samples_ci_high_per_s": 1.01 * samples / step_s,
     }
-    identity = f"test_{name}[{device}-{precision}-ws1]"
+    identity = f"test_{name}[{device}-{precision}]"
     attributes = {
         "id": f"test_it.py::{identity}",
         "name": identity,
@@ -84,7 +84,7 @@ def test_different_work_is_compared_by_throughput() -> None:
     """Ten times the samples in twice the time are five times as fast."""
     lines = rendered(benchmark("cpu", "fp32", 0.01), benchmark("cuda", "fp32", 0.02, samples=80.0))
     name, *cells = lines[1].split()
-    assert name == "train"
+    assert name == "train[fp32]"
     assert cells[:4] == ["800.0", "samples/s", "±1.0%", "1.00x"]
     assert cells[4:] == ["4.000k", "samples/s", "±1.0%", "5.00x"]
 
@@ -93,5 +93,5 @@ def test_a_benchmark_without_the_first_value_has_nothing_relative() -> None:
     """Its numbers stand there all the same; no other value takes the place of the reference."""
     others = [benchmark(device, "fp32", 0.01, test="other") for device in ("cuda", "mps")]
     lines = rendered(*EVALUATED, *others)
-    assert lines[2].split()[0] == "other"
+    assert lines[2].split()[0] == "other[fp32]"
     assert "x" not in lines[2]

@@ -30,7 +30,7 @@ NUMBERS = {
 }
 
 
-def benchmark(name: str = "test_train[amp-ws1]", file: str = FILE, **fields: Any) -> Measurement:
+def benchmark(name: str = "test_train[amp]", file: str = FILE, **fields: Any) -> Measurement:
     numbers = fields.pop("numbers", NUMBERS)
     if fields.setdefault("outcome", "measured") != "measured":
         numbers = {}

@@ -16,8 +16,8 @@ from tests.support.messages import mentions
 def benchmark(*names: str, flags: tuple[str, ...] = (), **metrics: float) -> Measurement:
     """A measurement that compared variants of these `names`."""
     return Measurement(
-        id="test_it.py::test_step[ws1]",
-        name="test_step[ws1]",
+        id="test_it.py::test_step",
+        name="test_step",
         outcome="measured",
         params={},
         world_size=1,
@@ -68,14 +68,14 @@ def test_a_speed_up_has_the_digits_of_its_interval(changes: dict[str, Any], line
     """A difference that the interval does not show is none; one in doubt has no interval."""
     measurement = benchmark("eager", "compiled", **{**CLEAR, **changes})
     (found,) = rendered(measurement)
-    assert found.removesuffix(" as fast as eager") == f"step[ws1]: {line}"
+    assert found.removesuffix(" as fast as eager") == f"step: {line}"
 
 
 def test_too_few_turns_are_said() -> None:
     """A value without an interval is marked as a doubtful one, in ASCII as well."""
     lines = rendered(benchmark("eager", "compiled", speed_up=1.8234), glyphs=ASCII)
     reason = "too few turns for an interval"
-    assert lines == [f"step[ws1]: ~ compiled is 2x as fast as eager: {reason}"]
+    assert lines == [f"step: ~ compiled is 2x as fast as eager: {reason}"]
 
 
 def test_turns_that_the_medians_contradict_are_no_conclusion() -> None:
@@ -84,7 +84,7 @@ def test_turns_that_the_medians_contradict_are_no_conclusion() -> None:
     ratios = {"turns": 0.14, "medians": 3.853}
     measurement.correctness["variants"][1]["no_conclusion"] = ratios
     (line,) = rendered(measurement, columns=200)
-    said = ("step[ws1]: ≈ no conclusion: compiled is 0.14x ", "turns, 3.9x ", "medians", "; repeat")
+    said = ("step: ≈ no conclusion: compiled is 0.14x ", "turns, 3.9x ", "medians", "; repeat")
     assert mentions(line, *said)
 
 
@@ -97,10 +97,10 @@ def test_each_of_several_variants_has_its_line() -> None:
     }
     lines = rendered(benchmark("eager", "fused", "compiled", **metrics), columns=40)
     assert lines == [
-        "step[ws1]: fused is 1.50x (1.40 .. 1.60)",
+        "step: fused is 1.50x (1.40 .. 1.60) as",
+        "  fast as eager",
+        "step: compiled is 1.50x (1.40 .. 1.60)",
         "  as fast as eager",
-        "step[ws1]: compiled is 1.50x (1.40 ..",
-        "  1.60) as fast as eager",
     ]
     assert all(width(line) <= 40 for line in lines)
 

@@ -9,8 +9,8 @@ import pytest
 
 from gpubench_plugin.results.progress import RunProgress
 
-NAME = "bench/test_it.py::test_train[amp-ws1]"
-OTHER = "bench/test_it.py::test_other[ws1]"
+NAME = "bench/test_it.py::test_train[amp]"
+OTHER = "bench/test_it.py::test_other"
 
 
 def at(second: float) -> str:

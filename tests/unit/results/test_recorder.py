@@ -47,7 +47,7 @@ def test_finished_run_has_all_files(tmp_path: Path, measured: Callable[..., Meas
     events = [event["event"] for event in journal.read(folder / "metrics.jsonl")]
     assert events == ["run_started", "step", "benchmark", "run_finished"]
     assert json.loads((folder / "summary.json").read_text())["status"] == "complete"
-    assert "test_mlp_train[amp-ws1]: measured" in (folder / "run.log").read_text()
+    assert "test_mlp_train[amp]: measured" in (folder / "run.log").read_text()
     assert "hunter2" not in "".join(p.read_text() for p in folder.iterdir())
 
 

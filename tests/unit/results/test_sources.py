@@ -45,7 +45,7 @@ def test_fails(gpubench):
 def test_theirs(benchmark):
     benchmark(sum, range(2000))
 """
-OURS = "test_it.py::test_ours[ws1]"
+OURS = "test_it.py::test_ours"
 
 
 def _pytest(folder: Path, *args: str) -> None:
@@ -132,7 +132,7 @@ def test_plain_benchmark_beside_ours_is_read(session: Path) -> None:
 def test_failed_benchmark_has_its_reason(session: Path) -> None:
     """What failed has no numbers, and says why."""
     (folder,) = session.glob("results/*/*")
-    failed = read(folder, session).results["test_it.py::test_fails[ws1]"]
+    failed = read(folder, session).results["test_it.py::test_fails"]
     assert (failed.outcome, failed.launches) == ("failed", ())
     assert "on purpose" in failed.reason
 

@@ -30,7 +30,7 @@ from gpubench_plugin.results.summary import write_summary
 STORED: Final = Path(__file__).parents[2] / "support" / "data" / "stored"
 SCHEMAS: Final = Path(records.__file__).parents[2] / "docs" / "schemas"
 RUN: Final = RunDirectory(path=STORED / "kept" / "20261123T180949Z_run_03dd66")
-MEASURED: Final = "test_small.py::test_measured[ws1]"
+MEASURED: Final = "test_small.py::test_measured"
 
 
 def text_of(path: Path) -> str:

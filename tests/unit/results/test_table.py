@@ -34,7 +34,7 @@ def test_row_of_a_measured_benchmark(measured: Callable[..., Measurement]) -> No
     (row,) = rows(measured(flags=flags, metrics=metrics))
     assert {name: cell for name, cell in row.items() if cell} == {
         "run_id": "r1",
-        "id": "benchmarks/training/test_mlp.py::test_mlp_train[amp-ws1]",
+        "id": "benchmarks/training/test_mlp.py::test_mlp_train[amp]",
         "name": "test_mlp_train",
         "outcome": "measured",
         "doubts": "throttled;unsteady",
@@ -42,7 +42,7 @@ def test_row_of_a_measured_benchmark(measured: Callable[..., Measurement]) -> No
         "precision": "amp",
         "world_size": "1",
         "launches": "1",
-        "params": '{"precision": "amp", "world_size": "ws1"}',
+        "params": '{"precision": "amp", "world_size": "ranks1"}',
         "step_time_s": "0.011",
         "samples_per_s": "727.25",
         "other_metrics": '{"depth": 3.0}',

@@ -16,7 +16,7 @@ from gpubench_plugin.session.live_status import LiveStatus
 class Reporter:
     """pytest's, which has begun a line with a name."""
 
-    currentfspath: object = "bench/test_it.py::test_a[ws1] "
+    currentfspath: object = "bench/test_it.py::test_a "
 
     def __init__(self) -> None:
         self.text = str(self.currentfspath)
@@ -53,7 +53,7 @@ def status(reporter: Reporter, times_s: list[float], *, options: Any = None) -> 
         getoption=lambda name, default=None: options.get(name, default),
         getini=lambda name: False,
     )
-    names = {"bench/test_it.py::test_a[ws1]": "test_a[ws1]", "b": "test_b"}
+    names = {"bench/test_it.py::test_a": "test_a", "b": "test_b"}
     return LiveStatus(config, names)
 
 
@@ -63,22 +63,22 @@ def test_lines_are_few_however_many_benchmarks_there_are(reporter: Reporter) -> 
     # Each event reads the clock once, and once more for a line.
     shown = status(reporter, [0, 0, 1, 2, 2, 11.9, 12.1, 12.1, 30, 42.2, 42.2])
     for phase in phases:
-        shown.add("bench/test_it.py::test_a[ws1]", {"event": "phase", "phase": phase})
+        shown.add("bench/test_it.py::test_a", {"event": "phase", "phase": phase})
     for rounds in (100, 200):
         progress = {"event": "progress", "rounds": rounds, "half_width": 0.012, "remaining_s": 3.2}
-        shown.add("bench/test_it.py::test_a[ws1]", progress)
+        shown.add("bench/test_it.py::test_a", progress)
     said = re.findall("^gpubench: (.*)", reporter.text, re.MULTILINE)
     phases = ["build", "compile", "measure", "measure, 200 rounds, ±1.2%, 3 s left"]
-    assert said == [f"[1/2] test_a[ws1]: {phase}" for phase in phases]
-    assert reporter.text.endswith("left\nbench/test_it.py::test_a[ws1] "), "as pytest left it"
+    assert said == [f"[1/2] test_a: {phase}" for phase in phases]
+    assert reporter.text.endswith("left\nbench/test_it.py::test_a "), "as pytest left it"
 
 
 def test_benchmarks_that_are_over_are_counted(reporter: Reporter) -> None:
     """Those that a resumed run has measured, and each that ends."""
     reporter.currentfspath = None
     shown = status(reporter, [0, 0])
-    shown.skip(["bench/test_it.py::test_a[ws1]"])
-    shown.end("bench/test_it.py::test_a[ws1]")
+    shown.skip(["bench/test_it.py::test_a"])
+    shown.end("bench/test_it.py::test_a")
     shown.add("b", {"event": "phase", "phase": "build"})
     assert reporter.text.endswith("\ngpubench: [2/2] test_b: build\n")
 

@@ -1,0 +1,51 @@
+"""The id that was meant where pytest finds no benchmark of the one given.
+
+A benchmark's id has parameters that no line of the test names: its precision, device, and ranks.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.config.parametrization import fixture_names, is_benchmark
+from gpubench_plugin.core.errors import suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterable
+
+
+class NearestId:
+    """Plugin that completes pytest's message; to be registered where an id is given."""
+
+    def __init__(self, given: Iterable[str]) -> None:
+        self._given = {name.partition("[")[0]: name for name in map(_without_file, given)}
+        self._names: dict[str, None] = {}
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_pycollect_makeitem(self) -> Generator[None, object, object]:
+        """Remember benchmarks, of which pytest collects only those that it finds."""
+        made = yield
+        for item in made if isinstance(made, list) else ():
+            if is_benchmark(item, fixture_names(item)):
+                self._names[_without_file(item.nodeid)] = None
+        return made
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collection(self) -> Generator[None, object, object]:
+        """Name the nearest benchmark to each that is not found."""
+        try:
+            return (yield)
+        except pytest.UsageError as error:
+            raise pytest.UsageError(*map(self._completed, error.args)) from None
+
+    def _completed(self, message: object) -> object:
+        first, *others = str(message).splitlines()
+        test = _without_file(first)  # pytest leaves out the parameters
+        same = [name for name in self._names if name.partition("[")[0] == test]
+        return "\n".join((first + suggest(self._given.get(test, test), same), *others))
+
+
+def _without_file(node_id: str) -> str:
+    return node_id.partition("::")[2]
