@@ -171,7 +171,7 @@ def test_a_metric_of_its_own_is_recorded(run: Run) -> None:
     timed = sum(
         sum(line["samples"]["block_calls"])
         for line in run.journal
-        if line["event"] == "benchmark" and "test_own[" in line["id"]
+        if line["event"] == "benchmark" and line["id"].endswith("::test_own")
     )
     assert (calls["unit"], calls["better"]) == ("count", "none")
     assert calls["value"] >= timed + metrics["warmup_iterations"]["value"] > timed > 0

@@ -107,7 +107,7 @@ FULL_TRAINING: Final = Selection(
     names=("test_resnet50_train[channels_last-amp]",),
 )
 
-_CACHES: Final = ("", "cold-")
+_CACHES: Final = ("", "-cold")
 
 KERNELS: Final = Selection(
     arguments=(
@@ -115,14 +115,14 @@ KERNELS: Final = Selection(
         *("--preset=tiny", "--precision=fp32"),  # copies have no other
     ),
     names=(
-        *(f"test_copy_device[{cache}ranks1]" for cache in _CACHES),
+        *(f"test_copy_device{cache}" for cache in ("", "[cold]")),
         *(
-            f"test_layout_elementwise[{layout}-{cache}ranks1]"
+            f"test_layout_elementwise[{layout}{cache}]"
             for layout in ("contiguous", "padded", "transposed")
             for cache in _CACHES
         ),
         *(
-            f"test_norm[{operation}-{cache}fp32]"
+            f"test_norm[{operation}{cache}-fp32]"
             for operation in ("softmax", "layer_norm", "rms_norm")
             for cache in _CACHES
         ),
@@ -205,14 +205,14 @@ def _one_number(file: str, keyword: str, precisions: str, *names: str) -> Select
             *(f"benchmarks/{file}", f"--precision={precisions}", "-k", keyword),
             *("--preset=full", "--measure.profile=quick"),
         ),
-        names=tuple(f"{name}ranks1]" for name in names),
+        names=names,
     )
 
 
 def _training(model: str, test: str, further: str = "") -> Selection:
     plain = "not compiled and not accumulated and not checkpointed and not fsdp2"
     keyword = f"{test} and {further}{plain}"
-    return _one_number(f"training/test_{model}.py", keyword, "bf16", f"test_{test}[bf16-")
+    return _one_number(f"training/test_{model}.py", keyword, "bf16", f"test_{test}[bf16]")
 
 
 BREADTH: Final = (
@@ -220,31 +220,31 @@ BREADTH: Final = (
         "micro/test_gemm.py",
         "test_matmul and x1 and not cold",
         "fp32,tf32,bf16,fp16-true",
-        *(f"test_matmul[x1-{p}-" for p in ("fp32", "tf32", "bf16", "fp16-true")),
+        *(f"test_matmul[x1-{p}]" for p in ("fp32", "tf32", "bf16", "fp16-true")),
     ),
     _one_number(
         "micro/test_gemm.py",
         "fp8 and not cold",
         "bf16",
-        *("test_matmul_fp8[bf16-", "test_matmul_fp8[fast-bf16-"),
+        *("test_matmul_fp8[bf16]", "test_matmul_fp8[fast-bf16]"),
     ),
     _one_number(
         "micro/test_attention.py",
         "attention and not backward and not math",
         "bf16",
-        *(f"test_attention[{b}-forward-bf16-" for b in ("flash", "efficient", "cudnn")),
+        *(f"test_attention[{b}-forward-bf16]" for b in ("flash", "efficient", "cudnn")),
     ),
     _one_number(
         "micro/test_copies.py",
         "",
         "fp32",
-        *("test_copy_device[", "test_copy_device[cold-"),
+        *("test_copy_device", "test_copy_device[cold]"),
         *(
-            f"test_copy_host[{way}-{memory}-"
+            f"test_copy_host[{way}-{memory}]"
             for way in ("host_to_device", "device_to_host")
             for memory in ("pinned", "pageable")
         ),
-        "test_launch[",
+        "test_launch",
     ),
     _training("gpt2", "gpt2_train"),
     _training("vit", "vit_train"),

@@ -72,7 +72,7 @@ def measurement(
     return Measurement(
         id=node_id,
         name=node_id.rpartition("::")[2],
-        params={"precision": "amp", "world_size": "ranks1"},
+        params={"precision": "amp", "world_size": "1"},
         world_size=1,
         outcome=outcome,
         reason="" if outcome == "measured" else "said why",

@@ -122,7 +122,7 @@ def measured() -> Callable[..., Measurement]:
         record = {
             "id": "benchmarks/training/test_mlp.py::test_mlp_train[amp]",
             "name": "test_mlp_train",
-            "params": {"precision": "amp", "world_size": "ranks1"},
+            "params": {"precision": "amp", "world_size": "1"},
             "world_size": 1,
             "outcome": "measured",
             "configuration": {

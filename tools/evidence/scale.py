@@ -184,7 +184,7 @@ def measurement(node_id: str, chance: random.Random) -> Measurement:
     return Measurement(
         id=node_id,
         name=node_id.rpartition("::")[2],
-        params={"precision": "amp", "world_size": "ranks1"},
+        params={"precision": "amp", "world_size": "1"},
         world_size=1,
         outcome="measured",
         timer="perf_counter",

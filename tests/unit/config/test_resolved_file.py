@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TEXTS = ["1e-3", "0o17", "yes", "on", "1_000", "2024-01-01", "null", "~", "", "a: b\n- c", "é", "="]
 IDS = [
     *("test_it.py::test[yes-1e-3]", "é: #", "-", "? x", "\x1b[0m", "\U0001f600\n", "a:", "", "1"),
-    "benchmarks/test_it.py::test_it[" + "a b-" * 400 + "ranks1]",
+    "benchmarks/test_it.py::test_it[" + "a b-" * 400 + "fp32]",
 ]
 
 

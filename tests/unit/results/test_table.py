@@ -42,7 +42,7 @@ def test_row_of_a_measured_benchmark(measured: Callable[..., Measurement]) -> No
         "precision": "amp",
         "world_size": "1",
         "launches": "1",
-        "params": '{"precision": "amp", "world_size": "ranks1"}',
+        "params": '{"precision": "amp", "world_size": "1"}',
         "step_time_s": "0.011",
         "samples_per_s": "727.25",
         "other_metrics": '{"depth": 3.0}',
