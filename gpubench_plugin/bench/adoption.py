@@ -5,12 +5,11 @@ A suite that computes on an accelerator gets a timer that synchronizes with it.
 
 from __future__ import annotations
 
-import inspect
 import sys
 import warnings
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial, wraps
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -132,11 +131,9 @@ class _AdoptedFixture:
         self._accelerator = plugin.find()
         self._contention = Contention()
         self._error: str | None = None
-        self._rounds: dict[str, int] | None = None
+        self._rounds: dict[str, int] = {}
         if self._accelerator is not None:
             self._accelerator.reset_peak()
-        # pytest-benchmark does not store the arguments of `pedantic`.
-        setattr(benchmark, "pedantic", self._recording(benchmark.pedantic))  # noqa: B010 # a method
         pytest_benchmark.wrap_measuring(benchmark, self._begin, self._check_call)
 
     def measurement(self) -> Measurement | str:
@@ -159,6 +156,7 @@ class _AdoptedFixture:
             samples=measurement.samples and _limited(measurement.samples),
             configuration={**measurement.configuration, SECTION: options},
             settings={**settings_of(options), **measurement.settings},
+            **pytest_benchmark.labels(self.benchmark),
         )
 
     def _begin(self) -> Contention:
@@ -169,8 +167,11 @@ class _AdoptedFixture:
         self._contention = Contention()
         return self._contention
 
-    def _check_call(self, result: object, function: Callable[..., object]) -> None:
+    def _check_call(
+        self, result: object, function: Callable[..., object], rounds: Mapping[str, Any]
+    ) -> None:
         """Check whether a call did its work; its `result` is left unchanged."""
+        self._rounds = {name: int(rounds[name]) for name in _ROUNDS if name in rounds}
         self._error = unfinished_reason(result, function, FOREIGN_FIXTURE)
 
     def _observation(self, timing: PytestBenchmarkTiming) -> Observation:
@@ -224,7 +225,7 @@ class _AdoptedFixture:
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = self.benchmark.stats.options
-        if self._rounds is not None:
+        if self._rounds:
             return {**relevant_options(options, in_pedantic_mode=True), **self._rounds}
         # Results do not contain this option: it is that of the mark, or of the command line.
         mark = self._item.get_closest_marker(FOREIGN_FIXTURE)
@@ -232,19 +233,6 @@ class _AdoptedFixture:
         if mark is not None:
             calibration = mark.kwargs.get(_CALIBRATION, calibration)
         return relevant_options({**options, _CALIBRATION: calibration})
-
-    def _recording(self, pedantic: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(pedantic)
-
-        @wraps(pedantic)
-        def recording(*args: Any, **kwargs: Any) -> Any:
-            result = pedantic(*args, **kwargs)
-            bound = signature.bind(*args, **kwargs)
-            bound.apply_defaults()
-            self._rounds = {name: int(bound.arguments[name]) for name in _ROUNDS}
-            return result
-
-        return recording
 
 
 def _limited(samples: Samples) -> Samples:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Never
 
+from gpubench_plugin.bench.attributes import check_read, check_set
 from gpubench_plugin.bench.journal_events import name_problem
-from gpubench_plugin.bench.step import TimedStep, stated_work
+from gpubench_plugin.bench.pedantic import pedantic_step
+from gpubench_plugin.bench.step import TimedStep, short_repr, stated_work
 from gpubench_plugin.bench.variants import ResultCheck, Variants
-from gpubench_plugin.core.errors import Misuse
+from gpubench_plugin.core.errors import Misuse, invalid_choice
 from gpubench_plugin.measure.record_builder import CustomMetric
+from gpubench_plugin.results import pytest_benchmark
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     import pytest
     import torch
@@ -33,10 +36,27 @@ class Bench:
     Amounts are per rank and per call of the step. Checks run before the timing.
     """
 
+    _measuring: Measuring
+    _request: pytest.FixtureRequest
+    group: str | None
+    """Title under which tables show this benchmark with others."""
+    extra_info: dict[str, Any]
+    """What is recorded beside the numbers; of several ranks rank zero's counts."""
+    stats: Any
+    """Statistics as pytest-benchmark has them, ``stats["mean"]``; None before the measurement."""
+
     def __init__(self, measuring: Measuring, request: pytest.FixtureRequest) -> None:
-        self._measuring = measuring
-        self._request = request
-        self._measured_once = False
+        vars(self).update(_measuring=measuring, _request=request)
+
+    if not TYPE_CHECKING:  # else a type checker would take any name
+
+        def __getattr__(self, name: str) -> Any:
+            check_read(name, dir(type(self)))
+            return getattr(self._measuring.fixture, name)
+
+        def __setattr__(self, name: str, value: object) -> None:
+            check_set(name)
+            pytest_benchmark.label(self._measuring.fixture, name, value)
 
     @property
     def result(self) -> object:
@@ -51,24 +71,26 @@ class Bench:
 
     def __call__(
         self,
-        step: Step | Subject,
-        *,
+        step: Callable[..., object] | Subject,
+        *arguments: object,
         samples: float | None = None,
         tokens: float | None = None,
         bytes: float | None = None,
         flops: float | None = None,
         setup: Step | None = None,
         teardown: Step | None = None,
+        **unknown: Never,
     ) -> Measurement:
-        """Measure `step` and return this rank's measurement.
+        """Measure `step`, called with the `arguments`, and return this rank's measurement.
 
         A subject (`trainer`, `inference`, …), or its own ``step``, has its amounts, FLOPs and
         facts. Any other callable has the amounts stated here. `setup` and `teardown` run around
         every call, outside the timed part.
 
         Raises:
-            Misuse: called a second time, `step` is not callable or returns unfinished work,
-                or an amount is not a positive number or contradicts the subject's.
+            Misuse: called a second time or with an unknown keyword, `step` is not callable or
+                returns unfinished work, or an amount is not a positive number or contradicts the
+                subject's.
             CorrectnessError: a check failed, or the subject's step did not take one step.
             MeasurementError: a number is impossible.
             Throttled: the GPU was throttled, and ``measure.throttle=fail``.
@@ -76,11 +98,52 @@ class Bench:
         """
         amounts = {"samples": samples, "tokens": tokens, "bytes": bytes, "flops": flops}
         with self._noting():
+            for name in unknown:
+                allowed = (*amounts, "setup", "teardown")
+                problem = invalid_choice("gpubench", name, allowed, noun="keyword ")
+                raise Misuse(f"{problem}; the step's own: functools.partial(f, {name}=…)")
             stated = self._claim_measurement(amounts)
+            subjects = self._measuring.subjects.all
             timed = TimedStep.of(
-                step, setup=setup, teardown=teardown, subjects=self._measuring.subjects.all
+                step, *arguments, setup=setup, teardown=teardown, subjects=subjects
             )
             return self._measuring.measure(Variants.single(timed), stated)
+
+    def pedantic(
+        self,
+        target: Callable[..., object],
+        args: Sequence[object] = (),
+        kwargs: Mapping[str, object] | None = None,
+        setup: Callable[[], object] | None = None,
+        teardown: Callable[..., object] | None = None,
+        rounds: int = 1,
+        warmup_rounds: int = 0,
+        iterations: int = 1,
+    ) -> Measurement:
+        """Measure `rounds` of `iterations` calls, after the untimed `warmup_rounds`.
+
+        As pytest-benchmark's `pedantic`, with gpubench's clock and without further calls: nothing
+        is checked, and on a CPU the tensors' memory is unknown. `setup` runs before every call, and
+        may return the arguments as (args, kwargs), which `teardown` gets. On a GPU calls of less
+        than a second that were warmed up are followed by six that calibrate the clock.
+
+        Raises:
+            Misuse: called after a measurement, or the arguments do not fit together.
+            MeasurementError: a number is impossible.
+        """
+        with self._noting():
+            work = self._claim_measurement({})
+            counts = {"rounds": rounds, "iterations": iterations, "warmup_rounds": warmup_rounds}
+            for name, count in counts.items():
+                least, is_one = int(name != "warmup_rounds"), setup and name == "iterations"
+                if not isinstance(count, int) or count < least or (is_one and count > 1):
+                    allowed = "1 beside a setup" if is_one else f"an int from {least}"
+                    problem = f"{name}={short_repr(count)}; allowed: {allowed}"
+                    raise Misuse(f"gpubench.pedantic: {problem}")
+            subjects = self._measuring.subjects.all
+            timed = pedantic_step(target, args, kwargs or {}, setup, teardown, subjects)
+            self._measuring.fix(self._request, rounds, iterations, warmup_rounds)
+            return self._measuring.measure(Variants.single(timed), work)
 
     def train(
         self,
@@ -192,7 +255,7 @@ class Bench:
         """
         if problem := name_problem(name):
             raise Misuse(f"gpubench.record: {problem}")
-        if self._measured_once:
+        if self._measuring.is_claimed:
             raise Misuse(f"gpubench.record({name!r}) was called after the measurement")
         metrics = self._measuring.custom_metrics
         if name in metrics:
@@ -223,9 +286,9 @@ class Bench:
     def _claim_measurement(self, amounts: Mapping[str, object]) -> Work:
         """Claim the benchmark's single measurement; return the stated `amounts`."""
         self._refuse_second()
-        self._measured_once = True
+        self._measuring.is_claimed = True
         return stated_work(amounts)
 
     def _refuse_second(self) -> None:
-        if self._measured_once:
+        if self._measuring.is_claimed:
             raise Misuse("gpubench was called twice, or in its own step; one step per test")

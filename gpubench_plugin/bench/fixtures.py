@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.ranks.process_group import ProcessGroup
     from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture
     from gpubench_plugin.training.timed_collective import TimedCollective
+
+_OF_MARK: Final = "of the mark benchmark gpubench takes the group"
 
 
 @pytest.fixture
@@ -181,10 +183,14 @@ def gpubench(
     """Measure a step: ``gpubench(step, samples=…)``; see :meth:`Bench.__call__`."""
     from gpubench_plugin.bench.bench import Bench
     from gpubench_plugin.bench.measuring import Measuring
-    from gpubench_plugin.config.parametrization import PRECISION
+    from gpubench_plugin.config.parametrization import FOREIGN_FIXTURE, PRECISION
     from gpubench_plugin.launchers.context import context_of
     from gpubench_plugin.results import pytest_benchmark
 
+    mark = request.node.get_closest_marker(FOREIGN_FIXTURE)
+    if mark is not None and (ignored := mark.kwargs.keys() - {"group"}):
+        text = f"{_OF_MARK}, not {', '.join(sorted(ignored))}; see --measure.min_rounds and others"
+        warnings.warn(text, pytest.PytestWarning, stacklevel=1)  # once for all tests
     state = running_state(request)
     require_kinds(request, torch_device=torch_device, process_group=process_group)
     require_value(request, "world_size", world_size, state.case.world_size)

@@ -10,6 +10,7 @@ import gc
 import sys
 from collections.abc import Generator
 from contextlib import AbstractContextManager, nullcontext, suppress
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ import pytest
 
 from gpubench_plugin.bench.user_frames import message_with_line, own_frames_hidden
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem, error_text
+from gpubench_plugin.core.records import Measurement
 from gpubench_plugin.environment.device_errors import (
     is_only_lost_context,
     lost_context,
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture
 
 _DEVICE_FIXTURE: Final = "torch_device"
+_TYPE: Final = repr(Measurement.__name__)
+_NO_RESULT: Final = "gpubench(…) returns the measurement; what the step returned is gpubench.result"
 
 
 class BenchmarkHooks:
@@ -98,14 +102,19 @@ class BenchmarkHooks:
             report = yield
         if state is not None:
             error = None if call.excinfo is None else call.excinfo.value
+            if state.fixture is not None and state.record.measurement is not None:
+                labels = pytest_benchmark.labels(state.fixture)  # which the test sets at any time
+                state.record.measurement = replace(state.record.measurement, **labels)
             if error is not None and self._lost_context.forgive_teardown(report, error):
                 error = None
             report_payload.attach(report, call, state.record)
             if report.when == "teardown":
                 state.record = LiveRecord()  # frees the samples, which are on the report
-            if isinstance(error, UsageProblem) and not shows_own:
+            is_misread = isinstance(error, AttributeError | TypeError) and _TYPE in str(error)
+            if (isinstance(error, UsageProblem) or is_misread) and not shows_own:
                 assert call.excinfo is not None
-                report.longrepr = message_with_line(call.excinfo, str(error))
+                text = f"{error}: {_NO_RESULT}" if is_misread else str(error)
+                report.longrepr = message_with_line(call.excinfo, text)
             elif isinstance(error, GpubenchError):
                 _shorten_crash(report)
             if error is not None:
@@ -118,6 +127,11 @@ class BenchmarkHooks:
             if call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
                 self._errors.append(call.excinfo.value)
         return report
+
+    def pytest_assertrepr_compare(self, left: object, right: object) -> list[str] | None:
+        """Explain why a result that a test expects is not what ``gpubench`` returned."""
+        is_mistaken = isinstance(left, Measurement) != isinstance(right, Measurement)
+        return [_NO_RESULT] if is_mistaken else None
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:

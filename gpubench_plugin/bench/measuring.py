@@ -20,8 +20,10 @@ from gpubench_plugin.bench.step import (
     refuse_contradicting_amounts,
     refuse_unfinished,
 )
+from gpubench_plugin.bench.subjects import reconfigure
 from gpubench_plugin.bench.variants import ResultCheck, Variants, with_variants
 from gpubench_plugin.config.parametrization import fixture_names
+from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.errors import Misuse, error_text
 from gpubench_plugin.core.events import FlopsEvent, TrafficEvent, TurnsEvent
 from gpubench_plugin.core.quality_flags import CHANGED_WORK, LEFT_RUNNING, UNCHECKED
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _LONGEST_S: Final = 60.0
-"""First step of which no further one is taken to ask what it does."""
+"""First step of which no further one is taken to ask what it does; of a pedantic one assumed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +75,7 @@ class Measuring:
     """Measures the steps of one benchmark: a single one, or variants that take turns.
 
     Their record is that of the last one, with the speed-ups of all. `result` is what its last timed
-    call returned, if `has_result`.
+    call returned, if `has_result`. It `is_claimed` once the test has called it.
     """
 
     item: pytest.Item
@@ -86,6 +88,8 @@ class Measuring:
     custom_metrics: dict[str, CustomMetric] = field(default_factory=dict)
     result: object = None
     has_result: bool = False
+    is_claimed: bool = False
+    is_pedantic: bool = False
 
     def __post_init__(self) -> None:
         """Log to the benchmark's record, and reduce over its ranks."""
@@ -116,6 +120,7 @@ class Measuring:
             # Checks of a subject beside a foreign step may have compiled and allocated for it.
             has_other_subject = subject is None and bool(self.subjects.all)
             was_used |= first_s is None and (has_other_subject or steps.have_been_used)
+            was_used |= self.is_pedantic
             if subject is not None:
                 refuse_contradicting_amounts(stated, own_work, subject)
             question, ran_before = self._question(steps, result_check, first_s), running_tasks()
@@ -161,6 +166,16 @@ class Measuring:
         }
         measurement = self._conclude(observations, replace(check, correctness=correctness))
         return self._publish(measurement, samples, traffic_before)
+
+    def fix(self, request: pytest.FixtureRequest, rounds: int, calls: int, warmup: int) -> None:
+        """Make `rounds` of so many `calls` after `warmup` others like them, and no further call."""
+        configuration, of_warmup = self._case.configuration, {"warmup_iterations": warmup * calls}
+        own = {**of_warmup, "warmup_max_s": 1e-6, "by": "steps", "steps": rounds * calls}
+        section = configuration.measure.model_copy(update=own)
+        reconfigure(request, configuration.model_copy(update={"measure": section}))
+        fixed = FixedRounds(rounds=rounds, durations_per_round=1, calls_per_duration=calls)
+        self.state.case = replace(self._case, fixed_rounds=fixed)
+        self.is_pedantic, self.precision, self.subjects.tensor_memory = True, None, None
 
     @property
     def _case(self) -> Case:
@@ -221,6 +236,10 @@ class Measuring:
         self, timed: TimedStep, tracers: Tracers, stated: Work, own_work: Work
     ) -> _Timed:
         variant = self._variant("", timed)
+        if self.is_pedantic:
+            warmup = range(self._case.configuration.measure.warmup_iterations)
+            seconds = (variant.clock.time_single_call(variant.task) for _ in warmup)
+            variant = replace(variant, first_call_s=min(seconds, default=_LONGEST_S))
         first_call = FirstCallValidator(timed, self.subjects.all, stated=stated)
 
         def on_first_call() -> None:
@@ -392,6 +411,7 @@ class Measuring:
         The call of a census, if there is one, is traced.
         """
         has_census = self.precision is not None or self.subjects.tensor_memory is not None
+        has_census |= self.is_pedantic
         is_untraced = tracers.were_paused and timed.subject is None and not has_census
         if self.group.agreement.decide(int(is_untraced)):
             with suppress(Exception):

@@ -261,20 +261,25 @@ class TimedStep(Task):
     def of(
         cls,
         target: object,
-        *,
+        *arguments: object,
         setup: Step | None,
         teardown: Step | None,
         subjects: Sequence[Subject] = (),
     ) -> TimedStep:
-        """Resolve the `target` of the bench: a subject, its own step, or any callable.
+        """Resolve the `target` of the bench: a subject, its own step, or a callable of `arguments`.
 
         `subjects` are the benchmark's, one of which may have returned what was passed.
 
         Raises:
-            Misuse: one is not callable without arguments, or `setup` or `teardown` returns before
+            Misuse: one needs other arguments, or `setup` or `teardown` returns before
                 its work.
         """
-        call, subject = _call_of(target, subjects)
+        call, subject = call_of(target, subjects)
+        if arguments:
+            if subject is not None:
+                name = type(subject).__name__.lower()
+                raise Misuse(f"the step of the {name} has its arguments; write gpubench({name})")
+            call = partial(call, *arguments)
         for name, function in (("step", call), ("setup", setup), ("teardown", teardown)):
             if reason := argument_reason(function, name):
                 raise Misuse(reason)
@@ -286,7 +291,9 @@ class TimedStep(Task):
         return cls(step=call, subject=subject, setup=setup, teardown=teardown)
 
 
-def _call_of(target: object, subjects: Sequence[Subject]) -> tuple[Step, Subject | None]:
+def call_of(
+    target: object, subjects: Sequence[Subject]
+) -> tuple[Callable[..., object], Subject | None]:
     """Callable of `target`, and the subject whose step it is."""
     if (subject := as_subject(target)) is not None:
         return subject.step, subject

@@ -336,7 +336,7 @@ class Settings:
     table_group_by: str = _option(
         "table-group-by=KEY",
         "Group the result table by file, function, none, or a parameter, such as precision; except "
-        "by file, relative to the fastest of each group (default: file)",
+        "by file, relative to the fastest of each group (default: file, or the test's own group)",
         parse=_non_empty("file, function, none, or a parameter"),
         ini=BY_FILE,
     )

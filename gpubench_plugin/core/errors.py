@@ -8,6 +8,7 @@
     │       ├── UsageProblem        invalid option, key, file or marker: exit code 4, no traceback
     │       │   ├── BrokenFile      an existing file is malformed
     │       │   └── Misuse          a test uses a fixture wrongly: it has failed
+    │       │       └── NoAttribute of the fixture; also an AttributeError
     │       ├── MeasurementError    a number is impossible, so none is reported
     │       │   └── LostMessage     another rank's message is missing: ranks are out of step
     │       ├── Throttled           the GPU was throttled, and ``measure.throttle=fail``
@@ -47,6 +48,10 @@ class UsageProblem(GpubenchError):
 
 class Misuse(UsageProblem):
     """A test uses a fixture wrongly: its code is to be corrected, so its outcome is ``failed``."""
+
+
+class NoAttribute(Misuse, AttributeError):
+    """A fixture has no such attribute, or none that can be set."""
 
 
 class MeasurementError(GpubenchError):

@@ -321,6 +321,8 @@ class BenchmarkRecord(Benchmark):
     ranks: tuple[RankTimes, ...] = field(
         default=(), metadata=doc("One entry per rank, for several ranks")
     )
+    group: str = field(default="", metadata=doc("Title that the test groups it under"))
+    extra_info: Mapping[str, Any] = field(default_factory=dict, metadata=doc("The test's notes"))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -168,11 +168,12 @@ def _columns(
     rows: Sequence[Measurement], groups: Sequence[str], glyphs: Glyphs, options: TableOptions
 ) -> dict[str, Column]:
     """The columns to show, where there is room: those chosen, or those that have a value."""
-    by_name = named_columns(rows, groups, glyphs)
     shown = list(options.columns)
+    if not shown and options.group_by == BY_FILE:  # tests in a file are no alternatives
+        groups = [row.group or row.id for row in rows]
+    by_name = named_columns(rows, groups, glyphs)
     if not shown:
-        left_out = {"outcome", *["relative"] * (options.group_by == BY_FILE)}
-        shown = [name for name in by_name if name not in left_out]
+        shown = [name for name in by_name if name != "outcome"]
         shown[-2:-2] = filter(_is_metric, own_metrics(rows))
     for name in shown:
         if name not in by_name:
@@ -232,7 +233,7 @@ def _grouped(
 def _group(measurement: Measurement, key: str) -> str:
     file, separator, name = measurement.id.partition("::")
     if key == BY_FILE:
-        return file if separator else ""
+        return measurement.group or (file if separator else "")
     if key == BY_FUNCTION:
         return name.partition("[")[0]
     if key == "none":

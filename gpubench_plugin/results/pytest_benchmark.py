@@ -1,8 +1,8 @@
 """Adapter to pytest-benchmark's private API, versions 5.x.
 
 Its ``benchmark`` fixture runs a no-op whose samples are replaced by ours, so that its tables, JSON,
-comparisons and histograms work. Only this module uses ``BenchmarkFixture.disabled``, ``has_error``,
-``cprofile``, ``extra_info``, ``stats``, ``_mode``, ``_timer``, ``_raw`` and ``_raw_pedantic``;
+comparisons and histograms work. Only this module uses ``BenchmarkFixture.has_error``, ``cprofile``,
+``extra_info``, ``group``, ``_mode``, ``_timer``, ``_raw`` and ``_raw_pedantic``;
 ``Metadata.stats``, ``iterations``, ``options`` and ``params``; ``Stats`` with all of its fields;
 ``Config._benchmarksession`` with its ``save``, ``autosave``, ``json``, ``quiet`` and ``groups``.
 """
@@ -17,7 +17,7 @@ from statistics import fmean, median
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.core.errors import Misuse
+from gpubench_plugin.core.errors import Misuse, error_text
 from gpubench_plugin.system import json_files, stored
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ _ROUNDING: Final = 1e-9
 _ELSEWHERE: Final = frozenset(
     {
         *("id", "name", "params", "world_size", "launches", "outcome", "reason"),
-        *("configuration", "correctness", "ranks", "slowest_rank"),
+        *("configuration", "correctness", "ranks", "slowest_rank", "group", "extra_info"),
     }
 )
 """Fields of the summary that a file omits or has under pytest-benchmark's names."""
@@ -104,18 +104,6 @@ def store_result(benchmark: BenchmarkFixture, measurement: Measurement) -> None:
     sections: Mapping[str, Mapping[str, Any]] = measurement.configuration
     metadata.options = {**sections.get("measure", {}), "timer": samples.timer}
     metadata.params = dict(measurement.params) or None
-    benchmark.extra_info.update(
-        json_files.jsonable(
-            {
-                "outcome": measurement.outcome,
-                "precision": measurement.params.get("precision"),
-                "preset": sections.get("experiment", {}).get("preset"),
-                "world_size": measurement.world_size,
-                "flags": measurement.flags,
-                "metrics": {name: m.value for name, m in measurement.metrics.items()},
-            }
-        )
-    )
 
 
 def store_foreign_result(config: pytest.Config, measurement: Measurement) -> Metadata | None:
@@ -136,8 +124,10 @@ def store_foreign_result(config: pytest.Config, measurement: Measurement) -> Met
         logger=session.logger,
         warner=None,
         disabled=False,
+        group=measurement.group or None,
         **session.options,
     )
+    benchmark.extra_info = measurement.extra_info
     store_result(benchmark, measurement)
     metadata: Metadata = benchmark.stats
     return metadata
@@ -225,21 +215,37 @@ def is_fixture(value: object) -> bool:
     return isinstance(value, BenchmarkFixture)
 
 
+def label(benchmark: BenchmarkFixture, name: str, value: object) -> None:
+    """Set its group, or what the test notes; also once it has measured."""
+    for labelled in filter(None, (benchmark, benchmark.stats)):
+        setattr(labelled, name, value)
+
+
+def labels(benchmark: BenchmarkFixture) -> Json:
+    """Its group, and what the test noted, as fields of a record: what is no JSON is text."""
+    try:
+        extra_info = json_files.jsonable(dict(benchmark.extra_info))
+    except Exception as error:  # it contains itself, or an object's text fails
+        extra_info = {"not_json": f"{type(error).__name__}: {error_text(error)}"}
+    return {"group": str(benchmark.group or ""), "extra_info": extra_info}
+
+
 def wrap_measuring(
     benchmark: BenchmarkFixture,
     make_context: Callable[[], AbstractContextManager[object]],
-    on_result: Callable[[object, Callable[..., object]], object],
+    on_result: Callable[[object, Callable[..., object], Mapping[str, Any]], object],
 ) -> None:
     """Wrap `benchmark` so that it measures inside the context from `make_context`.
 
-    `on_result` then gets the function's result and the function.
+    `on_result` then gets the function's result, the function, and what `pedantic` was given.
     """
 
     def wrapped(measure: Callable[..., Any]) -> Callable[..., Any]:
         def measuring(function: Callable[..., object], /, *args: Any, **kwargs: Any) -> Any:
             with make_context():
                 result = measure(function, *args, **kwargs)
-            on_result(result, function)
+            # By keyword; not stored. Those of a call are the function's.
+            on_result(result, function, kwargs if measure.__name__ == "_raw_pedantic" else {})
             return result
 
         return measuring

@@ -182,6 +182,10 @@ def test_all_that_is_measured_is_recorded(foreign: Project, adopted: Run) -> Non
             assert record["metrics"]["step_time_s"]["value"] == saved["stats"]["median"]
             assert record["metrics"]["step_time_min_s"]["value"] == saved["stats"]["min"]
             assert record["metrics"]["rounds"]["value"] == saved["stats"]["rounds"]
+            assert (record["group"] or None, record["extra_info"]) == (
+                saved["group"],
+                saved["extra_info"],
+            )
             assert record["timer"] == "perf_counter"
             assert record["world_size"] == 1
     assert {name: records[f"test_it.py::{name}"]["settings"] for name in SETTINGS} == {

@@ -181,7 +181,7 @@ def test_it_stands_in_the_file_of_pytest_benchmark(run: Run) -> None:
     """Beside the other metrics."""
     carried = json.loads((run.directory / "benchmark.json").read_text())["benchmarks"]
     (own,) = (b for b in carried if b["name"] == "test_own")
-    assert own["extra_info"]["metrics"]["depth"] == 3.5
+    assert own["stats"]["depth"] == 3.5
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,19 @@ def test_own_step(gpubench: Bench, torch_device: torch.device, precision: Precis
     assert_type(measured.samples, Samples | None)
 
 
+def test_as_in_pytest_benchmark(gpubench: Bench) -> None:
+    """Arguments of the step, notes, a group, statistics; no other attribute or keyword."""
+    gpubench.extra_info["size"] = 3
+    assert_type(gpubench.group, str | None)
+    gpubench.group = "sums"
+    assert_type(gpubench(sum, [1, 2], samples=2), Measurement)
+    assert_type(gpubench.pedantic(sum, ([1],), setup=None, rounds=3), Measurement)
+    assert gpubench.stats["mean"] > 0
+    gpubench.groups = "sums"  # type: ignore[attr-defined]
+    gpubench.weave(sum)  # type: ignore[attr-defined]
+    gpubench(sum, start=3)  # type: ignore[arg-type]
+
+
 def test_variants(gpubench: Bench) -> None:
     """Two steps in turns, whose results a function compares."""
     steps = {"eager": lambda: 1.0, "compiled": lambda: 1.0}

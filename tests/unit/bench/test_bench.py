@@ -36,11 +36,14 @@ from gpubench_plugin.core.errors import (
     Unsupported,
     UsageProblem,
 )
+from gpubench_plugin.core.quality_flags import UNCALIBRATED
 from gpubench_plugin.core.records import Check, Json, Work
 from gpubench_plugin.environment.devices import Device
-from gpubench_plugin.launchers.context import BenchmarkState
+from gpubench_plugin.launchers.context import STATE, BenchmarkState
 from gpubench_plugin.measure.clocks.base import Block, Task
+from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
 from gpubench_plugin.measure.clocks.host import CpuClock
+from gpubench_plugin.measure.clocks.step_cost import COST_CALLS
 from gpubench_plugin.measure.probes import memory, nvml
 from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.measure.probes.memory import TensorMemory
@@ -48,6 +51,7 @@ from gpubench_plugin.ranks.process_group import RankAgreement
 from gpubench_plugin.ranks.reduction import Reduction
 from gpubench_plugin.ranks.world import World
 from gpubench_plugin.results.report_payload import LiveRecord
+from tests.support.fake_cuda import FakeCuda, FakeHost
 
 ID = "test_it.py::test_step"
 
@@ -84,6 +88,7 @@ class Carrier:
     def __init__(self) -> None:
         self.stats: Any = SimpleNamespace()
         self.extra_info: Json = {}
+        self.group: str | None = None
 
     def pedantic(self, step: Any) -> object:
         """Once, as where measuring is off; a no-op where it carries our samples."""
@@ -125,7 +130,7 @@ def bench(
     hook = SimpleNamespace(
         pytest_gpubench_metrics=metrics, pytest_gpubench_measurement=lambda **_: None
     )
-    item: Any = SimpleNamespace(nodeid=ID, ihook=hook)
+    item: Any = SimpleNamespace(nodeid=ID, ihook=hook, stash=pytest.Stash())
     ranks = SimpleNamespace(variables={})
     context: Any = SimpleNamespace(ranks=ranks, ranks_folder=None, run=None, fixture_metadata={})
     parts = parts or Subjects()
@@ -133,16 +138,42 @@ def bench(
     fixture: Any = Carrier()
     fixture.disabled = disabled
     ranks: Any = group
+    item.stash[STATE] = state = BenchmarkState(case=case, fixture=fixture, record=record)
     measuring = Measuring(
         item=item,
-        state=BenchmarkState(case=case, fixture=fixture, record=record),
+        state=state,
         fixture=fixture,
         context=context,
         precision=None,
         group=ranks,
         subjects=parts,
     )
-    return Bench(measuring, request=item)
+    request: Any = SimpleNamespace(node=item, addfinalizer=lambda _: None)
+    return Bench(measuring, request)
+
+
+@pytest.mark.parametrize(("warmup", "calibrating"), [(0, 0), (2, COST_CALLS)])
+@pytest.mark.parametrize("kind", [CpuClock, CudaStepClock])
+def test_pedantic_makes_the_calls_that_it_states(
+    monkeypatch: pytest.MonkeyPatch, kind: type[Any], warmup: int, calibrating: int
+) -> None:
+    """On a GPU some more calibrate the clock, if there was a warm-up; else that is a doubt."""
+    device = FakeCuda(host := FakeHost())
+    clock = CpuClock(host.now) if kind is CpuClock else CudaStepClock(device, host.now)
+    monkeypatch.setattr(measuring, "clock_for", lambda *_, **__: clock)
+    calls = []
+
+    def step() -> None:
+        calls.append(device.launch(enqueue_ns=2000, device_ns=3_000_000))
+
+    with_memory = bench(Group(), tensor_memory=TensorMemory())
+    measured = with_memory.pedantic(step, rounds=3, warmup_rounds=warmup, iterations=2)
+    assert measured.samples is not None
+    assert (measured.samples.rounds, measured.samples.calls) == (3, 6)
+    extra = calibrating * (kind is CudaStepClock)
+    assert len(calls) == 6 + 2 * warmup + extra
+    assert (UNCALIBRATED in measured.flags) == (kind is CudaStepClock and not warmup)
+    assert measured.samples.first_step_s is None
 
 
 @pytest.mark.parametrize(

@@ -338,6 +338,20 @@ def test_rows_are_grouped_and_compared_within_groups() -> None:
     assert "fastest" not in rendered(*rows)[0]
 
 
+def test_tests_group_themselves_across_files() -> None:
+    """Compared within their group; those without one stay below their file, compared with none."""
+    times = {"a": ("sums", FILE, 2.0), "b": ("", FILE, 4.0), "c": ("sums", "test_it.py", 1.0)}
+    rows = [
+        benchmark(f"test_{name}", file, group=group, numbers={"step_time_s": time})
+        for name, (group, file, time) in times.items()
+    ]
+    rows.append(benchmark("test_d", numbers={"step_time_s": 8.0}))
+    lines = [line.split() for line in rendered(*rows)[1:7]]
+    assert [line[0] for line in lines] == ["sums", "a", "c", FILE, "b", "d"]
+    assert [line[-1] for line in lines if line[0] in "abcd"] == ["2.00x", "1.00x", "–", "–"]  # noqa: RUF001
+    assert "sums" not in "".join(rendered(*rows, options=options(group_by="function")))
+
+
 def test_an_option_that_fits_no_benchmark_is_told() -> None:
     """With the nearest name; the table is printed all the same."""
     lines = rendered(

@@ -1,0 +1,41 @@
+"""Attributes of pytest-benchmark's fixture that ``gpubench`` has, and one line about all others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from gpubench_plugin.core.errors import NoAttribute, suggest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+_SET: Final = ("extra_info", "group")
+_READ: Final = (*_SET, "disabled", "enabled", "fullname", "name", "param", "params", "stats")
+_INSTEAD: Final = {
+    **dict.fromkeys(("weave", "patch"), "gpubench(function, argument) measures one call"),
+    **dict.fromkeys(("cprofile", "cprofile_loops", "cprofile_dump"), "--profile shows operators"),
+    "options": "the fixture gpubench_config has .measure",
+}
+"""What there is instead of what pytest-benchmark has."""
+
+
+def check_read(name: str, own: Collection[str]) -> None:
+    """Refuse to read what pytest-benchmark's fixture has not, or has for itself.
+
+    Raises:
+        NoAttribute: it names the nearest, of the fixture's `own` ones as well.
+    """
+    if name not in _READ:
+        raise NoAttribute(f"gpubench.{name}: no such attribute{_hint(name, {*_READ, *own})}")
+
+
+def check_set(name: str) -> None:
+    """Refuse to set an attribute that is not for it; raises NoAttribute, as :func:`check_read`."""
+    if name not in _SET:
+        raise NoAttribute(f"gpubench.{name} = …: it cannot be set{_hint(name, _SET)}")
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    names = ", ".join(sorted(name for name in known if not name.startswith("_")))
+    instead = _INSTEAD.get(name)
+    return f"; {instead}" if instead else f"{suggest(name, known)}; allowed: {names}"
