@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Never, cast
 
 from gpubench_plugin.bench.attributes import check_read, check_set
 from gpubench_plugin.bench.journal_events import name_problem
+from gpubench_plugin.bench.measuring import TorchImported
 from gpubench_plugin.bench.pedantic import pedantic_step
-from gpubench_plugin.bench.step import TimedStep, short_repr, stated_work
-from gpubench_plugin.bench.variants import ResultCheck, Variants
+from gpubench_plugin.bench.step import ResultCheck, TimedStep, short_repr, stated_work
+from gpubench_plugin.bench.subjects import group_of, resolve_with_torch
+from gpubench_plugin.bench.variants import Variants
 from gpubench_plugin.core.errors import Misuse, invalid_choice
 from gpubench_plugin.measure.record_builder import CustomMetric
 from gpubench_plugin.results import pytest_benchmark
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Better, Measurement, Work
     from gpubench_plugin.measure.clocks.base import Step
     from gpubench_plugin.measure.protocols import Subject
+    from gpubench_plugin.ranks.process_group import ProcessGroup
 
     OptimizerOf = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -103,11 +106,16 @@ class Bench:
                 problem = invalid_choice("gpubench", name, allowed, noun="keyword ")
                 raise Misuse(f"{problem}; the step's own: functools.partial(f, {name}=…)")
             stated = self._claim_measurement(amounts)
+            self._settle()
             subjects = self._measuring.subjects.all
             timed = TimedStep.of(
                 step, *arguments, setup=setup, teardown=teardown, subjects=subjects
             )
-            return self._measuring.measure(Variants.single(timed), stated)
+            try:
+                return self._measuring.measure(Variants.single(timed), stated)
+            except TorchImported:  # by the first call
+                self._settle()
+                return self._measuring.measure(Variants.single(timed), stated)
 
     def pedantic(
         self,
@@ -140,6 +148,7 @@ class Bench:
                     allowed = "1 beside a setup" if is_one else f"an int from {least}"
                     problem = f"{name}={short_repr(count)}; allowed: {allowed}"
                     raise Misuse(f"gpubench.pedantic: {problem}")
+            self._settle()
             subjects = self._measuring.subjects.all
             timed = pedantic_step(target, args, kwargs or {}, setup, teardown, subjects)
             self._measuring.fix(self._request, rounds, iterations, warmup_rounds)
@@ -199,7 +208,8 @@ class Bench:
         from gpubench_plugin.bench.own_models import OwnModels
 
         self._refuse_second()
-        models = OwnModels(self._request, self._measuring.group)
+        self._settle(uses_torch=True)
+        models = OwnModels(self._request, cast("ProcessGroup", self._measuring.group))
         self._measuring.precision = models.precision
         return models
 
@@ -234,6 +244,7 @@ class Bench:
         amounts = {"samples": samples, "tokens": tokens, "bytes": bytes, "flops": flops}
         with self._noting():
             stated = self._claim_measurement(amounts)
+            self._settle(uses_torch=True)  # which compares their results
             steps = Variants.of(variants, setup=setup, teardown=teardown)
             return self._measuring.measure(steps, stated, check)
 
@@ -282,6 +293,14 @@ class Bench:
         except BaseException as error:
             self._measuring.record.raised(error)
             raise
+
+    def _settle(self, *, uses_torch: bool = False) -> None:
+        """Resolve the benchmark anew if it uses torch, though it had not when it was set up."""
+        state = self._measuring.state
+        if not state.case.uses_torch and (uses_torch or state.imports.have_torch()):
+            state.imports.end()
+            resolve_with_torch(self._request)
+            self._measuring.join(group_of(self._request))
 
     def _claim_measurement(self, amounts: Mapping[str, object]) -> Work:
         """Claim the benchmark's single measurement; return the stated `amounts`."""

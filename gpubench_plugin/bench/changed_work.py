@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from gpubench_plugin.measure.clocks.base import Step
-    from gpubench_plugin.ranks.process_group import RankAgreement
+    from gpubench_plugin.ranks.agreement import RankAgreement
 
 # Looks that must all be equal, and those that must all differ from them: of a step that draws its
 # kind of work anew each time, at most 1.5% are called changed.

@@ -11,6 +11,7 @@ import pytest
 from gpubench_plugin.bench.subjects import (
     Subjects,
     case_of,
+    group_of,
     reconfigure,
     require_kinds,
     require_value,
@@ -65,7 +66,7 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     import torch
 
     from gpubench_plugin.launchers.context import context_of
-    from gpubench_plugin.measure.process_state import state_restored
+    from gpubench_plugin.measure.torch_state import state_restored
     from gpubench_plugin.ranks.world import threads_per_rank
 
     case = case_of(request)
@@ -89,10 +90,19 @@ def torch_device(request: pytest.FixtureRequest) -> Iterator[torch.device]:
             stack.enter_context(deterministic(device))
         torch.manual_seed(case.configuration.experiment.seed)
         if device.type == "cpu":
-            from gpubench_plugin.measure.probes.memory import TensorMemory
+            from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
 
             subjects_of(request).tensor_memory = TensorMemory()
         yield device
+
+
+@pytest.fixture
+def _gpubench_process() -> Iterator[None]:
+    """State of the process, put back after a benchmark that uses no torch."""
+    from gpubench_plugin.measure.process_state import process_restored
+
+    with process_restored():
+        yield
 
 
 @pytest.fixture
@@ -176,9 +186,7 @@ def _gpubench_carrier(
 def gpubench(
     request: pytest.FixtureRequest,
     _gpubench_carrier: BenchmarkFixture,
-    torch_device: torch.device,
     world_size: int,
-    process_group: ProcessGroup,
 ) -> Iterator[Bench]:
     """Measure a step: ``gpubench(step, samples=…)``; see :meth:`Bench.__call__`."""
     from gpubench_plugin.bench.bench import Bench
@@ -192,7 +200,7 @@ def gpubench(
         text = f"{_OF_MARK}, not {', '.join(sorted(ignored))}; see --measure.min_rounds and others"
         warnings.warn(text, pytest.PytestWarning, stacklevel=1)  # once for all tests
     state = running_state(request)
-    require_kinds(request, torch_device=torch_device, process_group=process_group)
+    group = group_of(request)
     require_value(request, "world_size", world_size, state.case.world_size)
     precision: Precision | None = None
     if PRECISION in request.fixturenames:  # requested here, every benchmark would use it
@@ -205,7 +213,7 @@ def gpubench(
         fixture=_gpubench_carrier,
         context=context_of(request.config),
         precision=precision,
-        group=process_group,
+        group=group,
         subjects=subjects_of(request),
     )
     yield Bench(measuring, request)

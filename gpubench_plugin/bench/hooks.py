@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from gpubench_plugin.bench.subjects import PROCESS
 from gpubench_plugin.bench.user_frames import message_with_line, own_frames_hidden
+from gpubench_plugin.config.parametrization import DEVICE, FIXTURE
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem, error_text
 from gpubench_plugin.core.records import Measurement
 from gpubench_plugin.environment.device_errors import (
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture
 
-_DEVICE_FIXTURE: Final = "torch_device"
 _TYPE: Final = repr(Measurement.__name__)
 _NO_RESULT: Final = "gpubench(…) returns the measurement; what the step returned is gpubench.result"
 
@@ -52,7 +53,7 @@ class BenchmarkHooks:
         self._gc_freezer = GcFreezer()
         self._lost_context = LostContext()
         self._errors: list[BaseException] = []
-        self._is_device_pending = False
+        self._first_fixture = ""
         self._failed_fixture: BenchmarkFixture | None = None
 
     @property
@@ -65,7 +66,9 @@ class BenchmarkHooks:
         state = state_of(item)
         if state is None or is_proxy(item):
             return
-        self._is_device_pending = True
+        self._first_fixture = DEVICE if state.case.uses_torch else PROCESS
+        if not state.case.uses_torch:
+            state.imports.begin()
         state.record = LiveRecord(benchmark=item.nodeid, journal=self._context.journal)
         if skip := state.case.skip_reason(self._context.ranks.world.size):
             raise skip
@@ -77,14 +80,14 @@ class BenchmarkHooks:
     ) -> None:
         """Set up the device before any other fixture of the benchmark, whatever their order.
 
-        So the seeds hold for all, and the memory of their tensors is the benchmark's.
+        So the seeds hold for all, and the memory of their tensors is the benchmark's. Without
+        torch there is the state of the process to be kept.
         """
-        if fixturedef.scope != "function" or _DEVICE_FIXTURE not in request.fixturenames:
+        if fixturedef.scope != "function" or not {FIXTURE, DEVICE} & {*request.fixturenames}:
             return
-        if self._is_device_pending:
-            self._is_device_pending = False
-            if fixturedef.argname != _DEVICE_FIXTURE:
-                request.getfixturevalue(_DEVICE_FIXTURE)
+        first, self._first_fixture = self._first_fixture, ""
+        if first not in {"", fixturedef.argname}:
+            request.getfixturevalue(first)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)  # after plugins that turn it into a failure
     def pytest_runtest_makereport(
@@ -123,7 +126,7 @@ class BenchmarkHooks:
             # A subtest's report decides nothing, and the test's own comes after it.
             self._failed_fixture = None if report.passed else state.fixture
             if report.when == "teardown":
-                self.pytest_runtest_teardown()
+                self.pytest_runtest_teardown(item)
             if call.excinfo is not None and not call.excinfo.errisinstance(pytest.skip.Exception):
                 self._errors.append(call.excinfo.value)
         return report
@@ -134,8 +137,10 @@ class BenchmarkHooks:
         return [_NO_RESULT] if is_mistaken else None
 
     @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_teardown(self) -> None:
+    def pytest_runtest_teardown(self, item: pytest.Item) -> None:
         """Keep a test that failed out of pytest-benchmark's files, before its fixture ends."""
+        if (state := state_of(item)) is not None:
+            state.imports.end()
         if self._failed_fixture is not None:
             pytest_benchmark.mark_failed(self._failed_fixture)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -16,12 +16,13 @@ from gpubench_plugin.bench.changed_work import lasting_answer, same_work
 from gpubench_plugin.bench.journal_events import MetricLog, ProgressLog
 from gpubench_plugin.bench.step import (
     FirstCallValidator,
+    ResultCheck,
     TimedStep,
     refuse_contradicting_amounts,
     refuse_unfinished,
 )
 from gpubench_plugin.bench.subjects import reconfigure
-from gpubench_plugin.bench.variants import ResultCheck, Variants, with_variants
+from gpubench_plugin.bench.variants import Variants, with_variants
 from gpubench_plugin.config.parametrization import fixture_names
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.errors import Misuse, error_text
@@ -39,7 +40,6 @@ from gpubench_plugin.measure.tracers import Tracers
 from gpubench_plugin.ranks.reduction import Reduction
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.results.recorder import append
-from gpubench_plugin.training.seeding import nondeterminism_errors
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.protocols import Subject
     from gpubench_plugin.measure.stopping import Progress
     from gpubench_plugin.precision.base import Precision
+    from gpubench_plugin.ranks.alone import Alone
     from gpubench_plugin.ranks.process_group import ProcessGroup
     from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture
 
@@ -70,6 +71,10 @@ class _Timed:
     agreement: str | None = None
 
 
+class TorchImported(Exception):
+    """The first call has imported torch: the benchmark is to be resolved anew, and measured."""
+
+
 @dataclass(kw_only=True)
 class Measuring:
     """Measures the steps of one benchmark: a single one, or variants that take turns.
@@ -83,7 +88,7 @@ class Measuring:
     fixture: BenchmarkFixture
     context: RunContext
     precision: Precision | None
-    group: ProcessGroup
+    group: ProcessGroup | Alone
     subjects: Subjects
     custom_metrics: dict[str, CustomMetric] = field(default_factory=dict)
     result: object = None
@@ -93,10 +98,15 @@ class Measuring:
 
     def __post_init__(self) -> None:
         """Log to the benchmark's record, and reduce over its ranks."""
-        grace_s = self._case.configuration.distributed.failure_grace_s
-        self._reduction = Reduction(self.group, self._case.id, grace_s=grace_s)
+        self.join(self.group)
+        self._was_called = False  # before the benchmark was resolved anew
         self.record = self.state.record
         self.metric_log = MetricLog(self.record.log)
+
+    def join(self, group: ProcessGroup | Alone) -> None:
+        """Measure on the ranks of this `group`."""
+        grace_s = self._case.configuration.distributed.failure_grace_s
+        self.group, self._reduction = group, Reduction(group, self._case.id, grace_s=grace_s)
 
     def measure(
         self, steps: Variants, stated: Work, result_check: ResultCheck = None
@@ -110,10 +120,9 @@ class Measuring:
         if pytest_benchmark.measuring_disabled(self.fixture):
             return self._run_once(steps, result_check)
         traffic_before = dict(self.group.control.traffic)
-        was_used = self.subjects.stop_tracking() or steps.have_been_used
+        was_used = self.subjects.stop_tracking() or steps.have_been_used or self._was_called
         tracers = Tracers()
-        is_deterministic = self._case.configuration.training.deterministic
-        with nondeterminism_errors() if is_deterministic else nullcontext():
+        with self._nondeterminism_errors():
             check = self._prepare(subject)
             own_work = Work() if subject is None else subject.work()
             first_s = check.facts.get("first_step_s")  # if the check took the first step
@@ -150,7 +159,9 @@ class Measuring:
             correctness["variants_agree"] = timed.agreement
         work = self._work(stated, own_work, subject)
         facts = {**check.facts, **self._facts(subject), **timed.facts, **memory}
-        machine = rank_machine(self.context.ranks.variables)
+        machine = rank_machine(
+            self.context.ranks.variables, self._case.device, uses_torch=self._case.uses_torch
+        )
         observations = {
             name: Observation(
                 samples=of_variant,
@@ -176,6 +187,13 @@ class Measuring:
         fixed = FixedRounds(rounds=rounds, durations_per_round=1, calls_per_duration=calls)
         self.state.case = replace(self._case, fixed_rounds=fixed)
         self.is_pedantic, self.precision, self.subjects.tensor_memory = True, None, None
+
+    def _nondeterminism_errors(self) -> AbstractContextManager[None]:
+        if not (self._case.uses_torch and self._case.configuration.training.deterministic):
+            return nullcontext()
+        from gpubench_plugin.training.seeding import nondeterminism_errors
+
+        return nondeterminism_errors()
 
     @property
     def _case(self) -> Case:
@@ -244,6 +262,7 @@ class Measuring:
 
         def on_first_call() -> None:
             self._passed_by_all(lambda: first_call.validate(variant.clock.take_result()))
+            self._require_settled()
             self.record.enter("warm-up")
             probes.begin(timed.run_briefly)
 
@@ -267,6 +286,15 @@ class Measuring:
             self._work(stated, wrapped.work(), wrapped)  # refuses FLOPs other than counted
         flags = probes.flags(samples.block_calls, samples.calls_per_duration)
         return _Timed(samples=[samples], flags=flags, facts=facts)
+
+    def _require_settled(self) -> None:
+        """Refuse to time a step that uses torch, but is resolved as one that uses none."""
+        self.state.imports.end()
+        if not self._case.uses_torch and self.state.imports.have_torch():
+            if self.is_pedantic:  # which makes no further call
+                raise Misuse("gpubench.pedantic: its calls import torch; import it before")
+            self._was_called = True
+            raise TorchImported
 
     def _time_variants(
         self, steps: Variants, tracers: Tracers, stated: Work, check: ResultCheck

@@ -15,7 +15,7 @@ from gpubench_plugin.core.errors import Throttled, Unsupported
 from gpubench_plugin.core.events import ThrottledEvent, ThrottleWaitEvent
 from gpubench_plugin.core.quality_flags import PRECISION_UNUSED, THROTTLED
 from gpubench_plugin.measure.probes.interference import Suspension
-from gpubench_plugin.measure.probes.memory import MemoryGrowth, PeakMemory, TensorMemory
+from gpubench_plugin.measure.probes.memory import MemoryGrowth, PeakMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Measurement, Samples
     from gpubench_plugin.measure.clocks.base import Clock
     from gpubench_plugin.measure.probes.nvml import DeviceState
+    from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
     from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.ranks.process_group import RankAgreement
+    from gpubench_plugin.ranks.agreement import RankAgreement
     from gpubench_plugin.results.report_payload import LiveRecord
 
 

@@ -24,12 +24,19 @@ from dis import get_instructions
 from functools import cached_property, partial
 from itertools import islice
 from numbers import Number, Real
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 from gpubench_plugin.core.errors import CorrectnessError, Misuse
 from gpubench_plugin.core.records import Work, is_same_amount
 from gpubench_plugin.measure.clocks.base import Step, Task
 from gpubench_plugin.measure.protocols import Subject
+
+ResultCheck: TypeAlias = Callable[[dict[str, Any]], object] | bool | None
+"""``None``: the results are equal or close; ``False``: unchecked; else a function of the results by
+name, which raises or returns False where they disagree, and else returns None or True."""
+
+Comparison: TypeAlias = Literal["check", "close", "unchecked"]
+"""How results that agree were compared: by a ``check``, as ``close``, or not at all."""
 
 # Enough characters of a value to recognize it in one line.
 _MAX_REPR: Final = 60

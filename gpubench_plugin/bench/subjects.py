@@ -12,14 +12,14 @@ from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.config.parametrization import FOREIGN_FIXTURE, overriding_fixture
+from gpubench_plugin.config.parametrization import DEVICE, FOREIGN_FIXTURE, overriding_fixture
 from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.core.records import Check
 
 if TYPE_CHECKING:
     import torch
 
-    from gpubench_plugin.measure.probes.memory import TensorMemory
+    from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
     from gpubench_plugin.measure.protocols import Checkable, Log, Subject
 
     Facts = Callable[[], Mapping[str, float]]
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.launchers.context import BenchmarkState
+    from gpubench_plugin.ranks.alone import Alone
+    from gpubench_plugin.ranks.process_group import ProcessGroup
 
 
 _KINDS: Final = {
@@ -137,6 +139,27 @@ class Subjects:
         return _merge(facts() for subject, facts in self._facts if subject is timed)
 
 
+PROCESS: Final = "_gpubench_process"
+"""Fixture that keeps the state of the process, where the device's does not."""
+
+
+def group_of(request: pytest.FixtureRequest) -> ProcessGroup | Alone:
+    """The ranks of the benchmark: without torch one alone, on the host's CPU.
+
+    Raises:
+        Misuse: the project's fixture `torch_device` or `process_group` is of another kind.
+    """
+    from gpubench_plugin.launchers.context import context_of
+    from gpubench_plugin.ranks.alone import Alone
+
+    if not case_of(request).uses_torch:
+        return Alone(world=context_of(request.config).ranks.world)
+    device, group = map(request.getfixturevalue, (DEVICE, "process_group"))
+    require_kinds(request, torch_device=device, process_group=group)
+    chosen: ProcessGroup = group
+    return chosen
+
+
 def _merge(mappings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     return {key: value for mapping in mappings for key, value in mapping.items()}
 
@@ -164,6 +187,22 @@ def reconfigure(
     request.addfinalizer(lambda: setattr(state, "case", original))
     state.case = replace(original, configuration=configuration, facts=facts or original.facts)
     return configuration
+
+
+def resolve_with_torch(request: pytest.FixtureRequest) -> None:
+    """Resolve the benchmark anew, since it turned out to use torch; one that runs again does, too.
+
+    Raises:
+        UsageProblem: its configuration or device is wrong.
+        BaseException: a skip, since it does not support the device.
+    """
+    from gpubench_plugin.launchers.context import context_of
+
+    state, context = running_state(request), context_of(request.config)
+    assert context.cases is not None  # the session has started
+    state.case = context.cases.of(request.node, uses_torch=True)
+    if skip := state.case.skip_reason(context.ranks.world.size):
+        raise skip
 
 
 def running_state(request: pytest.FixtureRequest) -> BenchmarkState:

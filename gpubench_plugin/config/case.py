@@ -64,6 +64,7 @@ class Case:
     full_profile_only: bool = False
     is_offered: bool = True
     uses_precision: bool = True
+    uses_torch: bool = True
     memory_shortage: str = ""
     measures: bool = True
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -162,10 +163,13 @@ def device_models(cases: Iterable[Case]) -> dict[str, str]:
 
 def devices_of(cases: Iterable[Case], requested: Iterable[str]) -> str:
     """Devices used by `cases`, as shown in the header; `requested` are those of --device."""
+    cases = list(cases)
     models = device_models(cases)
     text = ", ".join(f"{name} ({model})" for name, model in models.items())
     return (
-        f"{text}; auto: no accelerator found" if "auto" in requested and "cpu" in models else text
+        f"{text}; auto: no accelerator found"
+        if "auto" in requested and any(c.uses_torch and c.device.type == "cpu" for c in cases)
+        else text
     )
 
 

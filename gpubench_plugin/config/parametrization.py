@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 FIXTURE = "gpubench"
 PRECISION = "precision"
+DEVICE = "torch_device"
+"""Fixture of all that uses torch."""
 FOREIGN_FIXTURE = "benchmark"
 """Name of pytest-benchmark's fixture, and of its plugin."""
 
@@ -48,6 +50,17 @@ def overriding_fixture(item: pytest.Item, name: str) -> Callable[..., object] | 
     function: Callable[..., object] | None = definitions[-1].func if definitions else None
     is_ours = function is None or function.__module__.startswith("gpubench_plugin.")
     return None if is_ours else function
+
+
+def namespaces(item: pytest.Item) -> Iterable[dict[str, object]]:
+    """Namespaces of the modules of `item` and of the project's fixtures that it uses."""
+    information = getattr(item, "_fixtureinfo", None)  # of functions
+    definitions = information.name2fixturedefs.values() if information else ()
+    chosen = (found[-1].func for found in definitions if found)
+    for function in (getattr(item, "function", None), *chosen):
+        module = getattr(function, "__module__", None) or "gpubench_plugin."
+        if not module.startswith(("gpubench_plugin.", "_pytest.", "pytest_benchmark.")):
+            yield getattr(function, "__globals__", {})
 
 
 def is_adopted(item: pytest.Item, fixturenames: Iterable[str]) -> bool:
@@ -86,7 +99,9 @@ def parametrize(metafunc: pytest.Metafunc, settings: Settings, world_size: int |
         (world_size,) if world_size else settings.world_sizes or _default_world_sizes(definition)
     )
     if len(settings.devices) > 1:
-        add("torch_device", settings.devices)
+        if DEVICE not in metafunc.fixturenames:
+            metafunc.fixturenames.append(DEVICE)
+        add(DEVICE, settings.devices)
     add("world_size", map(_ranks, sizes))
 
 

@@ -14,16 +14,19 @@ from gpubench_plugin.config.marks import (
     full_profile_only,
 )
 from gpubench_plugin.config.parametrization import (
+    DEVICE,
     FIXTURE,
     PRECISION,
     fixture_names,
     is_adopted,
+    namespaces,
     overriding_fixture,
     supports,
 )
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment import devices
+from gpubench_plugin.environment.torch_use import reaches_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -72,8 +75,8 @@ class CaseFactory:
         self._rounds: dict[str, dict[str, FixedRounds]] = {}
         self._configurations: dict[tuple[type, str, str | None], Configuration[Any]] = {}
 
-    def of(self, item: pytest.Item) -> Case:
-        """Build the case of `item`.
+    def of(self, item: pytest.Item, *, uses_torch: bool = False) -> Case:
+        """Build the case of `item`, on the host's CPU if it uses no torch that is known by now.
 
         Raises:
             UsageProblem: its configuration is invalid or its device is missing.
@@ -82,9 +85,11 @@ class CaseFactory:
             return self._adopted_case(item)
         params = {name: str(value) for name, value in _params(item).items()}
         mark = BenchmarkMark.of(item)
-        name = params.get("torch_device", self._settings.devices[0])
-        device = self._device(name, local_rank=0)  # its type, and what fits into its memory
+        name = params.get(DEVICE, self._settings.devices[0])
         world_size = int(params.get("world_size", "1"))
+        uses_torch = uses_torch or world_size > 1 or self._uses_torch(item, name)
+        # Its type, and what fits into its memory.
+        device = self._device(name, local_rank=0) if uses_torch else devices.host()
         uses = PRECISION in fixture_names(item)
         default = self._settings.default_precisions[0] if uses else _PLAIN
         precision = params.get("precision", default)
@@ -99,7 +104,7 @@ class CaseFactory:
             precision=precision if uses or is_offered else None,
             world_size=world_size,
         )
-        if not (world_size > 1 and configuration.distributed.share_device):
+        if uses_torch and not (world_size > 1 and configuration.distributed.share_device):
             device = self._device(name, local_rank=self._local_rank)
         return Case(
             id=item.nodeid,
@@ -113,9 +118,17 @@ class CaseFactory:
             uses_precision=uses,
             is_offered=is_offered,
             measures=FIXTURE in fixture_names(item),
+            uses_torch=uses_torch,
             memory_shortage=_too_small(mark, device, precision)
             or self._memory_shortage(mark.config, configuration, name, world_size),
         )
+
+    def _uses_torch(self, item: pytest.Item, device: str) -> bool:
+        """Whether `item` asks for torch, or comes to it by what its modules import."""
+        kind, _ = devices.named(device)
+        if kind not in {"auto", "cpu"} or self._settings.profile or DEVICE in fixture_names(item):
+            return True
+        return reaches_torch(namespaces(item))
 
     def _memory_shortage(
         self, config_name: str | None, configuration: Configuration[Any], device: str, ranks: int

@@ -58,17 +58,12 @@ def find(name: str, *, local_rank: int = 0) -> Device:
     """Resolve `name` for this rank.
 
     ``auto`` is the best available type; a type without an index means the local rank's device.
-    torch is imported for a CPU, too: a run with benchmarks records its version and threads.
+    torch is imported for a CPU, too: benchmarks that use it record its version and threads.
 
     Raises:
         UsageProblem: there is no such device, or no torch.
     """
-    kind, colon, index = name.partition(":")
-    if kind not in TYPES and name != "auto":
-        aliases = {f"{word}{colon}{index}": types for word, types in _ALIASES.items()}
-        raise invalid_choice("--device", name, ("auto", *TYPES), aliases=aliases)
-    if colon and not index.isdecimal():
-        raise UsageProblem(f"--device={name}: the index must be a number, e.g. {kind}:0")
+    kind, index = named(name)
     try:
         import torch
     except (ImportError, OSError) as error:  # not installed, or a library that it needs is not
@@ -91,6 +86,21 @@ def find(name: str, *, local_rank: int = 0) -> Device:
             f"--device={name}: this rank has no {kind}:{number}; the last one is {last_device}"
         )
     return devices[number]
+
+
+def named(name: str) -> tuple[str, str]:
+    """Type and index of a device's `name`, without importing torch.
+
+    Raises:
+        UsageProblem: it is none.
+    """
+    kind, colon, index = name.partition(":")
+    if kind not in TYPES and name != "auto":
+        aliases = {f"{word}{colon}{index}": types for word, types in _ALIASES.items()}
+        raise invalid_choice("--device", name, ("auto", *TYPES), aliases=aliases)
+    if colon and not index.isdecimal():
+        raise UsageProblem(f"--device={name}: the index must be a number, e.g. {kind}:0")
+    return kind, index
 
 
 def _missing_support(kind: str) -> str:

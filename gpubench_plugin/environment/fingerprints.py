@@ -50,7 +50,6 @@ _MACHINE: Final = re.compile(
     |cpu\.(model|usable_cores|quota_cores|governor|boost)
     |gpu\.driver|gpu\.topology.*|gpu\.devices\.\d+\.(?!uuid).*
     |devices\..*
-    |torch\.(version|cuda|hip|cudnn|nccl|threads|interop_threads)
     |packages\.(triton|numpy|nvidia-\w+(-\w+)*)
     |gpubench\.measuring_method
     |environment_variables\.(
@@ -61,6 +60,8 @@ _MACHINE: Final = re.compile(
     )""",
     re.VERBOSE,
 )
+_TORCH: Final = ("version", "cuda", "hip", "cudnn", "nccl", "threads", "interop_threads")
+"""Facts of torch that count for a benchmark that uses it, whatever others of its run use."""
 _THREADS: Final = "torch.threads"
 """Set anew for each benchmark, whose record has it where it differs."""
 _TOLERATED: Final = re.compile(r"gpu\.devices\.\d+\.locked_clock_mhz")
@@ -96,6 +97,11 @@ def machine_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     if "python.version" in facts:
         facts["python.version"] = _MINOR.sub(r"\1", str(facts["python.version"]))
     return facts
+
+
+def torch_facts(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """The `facts` of torch, by dot key, that make two benchmarks that use it incomparable."""
+    return {f"torch.{name}": facts[name] for name in _TORCH if facts[name] is not None}
 
 
 def informative_facts(environment: Mapping[str, Any]) -> dict[str, Any]:

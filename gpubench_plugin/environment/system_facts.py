@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment.code import commit_facts
-from gpubench_plugin.environment.fingerprints import machine_facts, tolerates_unknown
+from gpubench_plugin.environment.devices import Device
+from gpubench_plugin.environment.fingerprints import machine_facts, tolerates_unknown, torch_facts
 from gpubench_plugin.environment.hardware import cpu_facts, gpu_facts
 from gpubench_plugin.environment.redaction import recorded_variables
 from gpubench_plugin.system import json_files, stored
@@ -87,26 +88,23 @@ def _host_facts() -> Json:
     }
 
 
-def rank_machine(variables: Mapping[str, str]) -> Json:
-    """Machine facts by dot key that each rank has of its own: its threads and `variables`."""
-    import torch
+def rank_machine(variables: Mapping[str, str], device: Device, *, uses_torch: bool) -> Json:
+    """Machine facts by dot key of a benchmark on this rank.
 
-    return machine_facts(
-        {
-            "torch": {
-                "threads": torch.get_num_threads(),
-                "interop_threads": torch.get_num_interop_threads(),
-            },
-            "environment_variables": variables,
-        }
-    )
+    They are its recorded `variables`, its `device`, and if it uses it torch's versions and threads.
+    """
+    known = _torch(sys.modules["torch"]) if uses_torch else None
+    return {
+        f"devices.{device.torch_name}": device.model,
+        **machine_facts({"environment_variables": variables}),
+        **({} if known is None else torch_facts(known)),
+    }
 
 
 @cache
 def host_machine() -> Json:
     """Machine facts by dot key in which the hosts of a run may differ, collected once."""
-    facts = {**_host_facts(), "torch": _torch(sys.modules.get("torch"))}
-    known_anywhere = machine_facts(json_files.jsonable(facts))
+    known_anywhere = machine_facts(json_files.jsonable(_host_facts()))
     return {k: fact for k, fact in known_anywhere.items() if not tolerates_unknown(k)}
 
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from gpubench_plugin.environment.torch_use import ImportWatch
 from gpubench_plugin.results.report_payload import LiveRecord
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
+    from gpubench_plugin.config.resolve_case import CaseFactory
     from gpubench_plugin.config.settings import Settings
     from gpubench_plugin.core.records import Json
     from gpubench_plugin.ranks.ranks import RankSession
@@ -29,6 +31,7 @@ class RunContext:
         run: the run directory, once it exists; None on ranks other than zero.
         ranks_folder: folder for one file per rank.
         resumed: ids of benchmarks that an earlier session of the run has measured.
+        cases: resolves a test anew; known once the session has started.
         journal: records an event of the benchmark with this node id at once; None on ranks whose
             events are not recorded.
         fixture_metadata: pytest-benchmark's metadata by node id, filled while benchmarks run.
@@ -38,6 +41,7 @@ class RunContext:
     ranks: RankSession
     run: RunDirectory | None = None
     ranks_folder: Path | None = None
+    cases: CaseFactory | None = None
     resumed: Collection[str] = ()
     journal: Callable[[str, Json], None] | None = None
     fixture_metadata: dict[str, Metadata] = field(default_factory=dict)
@@ -48,6 +52,7 @@ class BenchmarkState:
     """One benchmark: its case, its record so far, and its ``benchmark`` fixture.
 
     Args:
+        imports: what the test has imported, of one not known to use torch.
         started: when this process began to run it, on the monotonic clock, in seconds.
     """
 
@@ -55,6 +60,7 @@ class BenchmarkState:
     record: LiveRecord = field(default_factory=LiveRecord)
     fixture: BenchmarkFixture | None = None
     started: float = field(default_factory=monotonic)
+    imports: ImportWatch = field(default_factory=ImportWatch)
 
     def remaining_s(self, default_timeout_s: float) -> float:
         """Seconds until the benchmark times out; time in which the process was stopped counts."""

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.core.records import Samples
     from gpubench_plugin.measure.probes.interference import Contention
-    from gpubench_plugin.ranks.process_group import RankAgreement
+    from gpubench_plugin.ranks.agreement import RankAgreement
 
 
 @contextmanager

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.measure.clocks.base import Clock
-    from gpubench_plugin.ranks.process_group import RankAgreement
+    from gpubench_plugin.ranks.agreement import RankAgreement
 
 # Shortest block of several ranks: an agreement between two blocks costs tenths of a millisecond.
 _RANKS_BLOCK_S = 0.01

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.measure.clocks.base import Block, Clock, Task
-    from gpubench_plugin.ranks.process_group import RankAgreement
+    from gpubench_plugin.ranks.agreement import RankAgreement
 
 # Rounds tested for a trend: 50 ms of a short step, 0.1 s of one of 2 ms. Long enough for a trend of
 # 2%, and short enough to forget a slow start after as many rounds.

@@ -1,4 +1,4 @@
-"""The default process group of torch.distributed, and collective decisions of its ranks.
+"""The default process group of torch.distributed.
 
 Their rendezvous store is a file of their gang, or hosted by whoever started the ranks.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 from functools import cache
@@ -22,6 +22,7 @@ from torch import distributed as dist
 from torch.distributed.distributed_c10d import PrefixStore, Store
 
 from gpubench_plugin.core.errors import MeasurementError, UsageProblem
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.ranks.control_plane import ControlPlane
 from gpubench_plugin.ranks.world import SESSION, STORE, World
 from gpubench_plugin.system.timeout_clock import TimeoutClock
@@ -37,43 +38,7 @@ _POLL_S: Final = 0.0001
 _LEAVE_TIMEOUT_S: Final = 1.0
 """Destroying a group takes under 50 ms unless an operation is pending."""
 
-_NO_PROPOSAL: Final = torch.iinfo(torch.int64).min
-
 _groups = count()
-
-
-class RankAgreement:
-    """Collective decisions over a gloo `group` beside the one under test; None for one rank."""
-
-    def __init__(self, group: dist.ProcessGroup | None = None):
-        self.group = group
-        self.world_size: int = 1 if group is None else group.size()
-
-    def decide(self, proposal: int) -> int:
-        """Rank zero's proposal, on every rank; no rank returns before all have called."""
-        if self.group is None:
-            return proposal
-        # Unlike a broadcast, a reduction makes rank zero wait for all.
-        own_proposal = proposal if self.group.rank() == 0 else _NO_PROPOSAL
-        decision = torch.tensor(own_proposal, dtype=torch.int64)
-        dist.all_reduce(decision, dist.ReduceOp.MAX, group=self.group)
-        return int(decision.item())
-
-    def mean(self, values: Sequence[float]) -> list[float]:
-        """Element-wise mean of `values` over all ranks, which must all call it; NaN propagates."""
-        means = torch.tensor(values, dtype=torch.float64)
-        if self.group is not None:
-            dist.all_reduce(means, group=self.group)
-        return [float(mean) for mean in means / self.world_size]
-
-    def everywhere(self, condition: bool) -> bool:
-        """Whether `condition` holds on all ranks, which must all call it."""
-        return self.mean([float(condition)]) == [1.0]
-
-    def barrier(self) -> None:
-        """Wait for all ranks."""
-        # torch's barrier would have to guess a device, and is not faster.
-        self.decide(0)
 
 
 class ProcessGroup:

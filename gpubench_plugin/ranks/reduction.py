@@ -34,6 +34,7 @@ from gpubench_plugin.environment.system_facts import host_machine
 from gpubench_plugin.system import stored
 
 if TYPE_CHECKING:
+    from gpubench_plugin.ranks.alone import Alone
     from gpubench_plugin.ranks.process_group import ProcessGroup
 
 T = TypeVar("T", int, float)
@@ -289,7 +290,9 @@ class Reduction:
     for it in a collective of the check. A single rank sends nothing.
     """
 
-    def __init__(self, group: ProcessGroup, benchmark: str, *, grace_s: float | None = None):
+    def __init__(
+        self, group: ProcessGroup | Alone, benchmark: str, *, grace_s: float | None = None
+    ):
         self._world = group.world
         self._control = group.control
         self._benchmark = benchmark

@@ -154,6 +154,7 @@ def _resolve_cases(
         local_rank=local_rank,
         checks_free_memory=checks_free_memory,
     )
+    update_context(config, cases=cases)
     refusals: dict[str, list[str]] = {}
     for item in items:
         try:

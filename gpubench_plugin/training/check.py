@@ -22,7 +22,7 @@ from gpubench_plugin.training.seeding import RandomState
 if TYPE_CHECKING:
     from gpubench_plugin.config.sections import TrainingSection
     from gpubench_plugin.measure.protocols import Log
-    from gpubench_plugin.ranks.process_group import RankAgreement
+    from gpubench_plugin.ranks.agreement import RankAgreement
     from gpubench_plugin.training.optimization import Optimization
     from gpubench_plugin.workloads.base import Batch
 

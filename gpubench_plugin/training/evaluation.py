@@ -15,7 +15,7 @@ from gpubench_plugin.core.events import EvaluationEvent
 from gpubench_plugin.core.records import Check
 from gpubench_plugin.measure.protocols import Log
 from gpubench_plugin.precision.base import Precision
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.training.data.base import NOTHING_HELD_OUT, DataSource
 from gpubench_plugin.workloads.base import Batch, Workload
 

@@ -25,7 +25,7 @@ from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.core.quality_flags import UNCHECKED
 from gpubench_plugin.core.records import Check
 from gpubench_plugin.environment.device_errors import is_out_of_memory
-from gpubench_plugin.measure.process_state import release_memory
+from gpubench_plugin.measure.torch_state import release_memory
 from gpubench_plugin.precision._nested import cast_floating, values_of
 from gpubench_plugin.training.bands import (
     Bands,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from gpubench_plugin.config.sections import MeasureSection, TrainingSection
-    from gpubench_plugin.ranks.process_group import RankAgreement
+    from gpubench_plugin.ranks.agreement import RankAgreement
     from gpubench_plugin.training.optimization import OptimizerOf
     from gpubench_plugin.workloads.base import Batch, Workload
 

@@ -15,7 +15,7 @@ from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.events import PhaseEvent
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import synchronize, timed_s
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.training.bands import well_conditioned_parameters
 from gpubench_plugin.training.check import (
     LossFunction,

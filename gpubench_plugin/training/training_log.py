@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from gpubench_plugin.measure.protocols import Log
-    from gpubench_plugin.ranks.process_group import RankAgreement
+    from gpubench_plugin.ranks.agreement import RankAgreement
     from gpubench_plugin.training.evaluation import Evaluation
     from gpubench_plugin.workloads.base import Batch, Workload
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 
-from gpubench_plugin.measure import process_state
+from gpubench_plugin.measure import torch_state
 from tests.support.exhaustive import shown
 
 if TYPE_CHECKING:
@@ -222,14 +222,14 @@ def test_benchmark_after_an_ordinary_tests_loss_says_when_it_happened(
         def test_after(gpubench): pathlib.Path("ran").touch()
         """,
     )
-    reset_memory = process_state._reset_memory
+    reset_memory = torch_state._reset_memory
 
     def ask(device: torch.device) -> None:
         if (project.path / "lost").exists():
             raise torch.AcceleratorError("CUDA error: device-side assert triggered")
         reset_memory(device)
 
-    monkeypatch.setattr(process_state, "_reset_memory", ask)
+    monkeypatch.setattr(torch_state, "_reset_memory", ask)
 
     run = project.run()
 

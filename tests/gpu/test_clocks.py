@@ -16,7 +16,7 @@ from gpubench_plugin.measure.clocks.cuda_device import TorchCuda
 from gpubench_plugin.measure.clocks.step_cost import Spin
 from gpubench_plugin.measure.loop import Variant, clock_for, measure
 from gpubench_plugin.measure.probes.memory import PeakMemory
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from tests.gpu.bench_clocks import bare_loop_s, negation, product
 from tests.support.gpu_selections import CLOCKS
 

@@ -10,7 +10,7 @@ import torch
 from gpubench_plugin.bench.probing import wait_while_throttled
 from gpubench_plugin.environment.hardware import gpu_facts
 from gpubench_plugin.measure.probes.nvml import DeviceState
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from tests.support.gpu_selections import COUNTERS
 
 pytest.importorskip("pynvml", reason="needs nvidia-ml-py")

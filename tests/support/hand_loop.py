@@ -20,7 +20,7 @@ from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.core.records import Metric, Observation
 from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.loop import Variant, clock_for, measure
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.training.compile import loss_function
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.interval import median_interval
 from gpubench_plugin.measure.loop import Variant, measure
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from tests.support.fake_cuda import FakeHost
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.loop import Variant, measure
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from tests.support.fake_cuda import FakeHost
 from tests.support.virtual_steps import NS_PER_S, Course
 

@@ -25,7 +25,7 @@ sys.path.append(str(Path(__file__).resolve().parents[2]))
 from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Unsupported
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.training.bands import BANDS, BATCH_NORMALISED, has_batch_norm
 from gpubench_plugin.training.reference import Fp32Reference
 from tests.support.presets import CPU, preset_of, trainer_of, workload_of

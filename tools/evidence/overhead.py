@@ -82,7 +82,7 @@ def gpubench_loop(_: pytest.FixtureRequest) -> Cost:
     from gpubench_plugin.measure.loop import Variant, measure
     from gpubench_plugin.measure.probes.interference import Contention
     from gpubench_plugin.measure.probes.memory import MemoryGrowth
-    from gpubench_plugin.ranks.process_group import RankAgreement
+    from gpubench_plugin.ranks.agreement import RankAgreement
 
     start: list[int] = []
     growth = MemoryGrowth(torch.device("cpu"))

@@ -1,26 +1,23 @@
-"""Memory of device, process and tensors: peaks, and growth over the timed calls."""
+"""Memory of device and process: peaks, and growth over the timed calls. Imports no torch."""
 
 from __future__ import annotations
 
-import gc
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import median
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import psutil
-import torch
-from torch import Tensor, UntypedStorage
-from torch._C._autograd import _disable_profiler_legacy, _enable_profiler_legacy, _profiler_enabled
-from torch._C._profiler import ProfilerConfig, ProfilerState, _ExperimentalConfig
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from gpubench_plugin.core.quality_flags import GROWING_MEMORY, SINCE_START, UNCOLLECTED
 from gpubench_plugin.environment.hardware import largest_resident_bytes
-from gpubench_plugin.measure.process_state import release_memory
+from gpubench_plugin.measure.process_state import return_free_memory
+
+if TYPE_CHECKING:
+    import torch
 
 # Writing 5 to clear_refs resets the peak to the resident size: proc_pid_clear_refs(5).
 _CLEAR = Path("/proc/self/clear_refs")
@@ -32,7 +29,7 @@ class PeakMemory:
     """Context manager that records memory peaks.
 
     They are `facts`: on an accelerator of the memory that torch has allocated, on a CPU, where
-    torch does not count (see :class:`TensorMemory`), the peak resident size of the process since
+    torch does not count (see :mod:`.tensor_memory`), the peak resident size of the process since
     the entry, interpreter and libraries included; if the system cannot reset it, since the start of
     the process, and flagged. Without a counter (MPS) there are none.
 
@@ -45,7 +42,7 @@ class PeakMemory:
         self._device = device
         self._peak_before_bytes = 0
         self._excluded_bytes = excluded_bytes
-        module = torch.get_device_module(device)
+        module = None if device.type == "cpu" else _module(device)
         self._counters = module if hasattr(module, "reset_peak_memory_stats") else None
 
     def __enter__(self) -> Self:
@@ -129,7 +126,7 @@ class MemoryGrowth:
         Not later: the next calls fault new pages in.
         """
         if self._read is not None:
-            release_memory(self._device)
+            _release(self._device)
 
     def block_ended(self) -> None:
         """Read the counter after a timed block."""
@@ -147,7 +144,7 @@ class MemoryGrowth:
         if self._read is None or not (is_growing or is_device):
             return ()
         before = self._read()
-        release_memory(self._device)
+        _release(self._device)
         after = self._read()
         is_garbage = before - after >= max(_LEAST_BYTES, _UNCOLLECTED * before)
         is_leak = is_growing and after - self._readings[0] > _STEADY * (
@@ -181,9 +178,24 @@ def grows(
     )
 
 
+def _module(device: torch.device) -> Any:
+    import torch
+
+    return torch.get_device_module(device)
+
+
+def _release(device: torch.device) -> None:
+    if device.type == "cpu":
+        return_free_memory()
+    else:
+        from gpubench_plugin.measure.torch_state import release_memory
+
+        release_memory(device)
+
+
 def _reader(device: torch.device) -> Callable[[], int] | None:
     if device.type != "cpu":
-        allocated = getattr(torch.get_device_module(device), "memory_allocated", None)
+        allocated = getattr(_module(device), "memory_allocated", None)
         return None if allocated is None else lambda: int(allocated(device))
     if not psutil.LINUX:
         return None
@@ -194,115 +206,3 @@ def _reader(device: torch.device) -> Callable[[], int] | None:
         return int(memory.rss - memory.shared)
 
     return anonymous
-
-
-_ALLOCATION: Final = "memory_alloc"
-"""Kind of profiler events that allocate memory, or with a negative number free it."""
-
-
-class TensorMemory:
-    """Peak bytes of a benchmark's CPU tensors; created before the benchmark builds anything.
-
-    torch does not count them. The resident size of the process depends on the interpreter, on
-    libraries loaded at first use and on pages that allocators keep, hence on what ran before. Bytes
-    allocated by torch are reproducible, and are what accelerators count.
-
-    :meth:`watch` runs one untimed call of the step: `peak_bytes` is the size of the tensors created
-    until then, plus the peak that the call allocates. :meth:`add_inputs` adds older tensors that
-    the step uses, such as caches and fixtures of a wider scope. Memory not allocated by torch is
-    left out: numpy arrays, Python objects, and internal memory of libraries. What the call frees of
-    older memory but for a tensor of the benchmark's own (a graph's, a sparse or an older tensor's,
-    by resizing) may be missing in the peak, if an earlier benchmark had allocated in its place.
-    """
-
-    def __init__(self) -> None:
-        self.peak_bytes: int | None = None
-        # A weak reference keeps the address from being reused.
-        self._older = {
-            storage._cdata: StorageWeakRef(storage) for storage in _storages(_all_tensors())
-        }
-
-    @property
-    def facts(self) -> dict[str, float]:
-        """Peak by fact name; empty for a step without tensors, whose memory is unknown."""
-        return {"peak_memory_bytes": float(self.peak_bytes)} if self.peak_bytes else {}
-
-    def watch(self, call: Callable[[], object]) -> None:
-        """Run `call` once under the profiler; not under another one.
-
-        What it raises is ignored, the peak unknown then.
-        """
-        if _profiler_enabled():
-            return
-        gc.collect()  # cycles left by earlier calls, of any generation: which one is chance
-        # Held, so that the call frees none of them: torch reports no free of a block older than the
-        # profiler, unless an earlier profiler saw another block at its address.
-        held = list(_storages(_all_tensors()))
-        sizes = {storage._cdata: storage.nbytes() for storage in held}
-        bytes_in_use = sum(size for address, size in sizes.items() if address not in self._older)
-        config = ProfilerConfig(
-            ProfilerState.CPU, False, True, False, False, False, _ExperimentalConfig()
-        )
-        _enable_profiler_legacy(config)
-        is_complete = False
-        try:
-            with suppress(Exception):
-                call()
-                is_complete = True
-        finally:
-            threads = _disable_profiler_legacy()
-            del held
-        self.peak_bytes = bytes_in_use + _peak(threads) if is_complete else None
-
-    def add_inputs(self, inputs: Iterable[Tensor] | None) -> None:
-        """Add older tensors among the step's `inputs`; if these are None, the peak is unknown."""
-        if inputs is None:
-            self.peak_bytes = None
-        elif self.peak_bytes is not None:
-            # The collector does not list objects older than the benchmark, which are frozen.
-            listed_ids = set(map(id, _gc_tensors()))
-            unlisted = _storages_of(tensor for tensor in inputs if id(tensor) not in listed_ids)
-            sizes = _storages_of(inputs)
-            older = {address: sizes[address] for address in sizes.keys() & self._older.keys()}
-            self.peak_bytes += sum((unlisted | older).values())
-
-
-def _storages_of(tensors: Iterable[Tensor]) -> dict[int, int]:
-    """Bytes of each CPU storage of `tensors`, by address."""
-    return {storage._cdata: storage.nbytes() for storage in _storages(tensors)}
-
-
-def _storages(tensors: Iterable[Tensor]) -> Iterator[UntypedStorage]:
-    for tensor in tensors:
-        with suppress(NotImplementedError, RuntimeError, ValueError):  # has no storage
-            storage = tensor.untyped_storage()
-            if storage.device.type == "cpu":
-                yield storage
-
-
-def _all_tensors() -> Iterator[Tensor]:
-    """All tensors known to Python, and gradients; C++-only tensors are missing."""
-    for tensor in _gc_tensors():
-        yield tensor
-        with suppress(NotImplementedError, RuntimeError):  # some kinds of tensors have neither
-            if tensor.is_leaf and tensor.grad is not None:
-                yield tensor.grad
-
-
-def _gc_tensors() -> list[Tensor]:
-    # Not isinstance, which reads __class__ of every object: some warn of any access.
-    return [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
-
-
-def _peak(threads: list[list[Any]]) -> int:
-    """Peak bytes above the start, over the events of all threads in order."""
-    start = threads[0][0]
-    events = [event for events in threads for event in events if event.kind() == _ALLOCATION]
-    if sum(map(bool, threads)) > 1:
-        events.sort(key=start.cpu_elapsed_us)
-    current = peak = 0
-    for event in events:
-        # Only a free that is not of this call can lead below the start; see `watch`.
-        current = max(0, current + event.cpu_memory_usage())
-        peak = max(peak, current)
-    return peak

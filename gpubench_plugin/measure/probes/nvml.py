@@ -14,14 +14,15 @@ from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from statistics import median
 from time import perf_counter
-from typing import Any, Final, Self
-
-import torch
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from gpubench_plugin.core.events import DeviceStateEvent
 from gpubench_plugin.core.quality_flags import THROTTLED
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment import nvml
+
+if TYPE_CHECKING:
+    import torch
 
 # Bits of nvmlClocksEventReasons that slow the GPU down. Left out: idle, clocks set by the user,
 # sync boost and the display clock setting. Source: NVML API reference.
@@ -100,6 +101,8 @@ class DeviceState:
         if self._device.type == "cuda":
             self._library = self._stack.enter_context(nvml.opened())
         if self._library is not None:
+            import torch
+
             # By UUID, since the indices of NVML and CUDA may differ.
             uuid = torch.cuda.get_device_properties(self._device).uuid
             function = "nvmlDeviceGetHandleByUUID"

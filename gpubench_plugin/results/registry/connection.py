@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import GpubenchError, RegistryError
-from gpubench_plugin.results.registry.locations import FILE, NONE, TIMEOUT_S, location
+from gpubench_plugin.results.registry.locations import NONE, TIMEOUT_S, location
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,15 +37,15 @@ class Connection:
 def connect(url: str, results_dir: Path) -> Iterator[Connection]:
     """Open the registry at `url` for a ``with`` block, and store what it lacks; never raises.
 
-    A missing default file is not created: then there is no registry.
+    The default file is created beside the first run; without any there is no registry.
     """
-    if url == NONE or not (url or (results_dir / FILE).exists()):
+    if url == NONE or not (url or results_dir.is_dir()):
         yield Connection()
         return
     from gpubench_plugin.results.registry.registry import Registry
 
     try:
-        registry = Registry.open(url, results_dir, create=False)
+        registry = Registry.open(url, results_dir, create=not url)
     except RegistryError as error:
         yield Connection(error=str(error))
         return
@@ -64,10 +65,14 @@ def store_run(
 ) -> str | None:
     """Store the run in `directory`, and what the registry lacks besides; never raises.
 
+    The default file is left to whoever reads it next, unless this process has loaded SQLAlchemy for
+    something else: loading it takes longer than to measure a plain function.
+
     Returns:
-        None if stored or disabled (`url` is ``none``), else one line for the user with the reason.
+        None if stored, disabled (`url` is ``none``) or left, else one line for the user with the
+        reason.
     """
-    if url == NONE:
+    if url == NONE or not (url or "sqlalchemy" in sys.modules):
         return None
     try:
         from gpubench_plugin.results.registry.registry import Registry

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from gpubench_plugin.bench.variants import ResultCheck, agreement, copied
+from gpubench_plugin.bench.equal_results import agreement, copied
+from gpubench_plugin.bench.step import ResultCheck
 from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
 
 ONES, NAN = torch.ones(4), float("nan")

@@ -46,8 +46,8 @@ from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.clocks.step_cost import COST_CALLS
 from gpubench_plugin.measure.probes import memory, nvml
 from gpubench_plugin.measure.probes.interference import Contention
-from gpubench_plugin.measure.probes.memory import TensorMemory
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.ranks.reduction import Reduction
 from gpubench_plugin.ranks.world import World
 from gpubench_plugin.results.report_payload import LiveRecord

@@ -10,7 +10,7 @@ from torch import nn
 
 from gpubench_plugin.bench.changed_work import lasting_answer, same_work
 from gpubench_plugin.core.errors import CorrectnessError
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 
 ALONE = RankAgreement()
 

@@ -8,7 +8,7 @@ import pytest
 
 from gpubench_plugin.bench import probing
 from gpubench_plugin.core.events import ThrottleWaitEvent
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 
 HEAT = ("thermal slowdown",)
 

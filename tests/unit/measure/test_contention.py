@@ -22,7 +22,7 @@ from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.measure.probes import interference
 from gpubench_plugin.measure.probes.interference import Contention
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from tests.support.fake_cuda import FakeHost
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from gpubench_plugin.core.records import Samples
 from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.loop import Variant, measure
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.ranks.reduction import condense
 from tests.support.fake_cuda import FakeHost
 from tests.support.messages import mentions

@@ -19,7 +19,7 @@ from gpubench_plugin.measure.clocks.base import Block, Clock, Task
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
 from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.loop import Variant, measure
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from tests.support.exhaustive import shown
 from tests.support.fake_cuda import FakeCuda, FakeHost
 

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from gpubench_plugin.core.errors import GpubenchError
-from gpubench_plugin.measure.process_state import state_restored
+from gpubench_plugin.measure.torch_state import state_restored
 
 CPU = torch.device("cpu")
 

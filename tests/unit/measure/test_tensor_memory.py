@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.measure.probes.memory import TensorMemory
+from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
 from gpubench_plugin.measure.probes.operations import take_census
 
 if TYPE_CHECKING:

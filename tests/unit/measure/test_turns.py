@@ -17,7 +17,7 @@ from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
 from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.measure.paired_turns import paired_speed_up
 from gpubench_plugin.measure.plan import FEWEST_TURNS
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from tests.support.fake_cuda import FakeCuda, FakeHost
 from tests.support.virtual_steps import autoregressive, independent, modes, noisy
 from tests.support.virtual_variants import VirtualVariants

@@ -15,7 +15,7 @@ from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
 from gpubench_plugin.measure.clocks.host import CpuClock
 from gpubench_plugin.measure.plan import Planner
 from gpubench_plugin.measure.warmup import WarmUp, warm_up
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from tests.support.fake_cuda import FakeCuda, FakeHost
 
 MS = 1_000_000

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gpubench_plugin.core.errors import Misuse, Unsupported
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.ranks.world import World
 from gpubench_plugin.training import timed_collective
 from gpubench_plugin.training.timed_collective import TimedCollective, exchange, free_bytes, parse

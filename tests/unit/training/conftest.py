@@ -13,7 +13,7 @@ from torch import nn
 
 from gpubench_plugin.config.sections import ModelSection, PrecisionSection, TrainingSection
 from gpubench_plugin.core import catalog
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.training.data.synthetic import Synthetic
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.trainer import Trainer

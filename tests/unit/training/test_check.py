@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy, mse_loss
 from torch.nn.parallel import DistributedDataParallel
 
 from gpubench_plugin.core.errors import CorrectnessError
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.training.check import adds_up_samples, check_loss_drop, require_gradients
 from gpubench_plugin.workloads.base import Batch
 from tests.support.messages import mentions

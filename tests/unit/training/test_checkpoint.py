@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from gpubench_plugin.core.errors import ResultsError, Unsupported, UsageProblem
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.system import files
 from gpubench_plugin.training.checkpoint import (
     BEST,

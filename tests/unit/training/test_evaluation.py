@@ -9,7 +9,7 @@ from torch import nn
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.precision.single import FP32
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.training.evaluation import Evaluation, EvaluationCheck, Evaluator
 from gpubench_plugin.workloads.base import Batch
 from tests.unit.training.conftest import Together

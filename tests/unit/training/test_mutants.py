@@ -8,7 +8,7 @@ import torch
 from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.reference import Fp32Reference
 from tests.unit.training.conftest import silent

@@ -11,7 +11,7 @@ from torch import nn
 from gpubench_plugin.config.sections import MeasureSection, TrainingSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.training import reference as reference_module
 from gpubench_plugin.training.bands import BANDS, BATCH_NORMALISED, bands_of
 from gpubench_plugin.training.data.digits import Digits

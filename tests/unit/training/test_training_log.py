@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from gpubench_plugin.core.errors import CorrectnessError
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.training.evaluation import Evaluation
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.training_log import TrainingClock, TrainingLog

@@ -15,7 +15,8 @@ from gpubench_plugin.config.resolution import resolve
 from gpubench_plugin.config.sections import DistributedSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError
-from gpubench_plugin.ranks.process_group import ProcessGroup, RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
+from gpubench_plugin.ranks.process_group import ProcessGroup
 from gpubench_plugin.ranks.world import World
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.trainer import Trainer

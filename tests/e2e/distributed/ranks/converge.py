@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from gpubench_plugin.core import catalog
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.training.convergence import ReproducibleTraining, TimeToTarget
 from gpubench_plugin.training.evaluation import Evaluator
 from gpubench_plugin.training.trainer import Trainer

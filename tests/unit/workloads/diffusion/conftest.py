@@ -11,7 +11,7 @@ import torch
 
 from gpubench_plugin.config.sections import DiffusionSection
 from gpubench_plugin.core import catalog
-from gpubench_plugin.ranks.process_group import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline
 from tests.support.presets import CPU, preset_of, workload_of
 
