@@ -72,6 +72,7 @@ class ImportWatch:
         fromlist: Iterable[str] | None = (),
         level: int = 0,
     ) -> ModuleType:
+        __tracebackhide__ = True
         module: ModuleType = self._import(name, globals, locals, fromlist, level)
         importer = str((globals or {}).get("__name__", ""))
         if not importer.startswith("gpubench_plugin."):

@@ -253,11 +253,13 @@ def clock_for(
     Raises:
         Unsupported: there is no clock for this type of device.
     """
-    from gpubench_plugin.measure.clocks import cuda_device, cuda_kernel, cuda_step, host
+    from gpubench_plugin.measure.clocks import host
+
+    if device.type == "cpu":
+        return host.CpuClock()
+    from gpubench_plugin.measure.clocks import cuda_device, cuda_kernel, cuda_step
 
     match device.type:
-        case "cpu":
-            return host.CpuClock()
         case "cuda" if timing == "kernel":
             return cuda_kernel.CudaKernelClock(cuda_device.TorchCuda(device), cache=cache)
         case "cuda":

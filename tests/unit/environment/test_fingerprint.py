@@ -56,7 +56,7 @@ def changed(path: str, value: object) -> dict[str, Any]:
         "gpu/devices/0/name",
         "gpu/devices/0/mig",
         "devices/cuda:0",
-        "torch/version",
+        "packages/torch",
         "packages/numpy",
         "packages/triton",
         "git/commit",
