@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
 from gpubench_plugin.measure.probes.operations import take_census
+from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
