@@ -2,7 +2,8 @@
 
 A run killed at any moment leaves a readable journal with all events so far: a line is with the
 kernel once it is written, and survives the processes. What must survive the machine as well is
-synced to disk before continuing. A line is self-contained::
+synced to disk before continuing. A whole line is never taken back, whatever fails or interrupts its
+writer afterwards. A line is self-contained::
 
     {"schema_version": 1, "event": "benchmark", "time": "2026-01-31T12:00:00.123456Z", …}
 
@@ -68,13 +69,11 @@ class Journal:
     def __init__(self, path: Path, *, now: Callable[[], str] = utc_now):
         self.path = path
         self._now = now
-        self._is_repaired = False
+        self._may_be_torn = True
         self._synced_at = -math.inf
         self._lock = threading.Lock()
         try:
-            self._file = KernelLock(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-            _lock(path, self._file)
-            files.sync_folder(path.parent)
+            self._file = _opened(path)
         except OSError as error:
             raise json_files.not_written(path, error) from error
 
@@ -82,39 +81,49 @@ class Journal:
         """Append the line of an `event`.
 
         Synced to disk with all earlier lines, unless that was done within the last
-        `sync_interval_s`. May be called by several threads.
+        `sync_interval_s`. Where the file was removed or moved away meanwhile, all lines are written
+        anew. May be called by several threads.
 
         Raises:
-            ResultsError: the write failed; the line is not in the journal, earlier ones are intact.
+            ResultsError: the write failed, and the line is not in the journal; or only the sync,
+                and it is. Earlier ones are.
         """
         data = line_of(event, self._now()).encode("ascii")
         is_locked = self._lock.acquire(timeout=_PATIENCE_S)
         try:
-            self._write(data, sync_interval_s)
+            try:
+                file = self._write(data, is_alone=is_locked)
+            finally:
+                if is_locked:
+                    self._lock.release()
+            if (now := monotonic()) - self._synced_at >= sync_interval_s:
+                os.fsync(file.descriptor)  # beside which other threads may write
+                self._synced_at = now
         except OSError as error:
             raise json_files.not_written(self.path, error) from error
-        finally:
-            if is_locked:
-                self._lock.release()
 
-    def _write(self, data: bytes, sync_interval_s: float) -> None:
-        """Write a line, or nothing of it."""
-        descriptor = self._file.descriptor
-        if not self._is_repaired:
-            torn = files.read(self.path, limit=json_files.LIMIT_BYTES)
-            os.ftruncate(descriptor, torn.rfind(b"\n") + 1)  # without an incomplete last line
-            self._is_repaired = True
-        end = os.fstat(descriptor).st_size
-        try:
-            while data:  # a nearly full disk accepts only a part
-                data = data[os.write(descriptor, data) :]
-            if monotonic() - self._synced_at >= sync_interval_s:
-                os.fsync(descriptor)
-                self._synced_at = monotonic()
-        except BaseException:
-            with suppress(OSError):
-                os.ftruncate(descriptor, end)
-            raise
+    def _write(self, data: bytes, *, is_alone: bool) -> KernelLock:
+        """Write a line, and return its file; what does not become whole is removed before the next.
+
+        Not by a thread that is not alone: what looks torn to it may be about to become whole.
+        """
+        file, may_be_torn = self._file, is_alone and self._may_be_torn
+        self._may_be_torn |= is_alone
+        files.append_line(file.descriptor, data, may_be_torn=may_be_torn)
+        self._may_be_torn &= not is_alone
+        with suppress(FileNotFoundError):
+            if os.path.samestat(self.path.stat(), os.fstat(file.descriptor)):
+                return file
+        self._renew()
+        return self._file
+
+    def _renew(self) -> None:
+        """Write all lines, which the open file still has, to a new file at the path."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with open(self._file.descriptor, "rb", closefd=False) as lines:
+            lines.seek(0)
+            files.write(self.path, lambda file: file.writelines(lines))
+        self._file = _opened(self.path)  # the other is closed once no thread is syncing it
 
     def close(self) -> None:
         """Close the file; idempotent."""
@@ -143,7 +152,7 @@ class JournalTail:
     """Lines of the journal at `path` as they are written, each read once.
 
     A line that is not complete yet is left for the next time, at which it may have been replaced:
-    a resumed session removes a torn one.
+    a resumed session removes a torn one. A file that has become shorter is read again.
     """
 
     def __init__(self, path: Path):
@@ -159,6 +168,8 @@ class JournalTail:
         """
         try:
             with files.open_to_read(self._path, limit=json_files.LIMIT_BYTES) as file:
+                if file.seek(0, os.SEEK_END) < self._offset:  # it was replaced by a shorter one
+                    self._offset = self._lines = 0
                 file.seek(self._offset)
                 data = file.read(chunk_bytes)
                 if b"\n" not in data and len(data) == chunk_bytes:
@@ -189,10 +200,14 @@ def restore_non_finite(event: Json) -> Json:
     return event
 
 
-def _lock(path: Path, file: KernelLock) -> None:
+def _opened(path: Path) -> KernelLock:
+    """The file at `path`, locked and its name durable; raises OSError or ResultsError."""
+    file = KernelLock(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
     try:
         file.acquire()
     except BlockingIOError:
         raise ResultsError(f"{path} is being written by another process") from None
     except OSError:
-        return  # a file system without locks
+        pass  # a file system without locks
+    files.sync_folder(path.parent)
+    return file

@@ -133,6 +133,7 @@ class RunProgress:
         match line.get("event"):
             case "run_started":
                 self.ids = tuple(line["params"])
+                self.outcomes, self.current, self.status = {}, None, None
             case "run_resumed":
                 self.status = self.current = None
                 self.outcomes = {i: o for i, o in self.outcomes.items() if o == "measured"}

@@ -107,11 +107,14 @@ def store_result(benchmark: BenchmarkFixture, measurement: Measurement) -> None:
 
 
 def store_foreign_result(config: pytest.Config, measurement: Measurement) -> Metadata | None:
-    """Add `measurement` of another process or session, unless measuring is disabled."""
+    """Add `measurement` of another process or session, unless measuring is disabled.
+
+    One whose samples are lost is not added.
+    """
     from pytest_benchmark.fixture import BenchmarkFixture
 
     session: Any = config._benchmarksession  # type: ignore[attr-defined] # pytest-benchmark's
-    if session.skip or session.disabled:
+    if session.skip or session.disabled or measurement.samples is None:
         return None
     variant = measurement.name.partition("[")[2].removesuffix("]")
     benchmark = BenchmarkFixture(

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -23,6 +23,7 @@ from gpubench_plugin.core.records import (
     Benchmark,
     BenchmarkRecord,
     Json,
+    LaunchSample,
     Measurement,
     Metric,
     Result,
@@ -300,11 +301,21 @@ class RunToResume(RunReader):
         self.journal = Journal(directory.journal)
         try:
             with intact(directory):
-                for part in ("facts", "measurements"):
-                    getattr(self, part)
+                _ = self.facts
+                self.only_in_summary = tuple(self._only_in_summary())
+                self.measurements.update({one.id: one for one in self.only_in_summary})
         except BaseException:
             self.journal.close()
             raise
+
+    def _only_in_summary(self) -> Iterator[Measurement]:
+        """What the summary has of benchmarks whose record the journal has lost, without samples."""
+        path = self.directory.summary
+        document = summary.FORMAT.load(path) if path.exists() else None
+        for one in summary.parse(document, str(path)).benchmarks if document else ():
+            journaled = self.measurements.get(one.id)
+            if journaled and one.outcome == "measured" != journaled.outcome:
+                yield _measurement_of(one)
 
     def measured(self, ids: Iterable[str], *, launches: int) -> frozenset[str]:
         """Benchmarks among `ids` measured in at least `launches` launches."""
@@ -366,11 +377,21 @@ def run_of_summary(path: Path, document: object, label: str) -> Run:
 
 def result_of_summary(benchmark: SummaryBenchmark) -> Result:
     """Result of a benchmark in a summary."""
-    metrics = {
-        name: Metric(name=name, value=m.value, unit=m.unit, better=m.better)
-        for name, m in benchmark.metrics.items()
-    }
-    return _result(benchmark, metrics, benchmark.per_launch)
+    return _of_measurement(_measurement_of(benchmark))
+
+
+def _measurement_of(benchmark: SummaryBenchmark) -> Measurement:
+    """The measurement whose numbers, but not samples, a summary has."""
+    metrics = {name: Metric(name=name, **vars(m)) for name, m in benchmark.metrics.items()}
+    launches = [
+        {n: replace(metrics[n], value=value) for n, value in launch.items() if n in metrics}
+        for launch in benchmark.per_launch
+    ]
+    return Measurement(
+        **{shared.name: getattr(benchmark, shared.name) for shared in fields(BenchmarkRecord)},
+        metrics=metrics,
+        per_launch=tuple(LaunchSample(samples=None, metrics=m, flags=()) for m in launches),
+    )
 
 
 def _of_measurement(measurement: Measurement) -> Result:

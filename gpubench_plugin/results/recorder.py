@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +14,7 @@ from gpubench_plugin.core.records import Json, Measurement, RunRecord, RunStatus
 from gpubench_plugin.core.verdicts import Comparison
 from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.results.journal import Journal, line_of, utc_now
-from gpubench_plugin.system import json_files, stored
+from gpubench_plugin.system import files, json_files, stored
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -42,6 +43,8 @@ class Recorder:
     resumed: Sequence[str] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
+        facts = (self.directory.config_resolved, self.directory.system)
+        self._facts = {path: path.read_text(encoding="utf-8") for path in facts}
         self._log = _open_log(self.directory)
 
     @classmethod
@@ -83,7 +86,8 @@ class Recorder:
     def resume(cls, run: RunToResume, *, command: Sequence[str], carried_over: int) -> Recorder:
         """Resume recording `run`, of which `carried_over` benchmarks count as measured.
 
-        Removes the summary, which marks a finished run. Raises ResultsError.
+        Removes the summary, which marks a finished run, and journals what only it has. Raises
+        ResultsError.
         """
         resume_time = utc_now()
         recorder = cls(
@@ -98,6 +102,8 @@ class Recorder:
         run.journal.append(
             {**resumption, "command": redacted_command(command), "kept": carried_over}
         )
+        for measurement in run.only_in_summary:
+            recorder.record(measurement)
         json_files.remove(run.directory.summary)
         return recorder
 
@@ -109,11 +115,11 @@ class Recorder:
         a virtual disk). Between two timed blocks none is made.
         """
         interval_s = math.inf if event["event"] in _UNSYNCED else _SYNC_INTERVAL_S
-        self.journal.append({**event, "benchmark": benchmark}, sync_interval_s=interval_s)
+        self._append({**event, "benchmark": benchmark}, sync_interval_s=interval_s)
 
     def record(self, measurement: Measurement) -> None:
         """Journal a benchmark's record."""
-        self.journal.append({"event": "benchmark", **stored.dump(measurement)})
+        self._append({"event": "benchmark", **stored.dump(measurement)})
         median = measurement.metrics.get("step_time_s")
         LOGGER.info(
             "%s: %s%s%s",
@@ -128,7 +134,7 @@ class Recorder:
         from gpubench_plugin.results.verdicts import document
 
         verdicts = document([comparison])
-        self.journal.append({"event": "verdicts", "verdicts": verdicts})
+        self._append({"event": "verdicts", "verdicts": verdicts})
         json_files.write_json(self.directory.verdicts, verdicts)
 
     def finish(
@@ -153,7 +159,7 @@ class Recorder:
             benchmarks=tuple(benchmarks),
         )
         try:
-            self.journal.append({"event": "run_finished", "status": status})
+            self._append({"event": "run_finished", "status": status})
             json_files.write_text(self.directory.table, table_text(run.run_id, run.benchmarks))
             if benchmark_json is not None:
                 json_files.write_json(self.directory.benchmark, benchmark_json)
@@ -162,12 +168,21 @@ class Recorder:
             self.close()
         return run
 
+    def _append(self, event: Mapping[str, Any], *, sync_interval_s: float = 0.0) -> None:
+        """Journal an `event`; where the folder was removed meanwhile, write the others anew too."""
+        self.journal.append(event, sync_interval_s=sync_interval_s)
+        if not self.directory.system.exists():
+            for path, text in self._facts.items():
+                json_files.write_text(path, text)
+            self._log.close()  # it opens its file again
+
     def close(self) -> None:
         """Close the journal and the log."""
         self.journal.close()
         LOGGER.removeHandler(self._log)
         LOGGER.propagate = True
-        self._log.close()
+        with suppress(OSError):  # of a full disk
+            self._log.close()
 
 
 def _open_log(directory: RunDirectory) -> logging.Handler:
@@ -192,7 +207,7 @@ def append(folder: Path, rank: int, benchmark: str, **fields: Any) -> None:
     line = json_files.text({"benchmark": benchmark, "time": utc_now(), "rank": rank, **fields})
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with path.open("a", encoding="ascii") as file:
-            file.write(f"{line}\n")
+        with path.open("ab+") as file:
+            files.append_line(file.fileno(), f"{line}\n".encode("ascii"))
     except OSError as error:
         raise json_files.not_written(path, error) from error

@@ -191,7 +191,7 @@ class SessionRecorder:
 
     def _record(self, case: Case) -> None:
         self._status.end(case.id)
-        payloads = self._payloads.pop(case.id)
+        payloads = self._payloads[case.id]
         measurement = report_payload.measurement_of(case, payloads)
         for payload in payloads:
             if package := payload.get("missing_package"):
@@ -202,14 +202,14 @@ class SessionRecorder:
             self._passed_tests.add(case.id)
         family = self._scaled(measurement.without_samples())
         self._measurements |= family
-        if self._write_error is not None:
-            return
         measurement = replace(measurement, metrics=family[measurement.id].metrics)
-        with self._writing():
-            for payload in payloads:
-                for event in payload.get("events", ()):  # how the ranks ended
-                    self._run.recorder.event(measurement.id, event)
-            self._run.recorder.record(measurement)
+        if self._write_error is None:
+            with self._writing():
+                for payload in payloads:
+                    for event in payload.get("events", ()):  # how the ranks ended
+                        self._run.recorder.event(measurement.id, event)
+                self._run.recorder.record(measurement)
+        del self._payloads[case.id]  # what interrupts this leaves them to `_complete`
 
     def _scaled(self, measurement: Measurement) -> Mapping[str, Measurement]:
         """By id: `measurement`, and those on other numbers of ranks whose scaling it changes."""
@@ -356,8 +356,9 @@ class SessionRecorder:
         if self._write_error is None:
             terminalreporter.write(f"recorded in {self._display_directory()}\n")
         else:
-            kept = f"what was recorded before is in {self._display_directory()}"
-            terminalreporter.write(f"cannot write results: {self._write_error}; {kept}\n", red=True)
+            kept = f"; what was recorded before is in {self._display_directory()}"
+            text = f"{self._write_error}{kept * self._directory.journal.exists()}"
+            terminalreporter.write(f"cannot write results: {text}\n", red=True)
         if self._index_warning is not None:
             terminalreporter.write(f"{printable(self._index_warning)}\n", yellow=True)
 

@@ -1,4 +1,4 @@
-"""Files: bounded reads of regular ones, atomic and durable writes, and locks.
+"""Files: bounded reads of regular ones, atomic and durable writes, whole lines, and locks.
 
 A flock belongs to the open file description, which a forked child shares, and would outlive its
 owner there (flock(2)). So each child forked through Python, such as a ``DataLoader`` worker, closes
@@ -25,6 +25,7 @@ from gpubench_plugin.core.errors import BrokenFile, ResultsError
 _ORDINARY_MODE: Final = 0o666  # tempfile's 0600 would hide results from colleagues
 _NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _TEMPORARY: Final = re.compile(r"\..+\.gpubench-[0-9a-f]{8}\.tmp")
+_BLOCK_BYTES: Final = 1 << 16
 # Longer than a writer pauses between two writes.
 _ABANDONED_AFTER_S: Final = 3600.0
 
@@ -81,6 +82,18 @@ def write(path: Path, fill: Callable[[IO[bytes]], object]) -> None:
         with suppress(OSError):
             temporary.unlink()
         raise
+
+
+def append_line(descriptor: int, line: bytes, *, may_be_torn: bool = True) -> None:
+    """Append a `line` to an open file, whose incomplete last line is removed; raises OSError."""
+    if may_be_torn:
+        start, end = os.fstat(descriptor).st_size, -1
+        while end < 0 < start:
+            start = max(0, start - _BLOCK_BYTES)
+            end = os.pread(descriptor, _BLOCK_BYTES, start).rfind(b"\n")
+        os.ftruncate(descriptor, start + end + 1)
+    while line:  # a nearly full disk accepts only a part
+        line = line[os.write(descriptor, line) :]
 
 
 def sync_folder(folder: Path) -> None:

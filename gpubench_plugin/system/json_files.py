@@ -126,7 +126,8 @@ def write_text(path: Path, text: str) -> None:
     """Write UTF-8 `text` to `path` durably, replacing a symbolic link there.
 
     Raises:
-        ResultsError: the write failed; the previous content is intact.
+        ResultsError: the write failed: the content is the previous one; or only the sync of the
+            folder, and it is the new one.
     """
     data = text.encode("utf-8", "backslashreplace")
     try:
@@ -151,5 +152,4 @@ def remove(path: Path) -> None:
 
 def not_written(path: Path, error: OSError) -> ResultsError:
     """ResultsError for a write that the operating system refused."""
-    reason = error.strerror or str(error)
-    return ResultsError(f"cannot write {path}: {reason}; the previous content is intact")
+    return ResultsError(f"cannot write {path}: {error.strerror or error}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.core.errors import ResultsError
-from gpubench_plugin.core.records import Metric
+from gpubench_plugin.core.records import LaunchSample, Metric
 from gpubench_plugin.results.reader import RunToResume
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.run_directory import RunDirectory
@@ -80,6 +80,32 @@ def test_metric_that_is_not_finite_is_what_it_was(
     run = RunToResume(before.directory)
     run.journal.close()
     assert run.measurements[IDS[0]].metrics == {"a/b~c": metric}
+
+
+def test_measurement_that_only_the_summary_has_is_taken(
+    tmp_path: Path, measured: Callable[..., Measurement]
+) -> None:
+    """It is not measured again; the journal gets its numbers, without samples."""
+    before = begun(tmp_path)
+    lost = replace(measured(id=IDS[1]), launches=2)
+    sample = LaunchSample(samples=None, metrics=lost.metrics, flags=())
+    lost = replace(lost, per_launch=(sample, sample))
+    failed = measured(id=IDS[2], outcome="failed", reason="x", samples=None, metrics={})
+    before.record(measured(id=IDS[0]))
+    before.record(replace(failed, id=IDS[1]))
+    before.finish("interrupted", [measured(id=IDS[0]), lost, failed], None)
+
+    run = RunToResume(before.directory)
+    assert run.measured(IDS, launches=1) == {*IDS[:2]}
+    resumed = Recorder.resume(run, command=[], carried_over=2)
+    resumed.close()
+
+    assert not before.directory.summary.exists()
+    again = RunToResume(before.directory)
+    again.journal.close()
+    assert again.measurements[IDS[0]].samples is not None
+    assert again.measurements[IDS[1]] == lost.without_samples()
+    assert [e["id"] for e in again.events if e["event"] == "benchmark"] == [*IDS[:2], IDS[1]]
 
 
 def test_opening_changes_nothing(tmp_path: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
+import shutil
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -143,13 +146,109 @@ def test_broken_journal_is_refused_with_its_line(
 def test_partly_taken_line_is_cut_off(
     tmp_path: Path, files_end_at: Callable[[int], AbstractContextManager[None]]
 ) -> None:
-    """A line of which the system takes only a part is removed, and appending works again later."""
+    """A line of which the system takes only a part is none, and appending works again later."""
     path = tmp_path / "metrics.jsonl"
     with at_noon(path) as lines:
         lines.append({"event": "first"})
         whole = path.read_bytes()
         with files_end_at(len(whole) + 10), pytest.raises(ResultsError, match="File too large"):
             lines.append({"event": "second"})
-        assert path.read_bytes() == whole
+        assert [event["event"] for event in journal.read(path)] == ["first"]
         lines.append({"event": "third"})
     assert [event["event"] for event in journal.read(path)] == ["first", "third"]
+
+
+@pytest.mark.parametrize("raised", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
+def test_whole_line_stays_whatever_its_sync_comes_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: BaseException
+) -> None:
+    """An error or a signal is told, and takes nothing back."""
+
+    def fails(_: int) -> None:
+        raise raised
+
+    path = tmp_path / "metrics.jsonl"
+    with at_noon(path) as lines:
+        monkeypatch.setattr(os, "fsync", fails)
+        with pytest.raises((ResultsError, KeyboardInterrupt), match=r"No space left|^$"):
+            lines.append({"event": "first"})
+        assert [event["event"] for event in journal.read(path)] == ["first"]
+        monkeypatch.undo()
+        lines.append({"event": "second"})
+    assert [event["event"] for event in journal.read(path)] == ["first", "second"]
+
+
+def test_thread_whose_sync_is_slow_and_fails_takes_no_other_line_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does it make another one wait."""
+    path, syncs, is_written = tmp_path / "metrics.jsonl", threading.Event(), threading.Event()
+    main, fsync = threading.current_thread(), os.fsync
+
+    def slow(descriptor: int) -> None:
+        if threading.current_thread() is main:
+            return fsync(descriptor)
+        syncs.set()
+        assert is_written.wait(9)
+        raise OSError(errno.ENOSPC, "No space left")
+
+    with at_noon(path) as lines, ThreadPoolExecutor(1) as thread:
+        monkeypatch.setattr(os, "fsync", slow)
+        logged = thread.submit(lines.append, {"event": "log"})
+        assert syncs.wait(9)
+        monkeypatch.setattr(journal, "_PATIENCE_S", 0)
+        assert not lines._lock.locked()
+        lines.append({"event": "benchmark"})
+        is_written.set()
+        with pytest.raises(ResultsError, match="No space left"):
+            logged.result()
+    assert [event["event"] for event in journal.read(path)] == ["log", "benchmark"]
+
+
+def test_tail_of_a_file_that_shrank_starts_again(tmp_path: Path) -> None:
+    """It was replaced, by a restored copy for example; no line is begun in its middle."""
+    path = tmp_path / "metrics.jsonl"
+    with at_noon(path) as lines:
+        for event in ("one", "two", "three"):
+            lines.append({"event": event})
+    tail = journal.JournalTail(path)
+    assert len(tail.read()) == 3
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
+    assert [event["event"] for event in tail.read()] == ["one", "two"]
+    assert tail.read() == []
+
+
+@pytest.mark.parametrize("removed", ["file", "folder", "moved", "replaced"])
+def test_journal_that_was_removed_is_written_anew(tmp_path: Path, removed: str) -> None:
+    """With all its lines, which the open file still has; and other processes are kept out."""
+    path = tmp_path / "run" / "metrics.jsonl"
+    path.parent.mkdir()
+    with at_noon(path) as lines:
+        lines.append({"event": "first"})
+        if removed == "folder":
+            shutil.rmtree(path.parent)
+        elif removed == "moved":
+            path.parent.rename(tmp_path / "elsewhere")
+        elif removed == "replaced":
+            (copy := tmp_path / "copy").write_bytes(path.read_bytes())
+            copy.replace(path)
+        else:
+            path.unlink()
+        for event in ("second", "third"):
+            lines.append({"event": event})
+            with pytest.raises(ResultsError, match="is being written by another process"):
+                at_noon(path)
+    assert [event["event"] for event in journal.read(path)] == ["first", "second", "third"]
+
+
+def test_journal_that_cannot_be_written_anew_is_told(tmp_path: Path) -> None:
+    """Nothing is said to be there."""
+    path = tmp_path / "run" / "metrics.jsonl"
+    path.parent.mkdir()
+    with at_noon(path) as lines:
+        lines.append({"event": "first"})
+        shutil.rmtree(path.parent)
+        path.parent.write_text("in its place")
+        with pytest.raises(ResultsError) as raised:
+            lines.append({"event": "second"})
+    assert str(raised.value) == f"cannot write {path}: Not a directory"

@@ -98,6 +98,16 @@ def test_last_number_of_each_name_is_kept() -> None:
     assert (run.current.numbers, run.current.loss, run.current.step) == (numbers, 0.7, 4)
 
 
+def test_journal_that_is_read_again_is_no_other_run() -> None:
+    """What a longer one had said is forgotten with it."""
+    run = RunProgress(run_id="r")
+    record = {"event": "benchmark", "outcome": "measured"}
+    start = {"event": "run_started", "params": {"a": {}, "b": {}}}
+    for line in (start, {**record, "id": "a"}, {**record, "id": "b"}, start, {**record, "id": "a"}):
+        run.add(line)
+    assert run.outcomes == {"a": "measured"}
+
+
 def test_another_try_begins_anew_and_a_resumed_run_keeps_what_was_measured() -> None:
     """What failed runs again; what a thread tells of a benchmark that is over is ignored."""
     run = live(phase("start"), phase("build", launch=1), step(9, 1.0), phase("build", launch=2))

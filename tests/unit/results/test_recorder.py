@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,7 @@ from gpubench_plugin.system import stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from gpubench_plugin.core.records import Measurement
@@ -83,6 +86,41 @@ def test_summary_is_the_last_file(tmp_path: Path) -> None:
     assert not run.directory.summary.exists()
 
 
+@pytest.mark.parametrize("removed", ["folder", "journal"])
+def test_run_that_was_removed_is_written_anew(
+    tmp_path: Path, measured: Callable[..., Measurement], removed: str
+) -> None:
+    """At the next write, so that it can be read, resumed and ended."""
+    run = recorder(tmp_path)
+    folder, kept = run.directory.path, ("config_resolved.yaml", "system.json")
+    before = [(folder / name).read_text() for name in kept]
+    run.record(measured())
+    if removed == "folder":
+        shutil.rmtree(tmp_path)
+    else:
+        run.directory.journal.unlink()
+    run.event("a::b", {"event": "step", "loss": 0.5})
+    assert [(folder / name).read_text() for name in kept] == before
+    run.record(measured(id="a::b"))
+    run.finish("complete", [measured()], None)
+    events = [event["event"] for event in journal.read(folder / "metrics.jsonl")]
+    assert events == ["run_started", "benchmark", "step", "benchmark", "run_finished"]
+    assert "a::b: measured" in (folder / "run.log").read_text() or removed == "journal"
+
+
+def test_full_disk_that_takes_no_log_is_told_once(
+    tmp_path: Path, files_end_at: Callable[[int], AbstractContextManager[None]]
+) -> None:
+    """What is left in the log's buffer is no error of its own."""
+    run = recorder(tmp_path)
+    size = run.directory.journal.stat().st_size
+    with files_end_at(size):
+        with suppress(OSError):
+            run._log.stream.write("x" * (size + 1))
+        with pytest.raises(ResultsError, match="File too large"):
+            run.finish("complete", [], None)
+
+
 SAMPLES = Samples(
     timer="cpu",
     durations_s=(0.1,) * 10_000,
@@ -95,9 +133,11 @@ SAMPLES = Samples(
 
 
 def test_every_call_of_a_rank_is_a_line(tmp_path: Path) -> None:
-    """With all samples, or with what the rank did; what stood there before stays."""
+    """With all samples, or with what the rank did; what stood there before stays, if whole."""
     events = [{"event": "step", "duration_s": 0.5}]
     append(tmp_path / "ranks", 3, "a", events=events)
+    with (tmp_path / "ranks" / "rank-3.jsonl").open("a") as file:
+        file.write('{"benchmark": "tor')
     for name in ("a", "b"):
         append(tmp_path / "ranks", 3, name, samples=asdict(SAMPLES))
     lines = (tmp_path / "ranks" / "rank-3.jsonl").read_text().splitlines()

@@ -71,6 +71,8 @@ def test_every_line_of_the_journal_is_read_and_written_alike(tmp_path: Path) -> 
     ]
     folder = RunDirectory(path=tmp_path / "default" / RUN.run_id)
     folder.path.mkdir(parents=True)
+    for name in ("config_resolved.yaml", "system.json"):  # as a started run has them
+        shutil.copy(RUN.path / name, folder.path)
     now = iter(event["time"] for event in events[1:4])
     recorder = Recorder(
         folder,

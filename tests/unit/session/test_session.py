@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 class Files:
     """In the place of a run's files: keeps what was written last, or has no room for it."""
 
-    directory: Any = SimpleNamespace(path=Path("results/x/run"), traces=None, checkpoints=None)
+    directory: Any = SimpleNamespace(
+        path=Path("results/x/run"), traces=None, checkpoints=None, journal=Path(__file__)
+    )
     environment: Any = MappingProxyType({})
 
     def __init__(self, *, full: bool = False, asked: signal.Signals | None = None):
