@@ -1,4 +1,4 @@
-"""Operations killed by SIGKILL at each of their points, and what others then find.
+"""Operations killed by SIGKILL, or struck otherwise, at their points, and what others then find.
 
 A point stands before every call that changes a folder or waits for the disk, and once more after
 half of what a write was given; of a database, before every statement and every commit. First the
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     Ended = Callable[[str], None]
     """Tells that something has ended: from then on no kill may take it back."""
+    Strike = Callable[[], object]
+    """What happens at a point."""
 
 CALLS = ("fsync", "ftruncate", "link", "mkdir", "remove", "rename", "replace", "rmdir", "unlink")
 TIME = re.compile(rb"\d{4}-\d\d-\d\dT[0-9:.]+Z")
@@ -95,7 +97,7 @@ def survive(
     survival, known = Survival(), set[object]()
 
     def begin() -> None:
-        _copied(first, copy)
+        copied(first, copy)
         scenario.renew()
 
     def look(point: str, ended: Sequence[str]) -> None:
@@ -104,7 +106,7 @@ def survive(
         if state not in known:
             known.add(state)
             survival.states += 1
-            with _named(point):
+            with named(point):
                 _recover(scenario, copy, ended)
 
     begin()
@@ -131,16 +133,31 @@ def _recover(scenario: Scenario, folder: Path, ended: Sequence[str]) -> None:
 
 def points(operation: Callable[[Ended], object]) -> list[str]:
     """Every point that `operation` comes to, in order, with the name of its file."""
-    told, status = _forked(operation, None)
+    told, status = _forked(operation, range(0), None)
     assert status == 0, "\n".join(told)
     return [line.removeprefix("point ") for line in told if line.startswith("point ")]
 
 
 def killed(operation: Callable[[Ended], object], at: int) -> list[str]:
     """Let a process do it that kills itself at its point of that number; what had ended by then."""
-    told, status = _forked(operation, at)
+    told, status = _forked(operation, range(at, at + 1), _kill)
     assert status == -signal.SIGKILL, "\n".join(told)
+    return _ended(told)
+
+
+def struck(operation: Callable[[Ended], object], at: range, strike: Strike) -> list[str]:
+    """Let a process do it to which `strike` happens at those points; what had ended in the end."""
+    told, status = _forked(operation, at, strike)
+    assert status == 0, "\n".join(told)
+    return _ended(told)
+
+
+def _ended(told: Sequence[str]) -> list[str]:
     return [line.removeprefix("ended ") for line in told if line.startswith("ended ")]
+
+
+def _kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def state_of(folder: Path) -> str:
@@ -165,22 +182,25 @@ def _content(file: Path) -> bytes:
         return "\n".join(database.iterdump()).encode()
 
 
-def _copied(folder: Path, to: Path) -> None:
+def copied(folder: Path, to: Path) -> None:
+    """Make `to` a copy of a folder."""
     shutil.rmtree(to, ignore_errors=True)
     shutil.copytree(folder, to, symlinks=True)
 
 
 @contextmanager
-def _named(point: str) -> Iterator[None]:
-    """Let what fails say where the process was killed."""
+def named(point: str) -> Iterator[None]:
+    """Let what fails say where the process was killed, or struck."""
     try:
         yield
     except BaseException as error:
-        error.add_note(f"killed at {point}")
+        error.add_note(f"at {point}")
         raise
 
 
-def _forked(operation: Callable[[Ended], object], at: int | None) -> tuple[list[str], int]:
+def _forked(
+    operation: Callable[[Ended], object], at: range, strike: Strike | None
+) -> tuple[list[str], int]:
     """What a process told that did it, and its exit code."""
     read, told = os.pipe()
     with warnings.catch_warnings():
@@ -189,14 +209,14 @@ def _forked(operation: Callable[[Ended], object], at: int | None) -> tuple[list[
         child = os.fork()
     if not child:
         os.close(read)
-        _do(operation, at, told)
+        _do(operation, at, strike, told)
     os.close(told)
     with os.fdopen(read, encoding="utf-8", errors="replace") as lines:
         said = lines.read().splitlines()
     return said, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def _do(operation: Callable[[Ended], object], at: int | None, told: int) -> None:
+def _do(operation: Callable[[Ended], object], at: range, strike: Strike | None, told: int) -> None:
     write = os.write  # as it is before it is watched
 
     def tell(line: str) -> None:
@@ -209,7 +229,7 @@ def _do(operation: Callable[[Ended], object], at: int | None, told: int) -> None
         signal.alarm(60)  # nothing here waits
         for output in (1, 2):
             os.dup2(os.open(os.devnull, os.O_WRONLY), output)
-        _watch(_Points(tell, at))
+        _watch(_Points(tell, at, strike))
         operation(lambda what: tell(f"ended {what}"))
         code = 0
     except BaseException:
@@ -229,13 +249,14 @@ def unwatched() -> Iterator[None]:
 
 
 class _Points:
-    """Counts the points, and kills this process at the one of the number `at`."""
+    """Counts the points, and lets something happen at those of the numbers `at`."""
 
     watching = True
 
-    def __init__(self, tell: Ended, at: int | None):
+    def __init__(self, tell: Ended, at: range, strike: Strike | None):
         self._tell = tell
         self._at = at
+        self._strike = strike
         self._number = 0
 
     def __call__(self, call: str, file: object) -> None:
@@ -243,12 +264,12 @@ class _Points:
             return
         if isinstance(file, int):
             file = Path(f"/proc/self/fd/{file}").readlink()
-        if self._at is None:
+        number, self._number = self._number, self._number + 1
+        if self._strike is None:
             name = _constant(os.fsencode(Path(str(file)).name)).decode()
             self._tell(f"point {call} {name}")
-        elif self._number == self._at:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self._number += 1
+        elif number in self._at:
+            self._strike()
 
 
 def _watch(reached: _Points) -> None:

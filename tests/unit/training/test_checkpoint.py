@@ -28,6 +28,7 @@ from gpubench_plugin.training.checkpoint import (
 from gpubench_plugin.training.data.digits import Digits
 from gpubench_plugin.training.model import load_model_state, model_state
 from tests.support.kill_points import Scenario, survive
+from tests.support.strikes import Struck
 from tests.unit.training.conftest import Together
 
 CPU = torch.device("cpu")
@@ -213,6 +214,14 @@ class Saving(Scenario):
 def test_a_kill_at_any_point_leaves_whole_checkpoints(started, in_memory):
     """The latest and the best are the earlier or the new ones, and the next one can be saved."""
     survive(Saving(started), in_memory)
+
+
+@pytest.mark.exhaustive
+def test_a_strike_at_any_write_leaves_whole_checkpoints(started, in_memory):
+    """Of an error or a signal, as of a kill."""
+    saving = Struck([Saving(started)], in_memory)
+    for seed in range(60):
+        saving.survive(seed)
 
 
 def edited(path, **changes):
