@@ -200,7 +200,8 @@ def test_bad_input_is_refused_before_anything_is_measured(
 def test_one_reason_of_many_benchmarks_is_said_once(project: Project) -> None:
     """The message names the first and counts the others; a deselected one is not asked."""
     project.write("configs/small.yaml", SMALL)
-    project.write("test_it.py", TRAINING + TRAINING.replace("test_", "test_second_"))
+    tests = TRAINING.replace("(gpubench)", "(gpubench, process_group)")
+    project.write("test_it.py", tests + tests.replace("test_", "test_second_"))
     run = project.run("--distributed.backend=nccl", "--device=cpu", quick=False)
     assert run.code == 4
     assert "(and 3 more benchmarks)" in run.err
