@@ -68,7 +68,7 @@ _TOLERATED: Final = re.compile(r"gpu\.devices\.\d+\.locked_clock_mhz")
 """Judged by what a machine did at that moment, so that it may be unknown at another."""
 _INFORMATIVE: Final = re.compile(
     r"""platform\.(release|libc)|cpu\.(physical|logical)_cores|memory_bytes|hostname
-    |torch\.git_commit|packages\..*|git\.(commit|branch|dirty)
+    |packages\..*|git\.(commit|branch|dirty)
     # Except what a launcher sets anew for each launch.
     |environment_variables\.(?!
         (CI|(LOCAL_|GROUP_)?(RANK|WORLD_SIZE)|MASTER_(ADDR|PORT)|TORCH_NCCL_ASYNC_ERROR_HANDLING)$
