@@ -10,6 +10,7 @@ import os
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -20,6 +21,7 @@ from gpubench_plugin.config.options import (
     add_options,
     expand_short_names,
     is_requested,
+    refuse_unknown_ini_keys,
     suggest_options,
 )
 from gpubench_plugin.config.parametrization import (
@@ -120,6 +122,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", description)
     if "RANK" in os.environ:
         _defer_output(config)
+    if not _defers_output(config):
+        _with_usage_errors(refuse_unknown_ini_keys, config)
     if is_requested(config) and not _defers_output(config):
         from gpubench_plugin.config.settings import Settings
 
@@ -131,6 +135,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if ending.has_workers(config):
         config.pluginmanager.register(ending.XdistGuard(), "gpubench-neighbours")
         _report_unjudged_gate(config, "nothing is judged with -n (pytest-xdist)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Answer mistakes in flags before tests are imported, and torch with them."""
+    config = session.config
+    is_other = _defers_output(config) or ending.is_worker(config) or _collects_only(config)
+    if is_requested(config, by_flag=True) and not is_other:
+        from gpubench_plugin.session.mistakes import check_options
+
+        _with_usage_errors(lambda: check_options(config, _context(config).settings))
 
 
 @pytest.hookimpl(trylast=True)
@@ -306,9 +321,13 @@ def _context(config: pytest.Config) -> RunContext:
     from gpubench_plugin.config.settings import Settings
     from gpubench_plugin.launchers.context import CONTEXT, RunContext
     from gpubench_plugin.ranks.ranks import RankSession
+    from gpubench_plugin.results.registry.locations import absolute_url
 
     if CONTEXT not in config.stash:
         settings = Settings.from_config(config)
+        # A benchmark may change the working directory.
+        registry = absolute_url(settings.registry, cwd=config.invocation_params.dir)
+        settings = replace(settings, registry=registry)
         config.stash[CONTEXT] = RunContext(settings=settings, ranks=RankSession(os.environ))
     return config.stash[CONTEXT]
 

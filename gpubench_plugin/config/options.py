@@ -11,7 +11,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.config.settings import FLAGS, OPTIONS, option_dest
-from gpubench_plugin.core.errors import CERTAIN, alike
+from gpubench_plugin.core.errors import CERTAIN, alike, invalid_choice
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,10 +88,29 @@ def add_options(parser: pytest.Parser) -> None:
     )
 
 
-def is_requested(config: pytest.Config) -> bool:
-    """Whether an option is given or an ini key differs from its default."""
+def is_requested(config: pytest.Config, *, by_flag: bool = False) -> bool:
+    """Whether an option is given or, unless `by_flag`, an ini key differs from its default."""
     stated = ((option, option.value_in(config)) for option in OPTIONS.values())
-    return any(v is not None and (v.is_flag or v.value != option.ini) for option, v in stated)
+    return any(
+        v is not None and (v.is_flag or (v.value != option.ini and not by_flag))
+        for option, v in stated
+    )
+
+
+def refuse_unknown_ini_keys(config: pytest.Config) -> None:
+    """Refuse an ini key that begins as ours do and that nobody has registered.
+
+    Raises:
+        UsageProblem: there is one: to pytest it is a warning, and a default would be measured.
+    """
+    own = (option_dest(option.name) for option in OPTIONS.values() if option.ini is not None)
+    allowed = sorted({*own, BENCHMARK_PATHS})
+    for key in config._inicfg:  # pytest has no public way to all keys that a user has set
+        if key.startswith(option_dest("")):
+            try:
+                config.getini(key)
+            except ValueError:
+                raise invalid_choice("ini file", key, allowed, noun="key ") from None
 
 
 def expand_short_names(args: list[str], parser: pytest.Parser) -> None:

@@ -258,7 +258,29 @@ def _validated(merged: Merged, schema: type[Configuration[Any]]) -> Configuratio
     try:
         return schema.model_validate_json(data)
     except ValidationError as error:
-        raise schema_errors.to_usage_error(error, merged, schema) from None
+        raise schema_errors.to_usage_error(error.errors(), merged, schema) from None
+
+
+def check_stated(overlays: Sequence[Path], overrides: Sequence[str], *, rootdir: Path) -> None:
+    """Check ``--config`` and dot keys as far as they are wrong whatever a benchmark's own file is.
+
+    Only a workload's class knows the keys of section ``model``, and keys of a section are weighed
+    against each other once all layers are known.
+
+    Raises:
+        UsageProblem: a file cannot be read, or a key or a value is not allowed.
+    """
+    schema = _schema(ModelSection)
+    files = _files(None, overlays, rootdir)
+    own = [override_layer(text, schema) for text in overrides]
+    for preset in PRESETS:
+        merged = merge([*chain.from_iterable(file.layers(preset) for file in files), *own])
+        try:
+            schema.model_validate_json(json.dumps({**merged.values, "model": {}}))
+        except ValidationError as error:
+            certain = [e for e in error.errors() if e["type"] not in schema_errors.OWN_WORDS]
+            if certain:
+                raise schema_errors.to_usage_error(certain, merged, schema) from None
 
 
 def _refuse_two_lengths(configuration: Configuration[Any], merged: Merged) -> None:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 _LONGEST_PARAM: Final = 200
 """Characters kept of a parameter: enough to tell cases apart, and bounded in every record."""
 _PLAIN: Final = "fp32"
+_NONE: Final = "null"
 
 
 def check_marks(items: Iterable[pytest.Item]) -> None:
@@ -83,6 +84,7 @@ class CaseFactory:
         """
         if is_adopted(item, fixture_names(item)):
             return self._adopted_case(item)
+        _check_workload(item, self._settings.overrides)
         params = {name: str(value) for name, value in _params(item).items()}
         mark = BenchmarkMark.of(item)
         name = params.get(DEVICE, self._settings.devices[0])
@@ -125,7 +127,7 @@ class CaseFactory:
 
     def _uses_torch(self, item: pytest.Item, device: str) -> bool:
         """Whether `item` asks for torch, or comes to it by what its modules import."""
-        kind, _ = devices.named(device)
+        kind, _ = devices.check_name(device)
         if kind not in {"auto", "cpu"} or self._settings.profile or DEVICE in fixture_names(item):
             return True
         return reaches_torch(namespaces(item))
@@ -279,6 +281,14 @@ def _model_section(item: pytest.Item, workload: str) -> type[ModelSection]:
         return ModelSection
     section: type[ModelSection] = catalog.load("workloads", workload).Section
     return section
+
+
+def _check_workload(item: pytest.Item, overrides: Iterable[str]) -> None:
+    """Refuse an unknown name before looking for a device, which imports torch."""
+    name = dict(text.split("=", 1) for text in overrides if "=" in text).get("model.name", _NONE)
+    known = (_NONE, *catalog.choices("workloads"))
+    if name not in known and overriding_fixture(item, "workload") is None:
+        catalog.load("workloads", name, key=f"--model.name={name}")
 
 
 def _returned_class(function: Callable[..., object] | None) -> object:

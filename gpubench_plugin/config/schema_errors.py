@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
 from gpubench_plugin.core.errors import UsageProblem, alike, did_you_mean, suggest
 
@@ -88,13 +88,13 @@ def _bare(annotation: Any) -> Any:
 _LONGEST_VALUE: Final = 80  # about one terminal line
 # There are more than a hundred keys.
 _LIKENESS_OF_KEYS: Final = 0.6
-_OWN_WORDS: Final = {"value_error", "assertion_error"}  # raised by a validator of a section
+OWN_WORDS: Final = {"value_error", "assertion_error"}  # raised by a validator of a section
 
 
-def to_usage_error(error: ValidationError, merged: Merged, schema: Schema) -> UsageProblem:
-    """One error for all pydantic errors in the `merged` layers, one line for each key."""
+def to_usage_error(errors: Iterable[ErrorDetails], merged: Merged, schema: Schema) -> UsageProblem:
+    """One error for all pydantic `errors` in the `merged` layers, one line for each key."""
     lines: dict[str, list[str]] = {}
-    for details in error.errors(include_url=False):
+    for details in errors:
         line, requirement = _line(details, merged, schema)
         lines.setdefault(line, []).append(requirement)
     return UsageProblem(
@@ -122,7 +122,7 @@ def _line(details: ErrorDetails, merged: Merged, schema: Schema) -> tuple[str, s
     if details["type"] == "extra_forbidden":
         return _with_source(merged, location, _unknown_key_message(location, schema)), ""
     key = _schema_key(location, schema)
-    if details["type"] in _OWN_WORDS:
+    if details["type"] in OWN_WORDS:
         return _with_source(merged, key, f"{details['ctx']['error']}"), ""
     if details["type"] == "missing":
         return _with_source(merged, key, "is missing"), ""

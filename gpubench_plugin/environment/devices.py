@@ -63,7 +63,7 @@ def find(name: str, *, local_rank: int = 0) -> Device:
     Raises:
         UsageProblem: there is no such device, or no torch.
     """
-    kind, index = named(name)
+    kind, index = check_name(name)
     try:
         import torch
     except (ImportError, OSError) as error:  # not installed, or a library that it needs is not
@@ -88,12 +88,8 @@ def find(name: str, *, local_rank: int = 0) -> Device:
     return devices[number]
 
 
-def named(name: str) -> tuple[str, str]:
-    """Type and index of a device's `name`, without importing torch.
-
-    Raises:
-        UsageProblem: it is none.
-    """
+def check_name(name: str) -> tuple[str, str]:
+    """The type in `name`, which may be ``auto``, and the index or nothing; raises UsageProblem."""
     kind, colon, index = name.partition(":")
     if kind not in TYPES and name != "auto":
         aliases = {f"{word}{colon}{index}": types for word, types in _ALIASES.items()}

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import ClassVar, Final, Literal
 
 from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
@@ -108,10 +109,7 @@ class RunDirectory:
         try:
             run.path.mkdir(parents=True)
         except OSError as error:
-            raise UsageProblem(
-                f"--results-dir: cannot write to {results}: {error.filename}: {error.strerror}; "
-                "choose another folder"
-            ) from error
+            raise _unwritable(results, error.filename, error) from error
         return run
 
     @classmethod
@@ -150,6 +148,23 @@ class RunDirectory:
 
     def __str__(self) -> str:
         return str(self.path)
+
+
+def _unwritable(results: Path, path: Path | str, error: OSError) -> UsageProblem:
+    return UsageProblem(
+        f"--results-dir: cannot write to {results}: {path}: {error.strerror}; choose another folder"
+    )
+
+
+def require_writable(results_dir: Path) -> None:
+    """Refuse a folder in which no run could be created, leaving nothing there."""
+    results = Path(os.path.realpath(results_dir))
+    existing = next(path for path in (results, *results.parents) if path.exists())
+    try:
+        with TemporaryDirectory(prefix=".gpubench-", dir=existing):
+            pass
+    except OSError as error:
+        raise _unwritable(results, existing, error) from error
 
 
 def runs_in(results_dir: Path) -> list[RunDirectory]:

@@ -57,10 +57,8 @@ def open_run(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
     """Open the run that records the benchmarks `cases`.
 
     Raises:
-        UsageProblem: the results, or ``--benchmark-json``, could not be written, or the run cannot
-            be resumed here.
+        UsageProblem: the results could not be written, or the run cannot be resumed here.
     """
-    _require_writable_json(config)
     run = (_resumed if settings.resume else _new)(config, settings, cases)
     # Removed from the environment, so that a session started by a test does not write it, too.
     if file := os.environ.pop(RUN_FILE, ""):
@@ -146,17 +144,6 @@ def _location_options(config: pytest.Config, settings: Settings) -> dict[str, st
         for name, value in options.items()
         if config.getoption(option_dest(name)) is not None
     }
-
-
-def _require_writable_json(config: pytest.Config) -> None:
-    """Refuse an unwritable ``--benchmark-json`` path before the run."""
-    path_text = config.getoption("benchmark_json", None)
-    if path_text is None:
-        return
-    file = Path(path_text).absolute()
-    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
-        allowed = "allowed: a writable file, not a folder, in a folder that exists"
-        raise UsageProblem(f"--benchmark-json={path_text}: not writable; {allowed}")
 
 
 def open_to_resume(

@@ -30,11 +30,9 @@ from gpubench_plugin.launchers.context import (
     BenchmarkState,
     case_on_ranks,
     context_of,
-    update_context,
 )
 from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
 from gpubench_plugin.launchers.ways.base import launcher_of
-from gpubench_plugin.results.registry.locations import absolute_url
 from gpubench_plugin.session.ending import (
     UsageErrors,
     is_worker,
@@ -42,6 +40,7 @@ from gpubench_plugin.session.ending import (
     unjudged_gate,
 )
 from gpubench_plugin.session.interruption import SignalInterrupt
+from gpubench_plugin.session.mistakes import LOOKUP, check_options
 from gpubench_plugin.system.scratch import private_folder
 
 if TYPE_CHECKING:
@@ -76,6 +75,8 @@ def start_session(
     # Every process runs an adopted test as an ordinary one, and one of them measures it.
     if not (records or (rank is not None and rank.runs_all and world.is_root)):
         items = [item for item in items if not is_adopted(item, fixture_names(item))]
+    if records and items and not is_worker(config):
+        check_options(config, context_of(config).settings)
     is_single = rank is None and not context_of(config).ranks.started_world_size
     _resolve_cases(config, items, checks_free_memory=is_single, asks_components=records)
     if any(item.stash[STATE].case.adopted for item in items):
@@ -144,9 +145,6 @@ def _resolve_cases(
         UsageProblem: naming what is wrong, and for which benchmarks.
     """
     context = context_of(config)
-    cwd = config.invocation_params.dir  # a benchmark may change the working directory
-    registry = absolute_url(context.settings.registry, cwd=cwd)
-    update_context(config, settings=replace(context.settings, registry=registry))
     local_rank = context.ranks.world.local_rank
     cases = CaseFactory(
         context.settings,
@@ -179,11 +177,7 @@ def _record(
     from gpubench_plugin.session.recording import SessionRecorder
 
     config, manager = session.config, session.config.pluginmanager
-    settings, lookup = context_of(config).settings, None
-    if settings.baseline:
-        from gpubench_plugin.session.gate.lookup import BaselineLookup
-
-        lookup = BaselineLookup.look_up(settings, config.invocation_params.dir)
+    settings, lookup = context_of(config).settings, config.stash[LOOKUP]
     recording = SessionRecorder(config, [item.stash[STATE].case for item in items])
     recording.start()
     manager.register(recording, "gpubench-recording")

@@ -1,0 +1,65 @@
+"""Mistakes that options tell, answered before tests are imported, and torch with them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from gpubench_plugin.core.errors import GpubenchError, UsageProblem
+from gpubench_plugin.environment import devices
+from gpubench_plugin.reports.terminal import check_columns
+from gpubench_plugin.results.run_directory import find_run, path_component, require_writable
+
+if TYPE_CHECKING:
+    from gpubench_plugin.config.settings import Settings
+    from gpubench_plugin.session.gate.lookup import BaselineLookup
+
+LOOKUP: Final[pytest.StashKey[BaselineLookup | None]] = pytest.StashKey()
+"""What ``--baseline`` names, once the options have been checked."""
+
+
+def check_options(config: pytest.Config, settings: Settings) -> None:
+    """Check, once, what needs no test: keys, files, folders, runs and names.
+
+    Raises:
+        UsageProblem: naming the option.
+    """
+    if LOOKUP in config.stash:
+        return
+    cwd = config.invocation_params.dir
+    for name in settings.devices:
+        devices.check_name(name)
+    path_component("--experiment", settings.experiment)
+    path_component("--tag", settings.tag or "run")
+    check_columns(settings.table)
+    if settings.overrides or settings.configs:
+        from gpubench_plugin.config.resolution import check_stated
+
+        check_stated(settings.configs, settings.overrides, rootdir=config.rootpath)
+    _require_writable_json(config)
+    require_writable(settings.results_dir)
+    if settings.resume:
+        try:
+            find_run(settings.results_dir, settings.resume, cwd=cwd)
+        except GpubenchError as error:
+            raise UsageProblem(f"--resume={settings.resume}: {error}") from error
+    lookup = None
+    if settings.baseline:
+        from gpubench_plugin.session.gate.lookup import BaselineLookup
+
+        lookup = BaselineLookup.look_up(settings, cwd)
+    config.stash[LOOKUP] = lookup
+
+
+def _require_writable_json(config: pytest.Config) -> None:
+    """Refuse an unwritable ``--benchmark-json`` path."""
+    path_text = config.getoption("benchmark_json", None)
+    if path_text is None:
+        return
+    file = Path(path_text).absolute()
+    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+        allowed = "allowed: a writable file, not a folder, in a folder that exists"
+        raise UsageProblem(f"--benchmark-json={path_text}: not writable; {allowed}")
