@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import json
 import os
 import sys
@@ -42,10 +43,19 @@ def changes(rootdir: Path, recorded: Mapping[str, str]) -> list[str]:
     ]
 
 
-def _files(rootdir: Path) -> Iterator[Path]:
+def same_files(first: Path, second: Path) -> bool:
+    """Whether two folders have the same files, where code may be; byte code does not count."""
+    if first == second:
+        return True
+    names, others = ({f.relative_to(top) for f in _files(top, "")} for top in (first, second))
+    return names == others and not any(filecmp.cmpfiles(first, second, names, shallow=False)[1:])
+
+
+def _files(rootdir: Path, suffix: str = ".py") -> Iterator[Path]:
     for parent, folders, names in os.walk(rootdir):
         folders[:] = sorted(name for name in folders if _may_hold_code(Path(parent, name)))
-        yield from (Path(parent, name) for name in sorted(names) if name.endswith(".py"))
+        code = (name for name in names if name.endswith(suffix) and not name.endswith(".pyc"))
+        yield from (Path(parent, name) for name in sorted(code))
 
 
 def _digest(file: Path) -> str:

@@ -301,6 +301,11 @@ def test_other_code_is_not_resumed(story: Story) -> None:
         (("--base=main", "--", "--gate"), 2, "not allowed in the launches"),
         (("--resume=nowhere",), 2, "nowhere: not a `gpubench ab` folder"),
         (("--base=main", "--output=no/such.md"), 2, ": not a file in an existing folder"),
+        (
+            ("--base=main",),
+            2,
+            "same code and Python: main (",
+        ),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_launched(
@@ -320,7 +325,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> User:
 def test_arguments_that_pytest_refuses_are_a_problem_of_usage(user: User) -> None:
     """Its own words are shown; that nothing was selected is another matter, and never fine."""
     results = f"--results-dir={user.folder / 'results'}"
-    refused = user.ab("--base=main", results, "--", "nowhere")
+    refused = user.ab("--base=main", "--same", results, "--", "nowhere")
     assert (refused.code, "nowhere" in refused.err) == (2, True), refused
-    empty = user.ab("--base=main", results, "--", "bench", "-k", "nothing")
+    empty = user.ab("--base=main", "--same", results, "--", "bench", "-k", "nothing")
     assert (empty.code, "no benchmark" in empty.err) == (3, True), empty

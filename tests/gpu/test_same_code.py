@@ -49,7 +49,13 @@ def test_the_same_code_has_not_changed(tmp_path: Path) -> None:
     file = tmp_path / "verdicts.json"
     command = [
         *(sys.executable, "-P", "-c", MAIN, "ab", f"--base={tmp_path / 'base'}"),
-        *(f"--head={tmp_path / 'head'}", "--pairs=5", "--unchanged-from=5", "--format=json"),
+        *(
+            f"--head={tmp_path / 'head'}",
+            "--same",
+            "--pairs=5",
+            "--unchanged-from=5",
+            "--format=json",
+        ),
         *(f"--output={file}", "--", "--gpubench-device=cuda", "--measure.profile=quick"),
     ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

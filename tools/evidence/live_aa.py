@@ -139,7 +139,7 @@ def project(folder: Path, *, head: bool) -> Path:
 
 def compare(base: Path, head: Path, results: Path, *more: str) -> Outcome:
     """One comparison, with `more` options."""
-    options = [f"--base={base}", f"--head={head}", f"--results-dir={results}", *more]
+    options = [f"--base={base}", f"--head={head}", f"--results-dir={results}", "--same", *more]
     measure = ["--measure.min_time_s=0.05", "--measure.max_time_s=0.1"]
     start = time.monotonic()
     done = subprocess.run(

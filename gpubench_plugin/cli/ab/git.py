@@ -40,6 +40,10 @@ class Repository:
         commit = f"{ref}^{{commit}}"
         return _git(self.top, "rev-parse", "--verify", "--quiet", "--end-of-options", commit)
 
+    def files_of(self, commit: str) -> str | None:
+        """Hash of all files of the `commit`."""
+        return _git(self.top, "rev-parse", f"{commit}^{{tree}}")
+
     def unknown_ref(self, ref: str, option: str) -> UsageProblem:
         """Error for a `ref` that is no commit, with the nearest name."""
         names = (_git(self.top, "for-each-ref", "--format=%(refname:short)") or "").split()

@@ -16,7 +16,7 @@ from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.format import counted, listed, short_commit
-from gpubench_plugin.environment.code import changes, digests
+from gpubench_plugin.environment.code import changes, digests, same_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +44,29 @@ class Side:
             return identity
         code = sha256(json.dumps(self.code).encode()).hexdigest()[:16]
         return {"folder": str(self.tree), "code": code, **identity}
+
+    def refuse_same(self, other: Self) -> None:
+        """Refuse an `other` side that would measure the same; raises UsageProblem.
+
+        That is: by the same Python the same files, or those of one commit, which a working tree
+        without changes has, too.
+        """
+        if None in (self.code, other.code):
+            is_same = self._committed() is not None and self._committed() == other._committed()
+        else:
+            is_same = self.code == other.code and same_files(self.tree, other.tree)
+        if is_same and self.python == other.python:
+            raise UsageProblem(
+                f"--{self.name} and --{other.name} are the same code and Python: {self.label} and "
+                f"{other.label}; allowed: two that differ, or --same to measure one twice"
+            )
+
+    def _committed(self) -> str | None:
+        """Hash by git of all files; None if they are not just those of a commit."""
+        if self.repository is None or self.commit is None:
+            return None
+        is_changed = self.code is not None and self.repository.changed_files()
+        return None if is_changed else self.repository.files_of(self.commit)
 
     def require_unchanged(self) -> None:
         """Refuse a folder whose code has changed; raises UsageProblem, which names the files."""

@@ -49,6 +49,7 @@ class Ab(Command):
         add("--head", metavar="REF|DIR", help="git ref or folder to judge (default: working tree)")
         add("--base-python", metavar="PY", help="Python of the base (default: this one)")
         add("--head-python", metavar="PY", help="Python of the head (default: this one)")
+        add("--same", action="store_true", help="measure the same code twice: an A/A test")
         pairs = parser.add_mutually_exclusive_group().add_argument
         pairs("--pairs", metavar="N", type=parse_pairs, help="at most N pairs: 5, 10, 15 (default)")
         text = f"up to {MOST_PAIRS} pairs, until all is decided"
@@ -70,6 +71,8 @@ class Ab(Command):
         if options.resume is None:
             request = _request(options)
             sides = comparison.resolve_sides(request)
+            if not options.same:
+                sides["base"].refuse_same(sides["head"])
             results_dir = results_dir_from(Path.cwd(), options.results_dir)
             state = comparison.new_state(results_dir, request, sides)
         else:

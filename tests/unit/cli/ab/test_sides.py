@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,43 @@ def test_a_folder_is_taken_as_it_is(repo: Any, tmp_path: Path) -> None:
     assert base("../copy", repo.path).identity() != before.identity()
     with pytest.raises(UsageProblem, match=r"changed after the comparison started.*: a\.py"):
         before.require_unchanged()
+
+
+def refused(here: Path, base: str, head: str | None, python: str | None = None) -> bool:
+    """Whether the two are the same: by this Python, of the base by `python` if that is given."""
+    repository = Repository.containing(here)
+    sides = (
+        resolve_side("base", base, python, cwd=here, repository=repository),
+        resolve_side("head", head, None, cwd=here, repository=repository),
+    )
+    try:
+        sides[0].refuse_same(sides[1])
+    except UsageProblem as error:
+        return "--same" in str(error)
+    return False
+
+
+def test_the_same_code_and_python_are_nothing_to_compare(repo: Any, tmp_path: Path) -> None:
+    """By commit, working tree or copy; a change, even of no code, or another Python is one."""
+    here = repo.path
+    (here / ".git/info/exclude").write_text("ignored\n")
+    (here / "ignored").touch()
+    repo.git("commit", "--allow-empty", "-q", "-m", "no change")
+    assert refused(here, "main", None)
+    assert refused(here, "main", "main~1")
+    assert refused(here, ".", None)
+    assert not refused(here, "main", None, "git")
+    shutil.copytree(here, tmp_path / "copy", ignore=shutil.ignore_patterns(".git"))
+    for name in ("__pycache__/x.cpython-311.pyc", ".pytest_cache/x"):
+        repo.write(f"src/mylib/{name}", "")
+    assert refused(here, "../copy", "./")
+    repo.write("size.yaml", "1")
+    assert not refused(here, "main", None)
+    assert refused(here, ".", None)
+    (tmp_path / "copy/size.yaml").write_text("2")
+    assert not refused(here, "../copy", "./")
+    repo.commit()
+    assert not refused(here, "main", "main~1")
 
 
 @pytest.mark.parametrize("text", ["", "nothing", "./nothing"])
