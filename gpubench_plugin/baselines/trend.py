@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.compare.comparability import differing_amounts, requested_work
 from gpubench_plugin.compare.doubt import touching
 from gpubench_plugin.compare.matched_metrics import step_time_of_history, value_of
 from gpubench_plugin.core.records import STEP_TIME
-from gpubench_plugin.environment.fingerprints import fingerprint_of
+from gpubench_plugin.environment.fingerprints import differences, fingerprint_of
 
 if TYPE_CHECKING:
     from numpy import float64
@@ -133,13 +133,15 @@ class LevelChange:
 class TrendSegment:
     """Comparable points, oldest first: same machine, configuration, clock and work.
 
-    `work` is None where no point has it, `changes` without `ruptures`.
+    `work` is None where no point has it, `changes` without `ruptures`. `differs_in` are the keys of
+    settings and facts in which it is not the first segment of its history.
     """
 
     fingerprint: str
     work: Mapping[str, float] | None
     points: tuple[Point, ...]
     changes: tuple[LevelChange, ...] | None
+    differs_in: tuple[str, ...] = ()
 
 
 def trend_segments(points: Sequence[Point]) -> list[TrendSegment]:
@@ -191,9 +193,13 @@ def benchmark_history(
     points = source.points(benchmark, metric, branch=branch, limit=limit)
     if not points:
         return None
-    return BenchmarkHistory(
-        benchmark=benchmark, metric=metric, segments=tuple(trend_segments(points))
+    first, *others = trend_segments(points)
+    facts = [source.facts[segment.fingerprint] for segment in (first, *others)]
+    told = (
+        replace(segment, differs_in=tuple(differences(facts[0], own)))
+        for segment, own in zip(others, facts[1:], strict=True)
     )
+    return BenchmarkHistory(benchmark=benchmark, metric=metric, segments=(first, *told))
 
 
 def levels_of_median(
@@ -220,6 +226,8 @@ class HistorySource:
 
     def __init__(self, index: Registry):
         self._index = index
+        self.facts: dict[str, Mapping[str, Any]] = {}
+        """What the fingerprints of the points are of."""
         self._runs_by_branch: dict[str | None, list[Run]] = {}
 
     def benchmarks(self, branch: str | None) -> list[str]:
@@ -234,7 +242,12 @@ class HistorySource:
     def points(self, benchmark: str, metric: str, *, branch: str | None, limit: int) -> list[Point]:
         """The latest `limit` values, oldest first."""
         runs = self._index.points(benchmark, metric, branch=branch, limit=limit)
-        return [_point(run, benchmark, metric) for run in runs]
+        points = [_point(run, benchmark, metric) for run in runs]
+        for run, point in zip(runs, points, strict=True):
+            result = run.results[benchmark]
+            facts = {**run.machine_of(result), **result.settings, "clock": result.timer}
+            self.facts.setdefault(point.fingerprint, facts)
+        return points
 
     def step_time(self, benchmark: str, *, branch: str | None, limit: int) -> str:
         """The step time metric that the benchmark's latest `limit` runs are judged by."""

@@ -19,7 +19,7 @@ from gpubench_plugin.cli.commands._places import (
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import UsageProblem, invalid_choice
-from gpubench_plugin.core.format import Cell, counted, csv_text, short_commit
+from gpubench_plugin.core.format import Cell, counted, csv_text, listed, short_commit
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import Glyphs, printable, sparkline
 from gpubench_plugin.reports.verdicts import number, signed
@@ -157,6 +157,8 @@ def history_lines(
             heading = f"{history.metric}: {counted(len(segment.points), 'run')}"
             if len(segments) > 1:
                 fingerprint = segment.fingerprint and f"fingerprint {segment.fingerprint[:8]}"
+                if segment.differs_in:
+                    fingerprint = f"differs from series 1 in {listed(segment.differs_in)}"
                 keys = "; ".join(filter(None, [fingerprint, _work_text(segment)]))
                 heading += f", series {position} of {len(segments)} ({keys})"
             yield from wrapped(heading, total)

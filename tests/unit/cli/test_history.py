@@ -87,6 +87,17 @@ def test_doubts_that_touch_the_metric_stand_in_each_row(
     assert [point["doubts"] for point in points] == [[], ["contended"], ["drifting"]]
 
 
+def test_a_series_says_in_what_it_differs(capsys: pytest.CaptureFixture[str]) -> None:
+    """From the first one shown, by the keys of settings and facts, the clock among them."""
+    for number, settings in enumerate([{}, {"measure.profile": "quick"}]):
+        timer = ("perf_counter", "cuda_events")[number]
+        one = measurement(timer=timer, metrics=MINIMA, settings=settings)
+        write_run(Path("results"), number, [one])
+    assert main(["history", "mlp"]) == 0
+    second = "series 2 of 2 (differs from series 1 in clock, measure.profile)"
+    assert second in " ".join(capsys.readouterr().out.split())
+
+
 def test_without_a_run_the_place_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     """The message says where it looked; documents name the metric that judges the latest run."""
     assert main(["history", "mlp"]) == 2
