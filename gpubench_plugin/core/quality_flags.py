@@ -7,7 +7,7 @@ number, and nothing is dropped because of one.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from typing import Any, Final
 
 CONTENDED: Final = "contended"
 THROTTLED: Final = "throttled"
@@ -90,10 +90,19 @@ DOUBTFUL_FLAGS: Final = tuple(EXPLANATIONS)
 """Doubts, in the order of tables."""
 
 
-def explanation(doubt: str, flags: Collection[str]) -> str:
-    """What the `doubt` about a number with those `flags` means, and what to do about it."""
-    is_threaded = doubt == CONTENDED and OVERSUBSCRIBED in flags
-    return FEWER_THREADS if is_threaded else EXPLANATIONS[doubt]
+_LENGTH: Final = {"steps": "measure.steps", "time": "measure.time_s"}
+"""Key of the length of a measurement by ``measure.by``, where it is not ``measure.max_time_s``."""
+
+
+def explanation(doubt: str, flags: Collection[str], settings: Mapping[str, Any] = {}) -> str:
+    """What the `doubt` about a number with those `flags` means, and what to do about it.
+
+    `settings` are those of the benchmark, by dot key.
+    """
+    if doubt == CONTENDED and OVERSUBSCRIBED in flags:
+        return FEWER_THREADS
+    length = _LENGTH.get(settings.get("measure.by", ""), "measure.max_time_s")
+    return EXPLANATIONS[doubt].replace("measure.max_time_s", length)
 
 
 def doubtful_flags(flags: Iterable[str]) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ _Key = TypeVar("_Key")
 NOT_IN_TABLE: Final[frozenset[Outcome]] = frozenset({"skipped", "unsupported", "not_measured"})
 # Lag of the slowest rank that is reported: above the noise between ranks.
 _NOTABLE_LAG: Final = 0.05
+_FUNCTIONS: Final = "--profiling.with_stack=true shows Python functions"
 _SHOWN: Final = 10  # operators on the terminal; the record has more
 _MAX_NAMES: Final = 3  # benchmarks named in a line they share: more fill a line
 # What bounds a fitted batch size.
@@ -62,7 +63,7 @@ class Remarks:
 
         def doubts(measurement: Measurement) -> Iterator[tuple[int, str]]:
             for flag in doubtful_flags(measurement.flags):
-                text = f"{flag}: {explanation(flag, measurement.flags)}"
+                text = f"{flag}: {explanation(flag, measurement.flags, measurement.settings)}"
                 yield DOUBTFUL_FLAGS.index(flag), text
 
         groups = self._by(self.measurements, doubts)
@@ -154,7 +155,12 @@ def operator_lines(
     lines: list[Line] = []
     names = screen_names((measurement.id for measurement in measurements), width, glyphs)
     for measurement in measurements:
-        if operators := measurement.correctness.get("operators"):
+        if not (operators := measurement.correctness.get("operators")):
+            continue
+        if not operators["top"]:
+            text = f"{names[measurement.id]}: no torch operators; {_FUNCTIONS}"
+            lines += paragraph(text, width)
+        else:
             title = f"{names[measurement.id]}: {_heading(measurement, operators)}"
             lines.append(((cut(title, width, glyphs.ellipsis), BOLD),))
             lines += _operator_table(operators["top"][:_SHOWN], width, glyphs)

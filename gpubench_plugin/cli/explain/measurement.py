@@ -93,7 +93,9 @@ def _timing(samples: Samples, glyphs: Glyphs) -> Iterator[str]:
 def _advice(measurement: Measurement) -> Iterator[Recommendation]:
     flags = doubtful_flags(measurement.flags)
     for flag in flags:
-        yield Recommendation(text=f"{flag}: {explanation(flag, measurement.flags)}")
+        yield Recommendation(
+            text=f"{flag}: {explanation(flag, measurement.flags, measurement.settings)}"
+        )
     if not flags:
         yield Recommendation(
             text="for a narrower interval: --measure.ci_half_width=0.005, or a longer measurement: "

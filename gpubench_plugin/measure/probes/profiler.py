@@ -29,8 +29,11 @@ MOST: Final = 20
 """Operators on record: a step has some hundred, of which few take its time."""
 
 _LONGEST_NAME: Final = 120
-_MARKERS: Final = re.compile(r"step \d+|ProfilerStep.*")
-"""Spans of whole steps, ours and torch's."""
+_NO_WORK: Final = re.compile(
+    r"step \d+|ProfilerStep.*|.*(threading\.py\(|_thread\.R?[Ll]ock|gpubench_plugin/session/).*"
+)
+"""Spans of whole steps, ours and torch's, and Python's waiting threads."""
+_METHOD: Final = re.compile(r"<built-in method (\w+) of ([\w.]+) object at \w+>")
 
 _MICROSECOND: Final = 1e-6
 
@@ -96,18 +99,19 @@ def _write(profiler: torch_profile, path: Path) -> None:
         raise ResultsError(f"cannot write the profile to {path}: {error}") from error
 
 
-def operator_table(averages: Sequence[Any], *, steps: int, on_device: bool) -> Json | None:
+def operator_table(averages: Sequence[Any], *, steps: int, on_device: bool) -> Json:
     """The operators with the most time of their own, at most :data:`MOST`, for the record.
 
     `averages` are ``key_averages()`` of `steps` profiled steps; all numbers are per step. The time
     is the device's, of the kernels that an operator starts, or the processor's where no device has
     worked. ``self_s`` is without the operators that an operator calls, ``total_s`` with them, and
-    the share is that of the self time of all operators. None if there are none.
+    the share is that of the self time of all operators. With stacks, Python functions are among
+    them, but for those that wait for other threads.
     """
     operators = [
         average
         for average in averages
-        if average.device_type.name == "CPU" and not _MARKERS.fullmatch(average.key)
+        if average.device_type.name == "CPU" and not _NO_WORK.fullmatch(average.key)
     ]
     places = ("device", "cpu") if on_device else ("cpu",)
     for place in places:
@@ -123,7 +127,7 @@ def operator_table(averages: Sequence[Any], *, steps: int, on_device: bool) -> J
             "self_s": sum_us * _MICROSECOND / steps,
             "top": [
                 {
-                    "name": redact(average.key)[:_LONGEST_NAME],
+                    "name": redact(_METHOD.sub(r"\2.\1", average.key))[:_LONGEST_NAME],
                     "calls": average.count / steps,
                     "self_s": own_us(average) * _MICROSECOND / steps,
                     "total_s": total_us(average) * _MICROSECOND / steps,
@@ -133,4 +137,4 @@ def operator_table(averages: Sequence[Any], *, steps: int, on_device: bool) -> J
                 if own_us(average) > 0
             ],
         }
-    return None
+    return {"time_of": "cpu", "steps": steps, "operators": 0, "self_s": 0.0, "top": []}

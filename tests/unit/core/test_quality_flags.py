@@ -27,6 +27,13 @@ def test_doubts_are_told_apart_from_notes() -> None:
     assert other_flags(("outliers", "contended", "sampled", "outliers")) == ("outliers", "sampled")
 
 
+def test_advice_names_the_key_that_ends_the_measurement() -> None:
+    """Steps or time that are stated end it, whatever the limit of a search for the interval."""
+    keys = {"steps": "measure.steps", "time": "measure.time_s", "ci": "measure.max_time_s"}
+    for by, key in keys.items():
+        assert explanation("dependent", (), {"measure.by": by}).endswith(f"; raise {key}")
+
+
 def test_docs_list_every_flag_in_its_table() -> None:
     """The reference has one row for each flag, doubts and notes in tables of their own."""
     doubts_text, _, notes_text = _DOCS.read_text("utf-8").partition("## Notes")

@@ -87,7 +87,6 @@ def test_operators_of_a_device_are_ordered_by_its_time() -> None:
         *(averaged(f"tiny {n}", self_device_time_total=1e-6) for n in range(30)),
     ]
     table = operator_table(averages, steps=2, on_device=True)
-    assert table is not None
     first, second, *rest = table["top"]
     assert first == {
         "name": "aten::mm",
@@ -101,12 +100,24 @@ def test_operators_of_a_device_are_ordered_by_its_time() -> None:
 
 
 def test_operators_that_use_no_device_are_ordered_by_the_processors_time() -> None:
-    """A step that leaves a device idle has a table as well; one without operators has none."""
+    """A step that leaves a device idle has a table as well; one without operators an empty one."""
     averages = [averaged("aten::add", self_cpu_time_total=8.0), averaged("aten::mm")]
     table = operator_table(averages, steps=2, on_device=True)
-    assert table is not None
     assert (table["time_of"], [row["name"] for row in table["top"]]) == ("cpu", ["aten::add"])
-    assert operator_table([averaged("step 0")], steps=2, on_device=True) is None
+    empty = operator_table([averaged("step 0")], steps=2, on_device=True)
+    assert (empty["operators"], empty["top"]) == (0, [])
+
+
+def test_python_functions_have_names_and_work() -> None:
+    """Of stacks: no addresses, and none of the threads that wait meanwhile."""
+    keys = (
+        *("<built-in method reduce of numpy.ufunc object at 0x7f996a15d840>", "test_n.py(4): step"),
+        *("threading.py(295): wait", "<method 'acquire' of '_thread.lock' objects>"),
+        *("/x/gpubench_plugin/session/interruption.py(164): _notice", "threading.py(1): run"),
+    )
+    averages = [averaged(key, self_cpu_time_total=1.0) for key in keys]
+    table = operator_table(averages, steps=1, on_device=False)
+    assert [row["name"] for row in table["top"]] == ["numpy.ufunc.reduce", "test_n.py(4): step"]
 
 
 class Starting(Step):

@@ -40,6 +40,13 @@ def test_profiled_benchmarks_have_a_table_that_fits(measured: Callable[..., Meas
     assert all(len(line) <= 80 and "\x1b" not in line for line in (first, *rest))
 
 
+def test_a_step_without_operators_has_a_line(measured: Callable[..., Measurement]) -> None:
+    """It says how to see its Python functions instead."""
+    one = measured(id="test_it.py::test_a", correctness={"operators": {"top": []}})
+    (line,) = map(plain, operator_lines([one], 100))
+    assert line == "a: no torch operators; --profiling.with_stack=true shows Python functions"
+
+
 @pytest.mark.parametrize("width", [40, 200])
 def test_nothing_is_said_without_profiles(measured: Callable[..., Measurement], width: int) -> None:
     """A session without ``--profile`` has no such tables."""
