@@ -381,6 +381,8 @@ FLAGS: Final[Mapping[str, Option]] = {o.name: o for o in OPTIONS.values() if o.h
 def results_dir_from(cwd: Path, stated: object = None) -> Path:
     """The results directory `stated` from `cwd`, None for that of the project which `cwd` is in.
 
+    Without a configuration file that is the nearest one upwards with a run.
+
     Raises:
         UsageProblem: it is empty.
         BrokenFile: pytest's configuration file cannot be read.
@@ -391,10 +393,14 @@ def results_dir_from(cwd: Path, stated: object = None) -> Path:
     if stated is not None:
         return cast("Path", option.parse(OptionValue("--results-dir", stated, cwd)))
     try:
-        rootdir, _, values, *_ = determine_setup(
+        rootdir, file, values, *_ = determine_setup(
             inifile=None, override_ini=None, args=[], rootdir_cmd_arg=None, invocation_dir=cwd
         )
     except (pytest.UsageError, OSError, ValueError) as error:
         raise BrokenFile(f"pytest's configuration is unreadable: {error}") from error
     configured = values.get(option_dest(option.name))
-    return rootdir / str((configured and configured.value) or option.ini)
+    name = str((configured and configured.value) or option.ini)
+    # Without a file the rootdir of a session is above all paths that it was given.
+    folders = (rootdir,) if file else (rootdir, *rootdir.parents)
+    found = (folder / name for folder in folders if any((folder / name).glob("*/*/metrics.jsonl")))
+    return next(found, rootdir / name)

@@ -107,7 +107,10 @@ class RunDirectory:
         results = Path(os.path.realpath(results_dir))
         run = cls(path=results / experiment / path_component("run id", run_id))
         try:
+            is_new = not results.exists()
             run.path.mkdir(parents=True)
+            if is_new:  # as pytest's cache does; a folder that was there is the user's
+                json_files.write_text(results / ".gitignore", "*\n")
         except OSError as error:
             raise _unwritable(results, error.filename, error) from error
         return run

@@ -42,12 +42,15 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
         ({"a/tox.ini": "[pytest]\ngpubench_results_dir = kept\n", "pyproject.toml": INI}, "a/kept"),
         ({"a/pyproject.toml": "[project]\nname = 'a'\n"}, "a/results"),
         ({"setup.py": ""}, "results"),
+        ({"results/default/run/metrics.jsonl": ""}, "results"),
+        ({"results/x.txt": "", "a/results/default/run/metrics.jsonl": ""}, "a/results"),
+        ({"results/default/run/metrics.jsonl": "", "a/pytest.ini": ""}, "a/results"),
     ],
 )
 def test_results_are_where_pytest_writes_them(
     tmp_path: Path, files: Mapping[str, str], results: str
 ) -> None:
-    """Below pytest's root, from any folder of it, as its configuration says."""
+    """Below pytest's root, from any folder of it, as its configuration says, else upwards."""
     below = write(tmp_path, files)
     assert results_dir_from(below) == tmp_path / results
 

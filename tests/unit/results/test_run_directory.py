@@ -50,6 +50,15 @@ def test_file_in_the_way_is_named(tmp_path: Path) -> None:
         RunDirectory.create(tmp_path / "file" / "results", "resnet", RUN)
 
 
+def test_results_ignore_themselves_in_git(tmp_path: Path) -> None:
+    """As pytest's cache does; a folder that was there is the user's."""
+    RunDirectory.create(tmp_path / "results", "resnet", RUN)
+    assert (tmp_path / "results/.gitignore").read_text() == "*\n"
+    (tmp_path / "kept").mkdir()
+    RunDirectory.create(tmp_path / "kept", "resnet", RUN)
+    assert [path.name for path in (tmp_path / "kept").iterdir()] == ["resnet"]
+
+
 def test_run_that_exists_is_refused(tmp_path: Path) -> None:
     """An earlier run is never written into."""
     earlier = RunDirectory.create(tmp_path, "resnet", RUN)
