@@ -68,6 +68,9 @@ class Resolver(KnownRuns):
         try:
             return find_run(self.results_dir, text, cwd=self._here)
         except UsageProblem as problem:
+            if (self._here / text).is_file():
+                allowed = f"a run; to compare with the file, measure with --baseline={text}"
+                raise UsageProblem(f"{text}: a file, not a run; allowed: {allowed}") from problem
             with suppress(RegistryError):
                 return self._registered(text, problem)
             raise

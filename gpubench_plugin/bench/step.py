@@ -165,13 +165,16 @@ def short_repr(value: object) -> str:
     return text if len(text) <= _MAX_REPR else f"{text[:_MAX_REPR]}…"
 
 
+_RUN: Final = "asyncio.run(…), in a test that is not async itself"
+
+
 def _remedy(value: object) -> str:
     """What to do with a `value` that does its work later if ever; empty for any other."""
     kind = type(value)
     if isinstance(value, AsyncIterator):
-        return "iterate it in a coroutine and run that in the step: asyncio.run(…)"
+        return f"iterate it in a coroutine and run that in the step: {_RUN}"
     if isinstance(value, Awaitable):
-        return "await it in the step: asyncio.run(…)"
+        return f"await it in the step: {_RUN}"
     if isinstance(value, Iterator) and kind.__module__ in _ITERATOR_MODULES:
         return "exhaust it in the step: list(…), or a loop over it"
     waits = [name for name in _WAIT if callable(getattr(kind, name, None))]

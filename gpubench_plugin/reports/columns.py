@@ -229,4 +229,5 @@ def result_line(measurement: Measurement, earlier: Result | None, glyphs: Glyphs
         change = measurement.metrics[STEP_TIME].value / before.value - 1
         doubt = glyphs.doubtful if doubtful_flags(earlier.flags) else ""
         text += f"  {doubt}{change_percentage(change, 1 if doubt else 2, with_sign=True)}"
-    return f"{text} {glyphs.trusted if is_trusted else '?'}"
+    mark = glyphs.trusted if is_trusted else "?" * (not is_doubtful)
+    return f"{text} {mark}".rstrip()

@@ -31,6 +31,7 @@ def test_weighted(gpubench, precision):
 """
 
 FORMS = """
+import warnings
 import pytest, torch
 from torch import nn
 from torch.nn.functional import cross_entropy
@@ -96,7 +97,13 @@ class Rateless(torch.optim.Optimizer):
     def __init__(self, parameters):
         super().__init__(parameters, {})
 
+def scripted(gpubench):
+    with warnings.catch_warnings(action="ignore"):  # deprecated, and in use
+        model = torch.jit.script(nn.Linear(8, 4))
+    gpubench.train(model, (X, Y), cross_entropy)
+
 FORMS = [tuple_, dictionary, loss_of_model, own_loss, drawn, forward, needs_values, one_sample]
+FORMS += [scripted]
 
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 def test_form(gpubench, form):

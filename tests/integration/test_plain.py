@@ -54,6 +54,35 @@ def test_measured_benchmark_leaves_every_file_of_the_run_directory(project: Proj
     assert carried["stats"]["median"] == benchmark["metrics"]["step_time_s"]["value"]
 
 
+NO_UTF8 = """
+import os
+import pytest
+NAME = os.fsdecode(b"x\\xe9.bin")
+def test_missing(gpubench):
+    gpubench(lambda: open(NAME))
+def test_adopted(benchmark):
+    benchmark(open, NAME)
+def test_skipped(gpubench):
+    pytest.skip(f"no {NAME}")
+@pytest.mark.parametrize("name", [NAME])
+def test_case(gpubench, name):
+    gpubench(lambda: len(name))
+"""
+
+
+def test_a_file_name_that_is_no_text_is_recorded_as_escapes(project: Project) -> None:
+    """In reasons and ids, on the screen and in the log; logging has no error of its own."""
+    project.write("test_it.py", NO_UTF8)
+
+    run = project.run("--adopt")
+
+    assert (run.code, "Logging error" in run.out + run.err) == (1, False), run.out + run.err
+    assert sorted(run.outcomes.values()) == ["failed", "failed", "measured", "skipped"]
+    lines = (run.directory / "run.log").read_text(encoding="utf-8").splitlines()
+    assert sum("x\\udce9.bin" in line for line in lines) == 4, lines
+    assert "no x\\udce9.bin" in run.out
+
+
 def test_cases_are_precision_by_device_and_own_marks_come_first(project: Project) -> None:
     """Ids put own parameters first, then precision and world size, and a device only of several."""
     project.write(

@@ -249,6 +249,13 @@ def test_a_run_or_a_file_is_a_single_reference(tmp_path: Path) -> None:
         look_up(tmp_path, "2026", url="")
 
 
+def test_a_file_is_not_pinned(tmp_path: Path) -> None:
+    """The message says what it is good for."""
+    (tmp_path / "x.json").touch()
+    with pytest.raises(UsageProblem, match=r"^x\.json: a file, not a run; .* --baseline=x\.json$"):
+        Resolver("none", tmp_path, tmp_path).candidate("x.json")
+
+
 def test_a_single_reference_that_is_not_there_is_refused(tmp_path: Path) -> None:
     """So is the very run that is to be judged."""
     run = RunReader(write_run(tmp_path, 0, BOTH)).run()
