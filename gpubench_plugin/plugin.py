@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from gpubench_plugin.config.fixture_choice import FIXTURE_MODULES, choose
 from gpubench_plugin.config.options import (
     BENCHMARK_PATHS,
     MARKS,
@@ -40,11 +41,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.context import RunContext
     from gpubench_plugin.launchers.output import DeferredStream
 
-pytest_plugins: Final = (
-    "gpubench_plugin.bench.fixtures",
-    "gpubench_plugin.bench.workload_fixtures",
-)
-"""Modules of fixtures."""
+pytest_plugins: Final = FIXTURE_MODULES
 
 _PROBLEM = pytest.StashKey[UsageProblem]()
 _ROOT_DELAY_S: Final = 30
@@ -148,10 +145,14 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         _with_usage_errors(lambda: check_options(config, _context(config).settings))
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Parametrize benchmarks after their own marks."""
-    config = metafunc.config
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Iterator[None]:
+    """Parametrize benchmarks after their own marks, once their fixtures are chosen."""
+    config, names = metafunc.config, metafunc.fixturenames
+    metafunc.fixturenames = choose(metafunc.definition)
+    yield
+    names += [name for name in metafunc.fixturenames if name not in names]
+    metafunc.fixturenames = names
     if not is_benchmark(metafunc.definition, metafunc.fixturenames):
         return
     try:
@@ -166,7 +167,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Remember what there is to select from."""
+    """Remember what there is to select from; choose the fixtures of what is never parametrized."""
+    if getattr(item, "nofuncargs", not isinstance(item, pytest.Function)):
+        choose(item)
     item.config.stash.setdefault(hookspecs.LEFT_OUT, set()).add(item.nodeid)
 
 

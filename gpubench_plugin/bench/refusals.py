@@ -13,6 +13,7 @@ from gpubench_plugin.config.parametrization import (
     FIXTURE,
     FOREIGN_FIXTURE,
     fixture_names,
+    is_own,
     overriding_fixture,
 )
 from gpubench_plugin.core import catalog
@@ -65,8 +66,7 @@ def measurement_refusal(item: pytest.Item) -> str:
     if FOREIGN_FIXTURE in information.initialnames:
         return f"the test {pytest_benchmark.TWO_MEASUREMENTS}"
     for name, definitions in information.name2fixturedefs.items():
-        is_own = definitions[-1].func.__module__.startswith("gpubench_plugin.")
-        if not is_own and FOREIGN_FIXTURE in definitions[-1].argnames:
+        if not is_own(definitions[-1]) and FOREIGN_FIXTURE in definitions[-1].argnames:
             return f"with the fixture {name!r} the test {pytest_benchmark.TWO_MEASUREMENTS}"
     return ""
 

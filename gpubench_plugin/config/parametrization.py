@@ -7,7 +7,7 @@ for the devices, where several are compared: one of N > 1 ranks ends in ``ranksN
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.config.settings import option_dest
 
@@ -47,9 +47,12 @@ def overriding_fixture(item: pytest.Item, name: str) -> Callable[..., object] | 
     """
     information = getattr(item, "_fixtureinfo", None)  # of functions
     definitions = information.name2fixturedefs.get(name) if information else None
-    function: Callable[..., object] | None = definitions[-1].func if definitions else None
-    is_ours = function is None or function.__module__.startswith("gpubench_plugin.")
-    return None if is_ours else function
+    return None if not definitions or is_own(definitions[-1]) else definitions[-1].func
+
+
+def is_own(definition: pytest.FixtureDef[Any]) -> bool:
+    """Whether the fixture is gpubench's."""
+    return definition.func.__module__.startswith("gpubench_plugin.")
 
 
 def namespaces(item: pytest.Item) -> Iterable[dict[str, object]]:
@@ -85,7 +88,7 @@ def parametrize(metafunc: pytest.Metafunc, settings: Settings, world_size: int |
     definition = metafunc.definition
     if is_adopted(definition, metafunc.fixturenames):
         return
-    own_names = set(_own_names(definition.iter_markers("parametrize")))
+    own_names = set(names_in(definition.iter_markers("parametrize")))
 
     def add(name: str, values: Iterable[object]) -> None:
         if name in metafunc.fixturenames and name not in own_names:
@@ -134,7 +137,8 @@ def _supported_precisions(item: pytest.Item) -> tuple[str, ...]:
     return tuple(map(str, mark.args)) if mark else ()
 
 
-def _own_names(marks: Iterable[pytest.Mark]) -> Iterable[str]:
+def names_in(marks: Iterable[pytest.Mark]) -> Iterable[str]:
+    """Names of the parameters that ``parametrize`` marks give."""
     for mark in marks:
         names = mark.args[0] if mark.args else mark.kwargs.get("argnames", ())
         yield from (n.strip() for n in names.split(",")) if isinstance(names, str) else names

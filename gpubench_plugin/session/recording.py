@@ -17,6 +17,7 @@ import pytest
 
 from gpubench_plugin.compare.scaling import Families
 from gpubench_plugin.config.case import Case, device_models, devices_of
+from gpubench_plugin.config.fixture_choice import overruled
 from gpubench_plugin.core.errors import ResultsError, error_text
 from gpubench_plugin.core.records import Json, Measurement, Run, RunStatus
 from gpubench_plugin.core.verdicts import Comparison
@@ -132,6 +133,7 @@ class SessionRecorder:
         cases = list(self._own_cases.values())
         adopted_count = len(self.cases) - len(cases)
         lines = [f"gpubench: adopted from pytest-benchmark: {adopted_count}"] * bool(adopted_count)
+        lines += overruled(self._config) if cases else ()
         lines += terminal.header_lines(
             device=devices_of(cases, self._settings.devices),
             precision=tuple(dict.fromkeys(c.precision for c in cases if c.uses_precision)),
