@@ -57,6 +57,7 @@ def choose(item: pytest.Item) -> list[str]:
     found.clear()
     is_shown = item.config.getoption("show_fixtures_per_test", False)
     found.update(definitions if is_shown else choice | definitions)  # for getfixturevalue
+    item._initrequest()  # type: ignore[attr-defined] # pytest 9.0 has copied the definitions
     hidden = own_names.difference(parametrization.names_in(item.iter_markers("parametrize")))
     return [name for name in names if name not in hidden]
 

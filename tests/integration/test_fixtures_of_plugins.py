@@ -212,7 +212,7 @@ def test_in_a_benchmark_all_that_use_the_name_get_ours(project: Project, order: 
     project.write("toy.py", IN_MANY_WAYS)
     project.write("test_it.py", IN_BENCHMARKS)
 
-    ended = run(project, order, "--adopt")
+    ended = run(project, order, "--adopt", "--benchmark-max-time=0.01")
 
     outcomes = {name.partition("[")[0]: value for name, value in ended.outcomes.items()}
     assert outcomes == dict.fromkeys(
