@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpubench_plugin.bench.step import unfinished_reason
-from gpubench_plugin.config.parametrization import FOREIGN_FIXTURE
+from gpubench_plugin.config.parametrization import FOREIGN_FIXTURE, id_of
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
 from gpubench_plugin.core.quality_flags import CONTENDED, DEPENDENT, DRIFTING, OUTLIERS
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
@@ -55,7 +55,7 @@ class AdoptionPlugin:
         self._accelerator: Accelerator | None = None
         self._has_looked_up = False
         self.timers: dict[object, SynchronisedTimer] = {}
-        self._fixture: _AdoptedFixture | None = None
+        self.fixture: _AdoptedFixture | None = None
 
     def pytest_runtestloop(self) -> None:
         """Import modules in advance that a test might hide, for example by a fake file system."""
@@ -71,8 +71,9 @@ class AdoptionPlugin:
         fixture_value = yield
         if fixturedef.argname == FOREIGN_FIXTURE and pytest_benchmark.is_fixture(fixture_value):
             state = state_of(request.node)
-            if state is not None and state.case.adopted:
-                self._fixture = _AdoptedFixture(self, fixture_value, request.node, state.case)
+            is_other = self.fixture is None or self.fixture.benchmark is not fixture_value
+            if state is not None and state.case.adopted and is_other:
+                self.fixture = _AdoptedFixture(self, fixture_value, request.node, state.case)
         return fixture_value
 
     @pytest.hookimpl(wrapper=True)
@@ -82,17 +83,17 @@ class AdoptionPlugin:
         state = state_of(item)
         if state is None or not state.case.adopted:
             return result
-        if self._fixture is None:
+        if self.fixture is None:
             state.record.error_reason = f"{FOREIGN_FIXTURE} is not pytest-benchmark's fixture here"
             return result
-        measurement = self._fixture.measurement()
+        measurement = self.fixture.measurement()
         if isinstance(measurement, str):
             state.record.error_reason = measurement
         else:
             state.record.measurement = measurement
             if measurement.outcome == "measured":
                 metadata = context_of(item.config).fixture_metadata
-                metadata[item.nodeid] = self._fixture.benchmark.stats
+                metadata[id_of(item)] = self.fixture.benchmark.stats
         return result
 
     @pytest.hookimpl(wrapper=True)
@@ -101,10 +102,10 @@ class AdoptionPlugin:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Keep failed tests out of the run's results file."""
         report = yield
-        if not report.passed and self._fixture is not None:
-            context_of(item.config).fixture_metadata.pop(item.nodeid, None)
+        if not report.passed and self.fixture is not None:
+            context_of(item.config).fixture_metadata.pop(id_of(item), None)
         if report.when == "teardown":
-            self._fixture = None  # frees what the test measured with
+            self.fixture = None  # frees what the test measured with
         return report
 
     def find(self) -> Accelerator | None:
@@ -129,15 +130,17 @@ class _AdoptedFixture:
         self._item = item
         self._case = case
         self._accelerator = plugin.find()
-        self._contention = Contention()
+        self._contention: Contention | None = None
         self._error: str | None = None
         self._rounds: dict[str, int] = {}
         if self._accelerator is not None:
             self._accelerator.reset_peak()
-        pytest_benchmark.wrap_measuring(benchmark, self._begin, self._check_call)
+        pytest_benchmark.observe(benchmark, self._begin, self._check_call)
 
     def measurement(self) -> Measurement | str:
         """The record, failed if its times are impossible, or the reason why there is none."""
+        if self._contention is None:
+            return "the test did not call the benchmark fixture itself"
         timing = pytest_benchmark.own_measurement(self.benchmark)
         if isinstance(timing, str):
             return timing
@@ -164,6 +167,7 @@ class _AdoptedFixture:
         self._accelerator = self._plugin.find()
         if self._accelerator is not None:
             pytest_benchmark.change_timer(self.benchmark, self._synchronised)
+        self._plugin.fixture = self  # of several, one in front of the other, that which measures
         self._contention = Contention()
         return self._contention
 
@@ -206,6 +210,7 @@ class _AdoptedFixture:
     def _flags(self, rounds_s: tuple[float, ...]) -> tuple[str, ...]:
         """Flags raised by the rounds, and by what disturbed them."""
         section = self._case.configuration.measure
+        assert self._contention is not None
         flags = {
             DRIFTING: is_trending(rounds_s, section.steady_tolerance),
             DEPENDENT: Autocorrelation(rounds_s).hides_interval(section.confidence),

@@ -69,7 +69,7 @@ class BenchmarkHooks:
         self._first_fixture = DEVICE if state.case.uses_torch else PROCESS
         if not state.case.uses_torch:
             state.imports.begin()
-        state.record = LiveRecord(benchmark=item.nodeid, journal=self._context.journal)
+        state.record = LiveRecord(benchmark=state.case.id, journal=self._context.journal)
         if skip := state.case.skip_reason(self._context.ranks.world.size):
             raise skip
         state.record.enter("build")
@@ -189,8 +189,8 @@ class BenchmarkHooks:
             return
         first_line = self._lost_context.reason.partition("\n")[0]
         message = (
-            f"{item.name}: {first_line}; no benchmark can run in this process any more, so the "
-            "session ends"
+            f"{state.case.name}: {first_line}; no benchmark can run in this process any more, so "
+            "the session ends"
         )
         if not state.case.adopted:  # that runs in this process in any case
             message += (

@@ -11,6 +11,7 @@ from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.core.records import Measurement, Outcome
 from gpubench_plugin.environment.devices import too_few_reason
 from gpubench_plugin.environment.fingerprints import flat
+from gpubench_plugin.environment.redaction import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -142,14 +143,14 @@ class Case:
         return ""
 
     def unmeasured(self, outcome: Outcome, reason: str = "") -> Measurement:
-        """Record without numbers, used unless the benchmark is measured."""
+        """Record without numbers, used unless the benchmark is measured; without secrets, too."""
         return Measurement(
             id=self.id,
             name=self.name,
             params=self.params,
             world_size=self.world_size,
             outcome=outcome,
-            reason=reason,
+            reason=redact(reason),
             configuration=self.configuration.model_dump(mode="json"),
             settings={**comparable(self.configuration), **self.facts},
             limits=self.configuration.gate.limits,

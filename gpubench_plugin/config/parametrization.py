@@ -7,7 +7,7 @@ for the devices, where several are compared: one of N > 1 ranks ends in ``ranksN
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.config.settings import option_dest
 
@@ -23,6 +23,7 @@ DEVICE = "torch_device"
 """Fixture of all that uses torch."""
 FOREIGN_FIXTURE = "benchmark"
 """Name of pytest-benchmark's fixture, and of its plugin."""
+_BY_OPTIONS: Final = (PRECISION, "world_size", DEVICE)
 
 
 def is_benchmark(item: pytest.Item, fixturenames: Iterable[str]) -> bool:
@@ -38,6 +39,22 @@ def is_benchmark(item: pytest.Item, fixturenames: Iterable[str]) -> bool:
 def fixture_names(item: pytest.Item) -> tuple[str, ...]:
     """Names of all fixtures of `item`, direct and indirect; empty for non-functions."""
     return tuple(getattr(item, "fixturenames", ()))
+
+
+def id_of(item: pytest.Item) -> str:
+    """Id of `item` in records: pytest's node id, but for secrets, which its parameters may have.
+
+    Such an id begins with the numbers of its values, so that no two become one, and neither a
+    selection nor an option changes any.
+    """
+    from gpubench_plugin.environment.redaction import redact
+
+    begin, _, text = item.nodeid.removesuffix("]").partition("[")
+    if (shown := redact(text)) == text:
+        return item.nodeid
+    indices = getattr(getattr(item, "callspec", None), "indices", {})
+    numbers = [f"{number}-" for name, number in indices.items() if name not in _BY_OPTIONS]
+    return f"{begin}[{''.join(numbers)}{shown}]"
 
 
 def overriding_fixture(item: pytest.Item, name: str) -> Callable[..., object] | None:
@@ -66,6 +83,17 @@ def namespaces(item: pytest.Item) -> Iterable[dict[str, object]]:
             yield getattr(function, "__globals__", {})
 
 
+def displaced_by(config: pytest.Config) -> str:
+    """The option that keeps pytest-benchmark's fixture from the tests; empty if none does.
+
+    pytest-codspeed leaves the plugin registered, and has a fixture of its own in front.
+    """
+    if not config.pluginmanager.hasplugin(FOREIGN_FIXTURE):
+        return "-p no:benchmark"
+    codspeed = config.pluginmanager.get_plugin("codspeed_plugin")
+    return "--codspeed" if getattr(codspeed, "is_codspeed_enabled", False) else ""
+
+
 def is_adopted(item: pytest.Item, fixturenames: Iterable[str]) -> bool:
     """Whether `item` is a pytest-benchmark test included by ``--adopt``.
 
@@ -75,9 +103,7 @@ def is_adopted(item: pytest.Item, fixturenames: Iterable[str]) -> bool:
     if not config.getoption(option_dest("adopt"), default=False):
         return False
     names = frozenset(fixturenames)
-    if FOREIGN_FIXTURE not in names or FIXTURE in names:
-        return False
-    return bool(config.pluginmanager.hasplugin(FOREIGN_FIXTURE))
+    return FOREIGN_FIXTURE in names and FIXTURE not in names and not displaced_by(config)
 
 
 def parametrize(metafunc: pytest.Metafunc, settings: Settings, world_size: int | None) -> None:

@@ -18,6 +18,7 @@ from gpubench_plugin.config.parametrization import (
     FIXTURE,
     PRECISION,
     fixture_names,
+    id_of,
     is_adopted,
     namespaces,
     overriding_fixture,
@@ -26,6 +27,7 @@ from gpubench_plugin.config.parametrization import (
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment import devices
+from gpubench_plugin.environment.redaction import redact
 from gpubench_plugin.environment.torch_use import reaches_torch
 
 if TYPE_CHECKING:
@@ -85,7 +87,7 @@ class CaseFactory:
         if is_adopted(item, fixture_names(item)):
             return self._adopted_case(item)
         _check_workload(item, self._settings.overrides)
-        params = {name: str(value) for name, value in _params(item).items()}
+        params = {name: redact(str(value)) for name, value in _params(item).items()}
         mark = BenchmarkMark.of(item)
         name = params.get(DEVICE, self._settings.devices[0])
         world_size = int(params.get("world_size", "1"))
@@ -109,13 +111,13 @@ class CaseFactory:
         if uses_torch and not (world_size > 1 and configuration.distributed.share_device):
             device = self._device(name, local_rank=self._local_rank)
         return Case(
-            id=item.nodeid,
+            id=id_of(item),
             params=params,
             mark=mark,
             world_size=world_size,
             device=device,
             configuration=configuration,
-            fixed_rounds=self._fixed_rounds(configuration.measure.rounds_file).get(item.nodeid),
+            fixed_rounds=self._fixed_rounds(configuration.measure.rounds_file).get(id_of(item)),
             full_profile_only=full_profile_only(item, precision),
             uses_precision=uses,
             is_offered=is_offered,
@@ -162,7 +164,7 @@ class CaseFactory:
         default = Configuration[ModelSection](model=ModelSection())
         measure = default.measure.model_copy(update={"timeout_s": resolved.measure.timeout_s})
         return Case(
-            id=item.nodeid,
+            id=id_of(item),
             params={name: _param_text(value) for name, value in _params(item).items()},
             mark=mark,
             world_size=1,
@@ -263,7 +265,7 @@ def _params(item: pytest.Item) -> dict[str, Any]:
 def _param_text(value: object) -> str:
     """A parameter of an arbitrary test; a value that is not plain is named by its type."""
     is_plain = isinstance(value, str | int | float | None)
-    return str(value)[:_LONGEST_PARAM] if is_plain else f"<{type(value).__name__}>"
+    return redact(str(value))[:_LONGEST_PARAM] if is_plain else f"<{type(value).__name__}>"
 
 
 def _model_section(item: pytest.Item, workload: str) -> type[ModelSection]:

@@ -1,4 +1,4 @@
-"""What is recorded of variables, arguments and URLs: no secrets, nor what a launcher set.
+"""What is recorded of variables, arguments, texts and facts: no secrets, nor what a launcher set.
 
 A false positive hides a harmless word, a false negative publishes a password: in doubt, a value is
 a secret.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 from urllib.parse import unquote
 
 HIDDEN: Final = "***"
@@ -32,11 +32,21 @@ _CERTAIN: Final = re.compile(
 )
 _AMBIGUOUS: Final = re.compile(r"(token|key|auth|authorization|pwd)$")
 _NUMBER: Final = re.compile(r"[+-]?\d{1,9}(\.\d*)?|true|false|null|none", re.IGNORECASE)
-_URL_CREDENTIALS: Final = re.compile(r"(?<=://)([^\s/?#]*|[^\s/?#@:]+:[^\s@]*)@")
+_URL_CREDENTIALS: Final = re.compile(
+    r"""(?<=://)([^\s/?#@:]*:\S{0,500}|[^\s/?#]*|[^\s/?#@:]*:(?!\d+[\s/])[^\s@"'][^@"'\n]{0,100})@"""
+)
+"""In this order: a password, to the last @ of the word; a user or token alone; a password with
+spaces, unless the text before the first of them is a port. Limits keep long texts linear."""
+_SOLE_URL: Final = re.compile(r"\A([^\s:]*://)[^/?#@]*:.*@", re.DOTALL)
+"""Text that is a URL as a whole, alone or behind an option: up to its last @."""
 _URL_PASSWORD: Final = re.compile(r"://[^\s/?#@:]*:([^\s@]+)@")
-_URL_PARAMETER: Final = re.compile(r"(?<=[?&;])([\w.-]+)=([^&;#\s]*)")
+_URL_PARAMETER: Final = re.compile(r"(?<=[?&;])([\w.-]+)=([^&\s]*)")
+_PAIR: Final = re.compile(
+    r"(?i)((?<![\w.-])[\w.-]{0,40}(secret|passw|credential|api_?key)[\w.-]{0,40}=)('[^']*'|[^&;\s]+)"
+)
 _KNOWN_TOKEN: Final = re.compile(
-    r"""\b( gh[pousr]_\w{16,} | github_pat_\w{16,} | glpat-[\w-]{16,} | hf_\w{16,} | sk-[\w-]{16,}
+    r"""\b( gh[pousr]_[A-Za-z0-9]{16,} | github_pat_\w{16,} | glpat-[\w-]{16,} | hf_[A-Za-z0-9]{16,}
+        | sk-(?=[\w-]{0,99}\d)(?=[\w-]{0,99}[A-Z])[\w-]{16,}
         | xox[abprs]-[\w-]{10,} | (AKIA|ASIA)[0-9A-Z]{16} | eyJ[\w-]{8,}\.[\w-]+\.[\w-]* )""",
     re.VERBOSE,
 )
@@ -89,10 +99,20 @@ def is_secret_name(name: str) -> bool:
 
 
 def redact(text: str) -> str:
-    """Remove URL credentials and tokens of well-known services from `text`."""
-    text = _URL_CREDENTIALS.sub(f"{HIDDEN}@", text)
-    text = _URL_PARAMETER.sub(lambda m: f"{m[1]}={HIDDEN}" if is_secret_name(m[1]) else m[0], text)
+    """Remove credentials in URLs, values of secret keys and well-known tokens from `text`."""
+    text = _URL_CREDENTIALS.sub(f"{HIDDEN}@", _SOLE_URL.sub(rf"\1{HIDDEN}@", text))
+    text = _URL_PARAMETER.sub(lambda m: f"{m[1]}={HIDDEN}" if _hides(*m.groups()) else m[0], text)
+    text = _PAIR.sub(rf"\1{HIDDEN}", text)
     return _KNOWN_TOKEN.sub(HIDDEN, text)
+
+
+def redact_facts(facts: Any) -> Any:
+    """Remove secrets from JSON `facts`: what secret keys have, and from texts as :func:`redact`."""
+    if isinstance(facts, dict):
+        return {k: HIDDEN if _hides(k, str(v)) else redact_facts(v) for k, v in facts.items()}
+    if isinstance(facts, list):
+        return [redact_facts(fact) for fact in facts]
+    return redact(facts) if isinstance(facts, str) else facts
 
 
 def find_passwords(texts: Iterable[str]) -> set[str]:
@@ -123,11 +143,15 @@ def _redacted_argument(argument: str) -> str:
     """`argument`, cut at the first key that names a secret; ``--set=data.token=…`` has two keys."""
     for separator in re.finditer("=", argument):
         name, value = argument[: separator.start()], argument[separator.end() :]
-        key = name.rpartition("=")[2]
-        ambiguous = is_secret_name(key) and not _NUMBER.fullmatch(value)
-        if "://" not in name and value and (ambiguous or _is_certain_secret(key)):
+        if "://" not in name and value and _hides(name.rpartition("=")[2], value):
             return f"{redact(name)}={HIDDEN}"
     return redact(argument)
+
+
+def _hides(name: str, value: str) -> bool:
+    """Whether the `value` of the key `name` is one; a number of an ambiguous one is none."""
+    is_ambiguous = is_secret_name(name) and not _NUMBER.fullmatch(value)
+    return is_ambiguous or _is_certain_secret(name)
 
 
 def _is_certain_secret(name: str) -> bool:

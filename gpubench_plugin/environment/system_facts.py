@@ -19,7 +19,7 @@ from gpubench_plugin.environment.code import commit_facts
 from gpubench_plugin.environment.devices import Device
 from gpubench_plugin.environment.fingerprints import machine_facts, tolerates_unknown, torch_facts
 from gpubench_plugin.environment.hardware import cpu_facts, gpu_facts
-from gpubench_plugin.environment.redaction import recorded_variables
+from gpubench_plugin.environment.redaction import recorded_variables, redact_facts
 from gpubench_plugin.system import json_files, stored
 
 FORMAT: Final = stored.Format(kind="system facts file", newest=1)
@@ -63,8 +63,8 @@ def collect(rootdir: Path, *, extra_facts: Mapping[str, Any] | None = None) -> J
         "environment_variables": recorded_variables(os.environ),
         **_host_facts(),
     }
-    json_facts: Json = json_files.jsonable({**facts, **(extra_facts or {})})
-    return json_facts
+    own_facts: Json = json_files.jsonable(facts)
+    return {**own_facts, **redact_facts(json_files.jsonable(extra_facts or {}))}
 
 
 def _host_facts() -> Json:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from gpubench_plugin.config.parametrization import id_of
 from gpubench_plugin.core.errors import GangError, UsageProblem
 from gpubench_plugin.core.format import listed
 from gpubench_plugin.launchers import merged_reports as merging
@@ -120,7 +121,7 @@ class Controller(InProcessLauncher):
                 self._team = self._start(self._context.ranks.world.size, timeouts)
             except GangError as error:
                 raise UsageProblem(str(error)) from error
-            self._compare_collections(self._team, [item.nodeid for item in benchmarks])
+            self._compare_collections(self._team, [id_of(item) for item in benchmarks])
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(
@@ -202,7 +203,7 @@ class Controller(InProcessLauncher):
         try:
             for item, next_item in pairwise([*sorted_items, None]):
                 assert item is not None
-                self._prepare(item, next_item, rounds.get(item.nodeid), is_recorded=False)
+                self._prepare(item, next_item, rounds.get(id_of(item)), is_recorded=False)
                 reports = [self._phase(item, "setup")]
                 if reports[0] is None or reports[0].passed:
                     reports.append(self._phase(item, "call"))
@@ -238,7 +239,7 @@ class Controller(InProcessLauncher):
             rounds=rounds or (None if case is None else case.fixed_rounds),
             is_recorded=is_recorded,
             record=LiveRecord(
-                benchmark=item.nodeid, journal=journal, launch=1 if launches > 1 else None
+                benchmark=id_of(item), journal=journal, launch=1 if launches > 1 else None
             ),
         )
         try:
@@ -350,7 +351,7 @@ class Controller(InProcessLauncher):
         for outcome in outcomes[:1]:
             for result in outcome.results:
                 metadata = pytest_benchmark.add_result(self._config, result)
-                self._context.fixture_metadata[item.nodeid] = metadata
+                self._context.fixture_metadata[id_of(item)] = metadata
 
     def _interrupted(self, item: pytest.Item, error: BaseException) -> None:
         """Collect the ranks' stacks for the test that an `error` in this process fails."""
@@ -458,7 +459,7 @@ class Controller(InProcessLauncher):
         assert case is not None
         if next_case is None or next_case.world_size != case.world_size or next_case.skip_reason():
             return None
-        return next_case.id
+        return nextitem.nodeid
 
     def _compare_collections(self, team: Team, ids: Sequence[str]) -> None:
         """Warn of benchmarks that only some ranks have collected, in whatever order."""

@@ -8,6 +8,7 @@ from time import monotonic
 import pytest
 
 from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.environment.redaction import redact
 from gpubench_plugin.launchers import merged_reports
 from gpubench_plugin.launchers.context import RunContext, context_of, state_of
 from gpubench_plugin.launchers.deadlines import Deadline, Timeouts
@@ -116,7 +117,7 @@ class InProcessLauncher:
             item.session,
             merged_reports.last_reports(item, outcome, verdict, self._logged_phases),
             message=(
-                f"{item.name} hangs in this process, so the session ends. "
+                f"{redact(item.name)} hangs in this process, so the session ends. "
                 "With --isolate every benchmark runs in its own processes, and the session "
                 "continues"
             ),

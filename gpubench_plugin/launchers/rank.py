@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from _pytest.runner import call_and_report
 
+from gpubench_plugin.config.parametrization import id_of
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.launchers import output, report_transport
@@ -117,7 +118,7 @@ class Rank:
         output.mute_reports(self._config)
         items = session.items if self.runs_all else benchmarks
         self._items = {item.nodeid: item for item in items}
-        self._connection.send({"collected": [item.nodeid for item in benchmarks]})
+        self._connection.send({"collected": [id_of(item) for item in benchmarks]})
         welcome = self._orders.get()["welcome"]
         for name, value in welcome["options"].items():
             setattr(self._config.option, name, value)
@@ -174,7 +175,7 @@ class Rank:
 
         What surrounds a whole test (a timeout, a repetition, a report) does so in the controller.
         """
-        self._running = item.nodeid
+        self._running = id_of(item)
         self._context.ranks.resynchronize(self._number)
         if rounds := self._order.get("rounds"):
             state = item.stash[STATE]

@@ -3,7 +3,7 @@
 Its ``benchmark`` fixture runs a no-op whose samples are replaced by ours, so that its tables, JSON,
 comparisons and histograms work. Only this module uses ``BenchmarkFixture.has_error``, ``cprofile``,
 ``extra_info``, ``group``, ``_mode``, ``_timer``, ``_raw`` and ``_raw_pedantic``;
-``Metadata.stats``, ``iterations``, ``options`` and ``params``; ``Stats`` with all of its fields;
+``Metadata`` with its names, ``stats``, ``iterations`` and ``options``; ``Stats`` with all fields;
 ``Config._benchmarksession`` with its ``save``, ``autosave``, ``json``, ``quiet`` and ``groups``.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import os
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from statistics import fmean, median
@@ -18,6 +19,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core.errors import Misuse, error_text
+from gpubench_plugin.environment.redaction import redact, redact_facts
 from gpubench_plugin.system import json_files, stored
 
 if TYPE_CHECKING:
@@ -103,7 +105,14 @@ def store_result(benchmark: BenchmarkFixture, measurement: Measurement) -> None:
     metadata.stats, metadata.iterations = stats, iterations
     sections: Mapping[str, Mapping[str, Any]] = measurement.configuration
     metadata.options = {**sections.get("measure", {}), "timer": samples.timer}
-    metadata.params = dict(measurement.params) or None
+    vars(metadata).update(_names(measurement))
+
+
+def _names(measurement: Measurement) -> Json:
+    """What records, which have no secrets, call a benchmark, by pytest-benchmark's attributes."""
+    variant = measurement.name.partition("[")[2].removesuffix("]") or None
+    names = {"name": measurement.name, "fullname": measurement.id, "param": variant}
+    return {**names, "params": dict(measurement.params) or None}
 
 
 def store_foreign_result(config: pytest.Config, measurement: Measurement) -> Metadata | None:
@@ -116,13 +125,8 @@ def store_foreign_result(config: pytest.Config, measurement: Measurement) -> Met
     session: Any = config._benchmarksession  # type: ignore[attr-defined] # pytest-benchmark's
     if session.skip or session.disabled or measurement.samples is None:
         return None
-    variant = measurement.name.partition("[")[2].removesuffix("]")
     benchmark = BenchmarkFixture(
-        SimpleNamespace(
-            name=measurement.name,
-            nodeid=measurement.id,
-            callspec=SimpleNamespace(id=variant, params=measurement.params),
-        ),
+        SimpleNamespace(name=measurement.name, nodeid=measurement.id),
         add_stats=session.benchmarks.append,
         logger=session.logger,
         warner=None,
@@ -215,7 +219,7 @@ def is_fixture(value: object) -> bool:
     """Whether `value` is pytest-benchmark's fixture ``benchmark``."""
     from pytest_benchmark.fixture import BenchmarkFixture
 
-    return isinstance(value, BenchmarkFixture)
+    return issubclass(type(value), BenchmarkFixture)  # whatever class it claims to be
 
 
 def label(benchmark: BenchmarkFixture, name: str, value: object) -> None:
@@ -230,31 +234,36 @@ def labels(benchmark: BenchmarkFixture) -> Json:
         extra_info = json_files.jsonable(dict(benchmark.extra_info))
     except Exception as error:  # it contains itself, or an object's text fails
         extra_info = {"not_json": f"{type(error).__name__}: {error_text(error)}"}
-    return {"group": str(benchmark.group or ""), "extra_info": extra_info}
+    return {"group": redact(str(benchmark.group or "")), "extra_info": redact_facts(extra_info)}
 
 
-def wrap_measuring(
+def observe(
     benchmark: BenchmarkFixture,
     make_context: Callable[[], AbstractContextManager[object]],
     on_result: Callable[[object, Callable[..., object], Mapping[str, Any]], object],
 ) -> None:
-    """Wrap `benchmark` so that it measures inside the context from `make_context`.
+    """Let `benchmark`, but none of its copies, measure inside the context from `make_context`.
 
-    `on_result` then gets the function's result, the function, and what `pedantic` was given.
+    `on_result` then gets the function's result, the function, and the options of ``pedantic``.
     """
+    fixture: Any = type(benchmark)
 
-    def wrapped(measure: Callable[..., Any]) -> Callable[..., Any]:
-        def measuring(function: Callable[..., object], /, *args: Any, **kwargs: Any) -> Any:
+    def observed(name: str) -> Callable[..., Any]:
+        measure = getattr(fixture, name)
+
+        def measuring(self: Any, function: Callable[..., object], /, *args: Any, **kw: Any) -> Any:
+            if self is not benchmark:
+                return measure(self, function, *args, **kw)
             with make_context():
-                result = measure(function, *args, **kwargs)
+                result = measure(self, function, *args, **kw)
             # By keyword; not stored. Those of a call are the function's.
-            on_result(result, function, kwargs if measure.__name__ == "_raw_pedantic" else {})
+            on_result(result, function, {} if name == "_raw" else kw)
             return result
 
         return measuring
 
-    for name in ("_raw", "_raw_pedantic"):
-        setattr(benchmark, name, wrapped(getattr(benchmark, name)))
+    methods = {name: observed(name) for name in ("_raw", "_raw_pedantic")}
+    benchmark.__class__ = type("ObservedFixture", (fixture,), methods)
 
 
 def change_timer(benchmark: BenchmarkFixture, change: Callable[[Timer], Timer]) -> None:
@@ -267,8 +276,6 @@ def own_measurement(benchmark: BenchmarkFixture) -> PytestBenchmarkTiming | str:
     metadata: Metadata | None = benchmark.stats
     if measuring_disabled(benchmark):
         return "measuring is disabled (--benchmark-disable)"
-    if benchmark._mode is None:
-        return "the test did not call the benchmark fixture"
     if benchmark.has_error or metadata is None or not metadata.stats.data:
         return "the measured function raised an error"
     timer = metadata.options.get("timer")
@@ -390,25 +397,30 @@ def _comparison_data(measurement: Measurement) -> Json:
 
 
 def benchmark_json(
-    config: pytest.Config, metadata: Sequence[Metadata], measurements: Mapping[str, Measurement]
+    config: pytest.Config, metadata: Mapping[str, Metadata], measurements: Mapping[str, Measurement]
 ) -> Json:
     """Contents of ``--benchmark-json``, restricted to the `metadata` benchmarks.
 
-    `metadata` holds the ``stats`` of their fixtures. pytest-benchmark's hooks are called as usual.
+    `metadata` holds the ``stats`` of their fixtures by the measurement's id. pytest-benchmark's
+    hooks are called as usual.
     """
     hook = config.hook
+    results = [copy(result) for result in metadata.values()]
+    for node_id, result in zip(metadata, results, strict=True):
+        measurement = measurements[node_id]
+        vars(result).update(_names(measurement), extra_info=measurement.extra_info)
     machine = hook.pytest_benchmark_generate_machine_info(config=config)
     hook.pytest_benchmark_update_machine_info(config=config, machine_info=machine)
     commit = hook.pytest_benchmark_generate_commit_info(config=config)
     hook.pytest_benchmark_update_commit_info(config=config, commit_info=commit)
     document: Json = hook.pytest_benchmark_generate_json(
         config=config,
-        benchmarks=metadata,
+        benchmarks=results,
         include_data=True,
         machine_info=machine,
         commit_info=commit,
     )
-    hook.pytest_benchmark_update_json(config=config, benchmarks=metadata, output_json=document)
+    hook.pytest_benchmark_update_json(config=config, benchmarks=results, output_json=document)
     add_metrics(document, measurements)
     json_document: Json = json_files.jsonable(document)
     return json_document

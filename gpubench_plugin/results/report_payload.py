@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpubench_plugin.core.errors import MissingPackage
 from gpubench_plugin.core.events import PhaseEvent
 from gpubench_plugin.core.records import Json, Measurement, Outcome, Phase
+from gpubench_plugin.environment.redaction import redact, redact_facts
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.outcomes import outcome_of
 from gpubench_plugin.system import stored
@@ -50,6 +51,8 @@ class LiveRecord:
         """Journal `event` with the time at which it happens, which is now."""
         if self.journal is not None:
             label = {} if self.launch is None else {"launch": self.launch}
+            if "reason" in event:
+                event = {**event, "reason": redact(str(event["reason"]))}
             self.journal(self.benchmark, {"time": utc_now(), **event, **label})
 
     def enter(self, phase: Phase) -> None:
@@ -60,9 +63,7 @@ class LiveRecord:
         """Record that calling ``gpubench`` raised, since the test may catch the exception."""
         if not self.error_reason:
             _, reason = outcome_of(error)
-            self.error_reason = (
-                f"gpubench raised {reason[:MAX_REASON_CHARS]}; the test caught the exception"
-            )
+            self.error_reason = f"gpubench raised {_bounded(reason)}; the test caught the exception"
 
 
 def attach(report: pytest.TestReport, call: pytest.CallInfo[Any], record: LiveRecord) -> None:
@@ -74,7 +75,7 @@ def attach(report: pytest.TestReport, call: pytest.CallInfo[Any], record: LiveRe
             payload["measurement"] = record.measurement
     if not report.passed:
         payload["outcome"], reason = _outcome_and_reason(call, report)
-        payload["reason"] = reason[:MAX_REASON_CHARS]
+        payload["reason"] = _bounded(reason)
         error = call.excinfo and call.excinfo.value
         if isinstance(error, MissingPackage):
             payload["missing_package"] = {"name": error.package, "install": error.install}
@@ -120,7 +121,12 @@ def with_outcome(report: pytest.TestReport) -> Json:
     outcome: Outcome = "skipped" if report.skipped else "failed"
     if report.when not in _PHASES:
         outcome = "crashed"
-    return {**payload, "outcome": outcome, "reason": report.longreprtext[:MAX_REASON_CHARS]}
+    return {**payload, "outcome": outcome, "reason": _bounded(report.longreprtext)}
+
+
+def _bounded(reason: str) -> str:
+    """The beginning of `reason`, redacted before a cut could split a secret from its signs."""
+    return redact(reason)[:MAX_REASON_CHARS]
 
 
 def drop(report: pytest.TestReport) -> None:
@@ -136,7 +142,7 @@ def set_outcome(
 ) -> None:
     """Set `outcome` and `reason` of `report`, and add journal `events`."""
     payload = read(report)
-    events = [*payload.get("events", ()), *events]
+    events = [*payload.get("events", ()), *redact_facts([*events])]
     changes = {"events": events, "outcome": outcome, "reason": reason}
     setattr(report, ATTRIBUTE, {**payload, **changes})
 

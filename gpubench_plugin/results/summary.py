@@ -21,7 +21,6 @@ from gpubench_plugin.core.records import (
     RunRecord,
     doc,
 )
-from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.system import json_files, stored
 
 FORMAT: Final = stored.Format(kind="gpubench summary", newest=3, limit=json_files.LIMIT_BYTES)
@@ -76,7 +75,6 @@ def document_of(run: RunRecord) -> Json:
     return {
         "schema_version": FORMAT.newest,
         **facts,
-        "command": redacted_command(run.command),
         "benchmarks": [fields_of(measurement) for measurement in run.benchmarks],
     }
 

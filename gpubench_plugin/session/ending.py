@@ -84,7 +84,7 @@ class UsageErrors(Ending):
                 packages.append(missing[node_id])
             elif case is None or measurement.outcome != "skipped" or not case.skip_reason(size):
                 return ""
-        if not packages or any(item.nodeid not in self.recorder.cases for item in session.items):
+        if not packages or any(item.nodeid not in self.recorder.tests for item in session.items):
             return ""
         names = " and ".join(sorted({package["name"] for package in packages}))
         commands = "; ".join(dict.fromkeys(package["install"] for package in packages))

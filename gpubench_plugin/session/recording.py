@@ -49,7 +49,7 @@ def status_of(exitstatus: int, deselected: Iterable[Measurement]) -> RunStatus:
 
 
 class SessionRecorder:
-    """Records the selected benchmarks of one session.
+    """Records the selected benchmarks of one session; `tests` are their cases by pytest's node id.
 
     A gate sets `close_gate`, which records the verdicts before the run is closed and tells whether
     the session must fail, and `failed_verdicts`, the number of tests that failed by their verdict
@@ -62,6 +62,7 @@ class SessionRecorder:
         self._config = config
         self._settings = context_of(config).settings
         self.cases = {case.id: case for case in cases}
+        self.tests: Mapping[str, Case] = self.cases
         self._own_cases = {case.id: case for case in cases if not case.adopted}
         self._payloads: dict[str, list[Json]] = {}
         self._measurements: dict[str, Measurement] = {}
@@ -165,7 +166,7 @@ class SessionRecorder:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
         """Record a benchmark at its last report."""
         self._status.clear()
-        case = self.cases.get(report.nodeid)
+        case = self.tests.get(report.nodeid)
         if case is None or report_payload.is_of_subtest(report):
             report_payload.drop(report)
             return (yield)
@@ -183,9 +184,10 @@ class SessionRecorder:
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Record a benchmark whose reports, made by another plugin, lack a teardown."""
-        payloads = self._payloads.get(nodeid, [])
-        if _has_outcome(payloads) or (payloads and nodeid not in self._measurements):
-            self._record(self.cases[nodeid])
+        case = self.tests.get(nodeid)
+        payloads = self._payloads.get(case.id, []) if case else []
+        if case and (_has_outcome(payloads) or (payloads and case.id not in self._measurements)):
+            self._record(case)
 
     def pytest_enter_pdb(self) -> None:
         """Leave the terminal to the debugger."""
@@ -366,7 +368,7 @@ class SessionRecorder:
 
     def _benchmark_json(self) -> Json | None:
         results_by_id = context_of(self._config).fixture_metadata
-        results = [results_by_id[i] for i in self.measurements if i in results_by_id]
+        results = {i: results_by_id[i] for i in self.measurements if i in results_by_id}
         if not results:
             return None
         return pytest_benchmark.benchmark_json(self._config, results, self._measurements)

@@ -20,11 +20,12 @@ import pytest
 from gpubench_plugin.bench.adoption import AdoptionPlugin
 from gpubench_plugin.bench.hooks import BenchmarkHooks
 from gpubench_plugin.bench.refusals import refusal
-from gpubench_plugin.config.parametrization import fixture_names, is_adopted
+from gpubench_plugin.config.parametrization import displaced_by, fixture_names, id_of, is_adopted
 from gpubench_plugin.config.resolve_case import CaseFactory, check_marks
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.hookspecs import LAUNCHER
+from gpubench_plugin.environment.redaction import redact
 from gpubench_plugin.launchers.context import (
     STATE,
     BenchmarkState,
@@ -67,8 +68,8 @@ def start_session(
         UsageProblem: a mark, configuration, device or folder is wrong; nothing has been measured.
     """
     config, manager = session.config, session.config.pluginmanager
-    if not manager.hasplugin("benchmark"):
-        raise UsageProblem("-p no:benchmark: gpubench requires pytest-benchmark; remove the option")
+    if option := displaced_by(config):
+        raise UsageProblem(f"{option}: gpubench requires pytest-benchmark; remove the option")
     world = context_of(config).ranks.world
     rank: Rank | None = manager.get_plugin(LAUNCHER)
     records = rank is None and world.is_root
@@ -108,8 +109,8 @@ def start_session(
 def _deselect_resumed(session: pytest.Session) -> None:
     """Deselect the benchmarks that a resumed run has measured."""
     resumed = context_of(session.config).resumed
-    if items := [item for item in session.items if item.nodeid in resumed]:
-        session.items[:] = [item for item in session.items if item.nodeid not in resumed]
+    if items := [item for item in session.items if id_of(item) in resumed]:
+        session.items[:] = [item for item in session.items if id_of(item) not in resumed]
         session.config.hook.pytest_deselected(items=items)
 
 
@@ -167,7 +168,7 @@ def _resolve_cases(
         if reason:
             refusals.setdefault(reason, []).append(item.nodeid)
     if refusals:
-        raise UsageProblem(refusal_text(refusals, items))
+        raise UsageProblem(redact(refusal_text(refusals, items)))
 
 
 def _record(
@@ -179,6 +180,7 @@ def _record(
     config, manager = session.config, session.config.pluginmanager
     settings, lookup = context_of(config).settings, config.stash[LOOKUP]
     recording = SessionRecorder(config, [item.stash[STATE].case for item in items])
+    recording.tests = {item.nodeid: item.stash[STATE].case for item in items}
     recording.start()
     manager.register(recording, "gpubench-recording")
     world_size = context_of(config).ranks.started_world_size

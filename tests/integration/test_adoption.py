@@ -193,7 +193,7 @@ def test_all_that_is_measured_is_recorded(foreign: Project, adopted: Run) -> Non
         for name, options in SETTINGS.items()
     }
     why = {name: records[f"test_it.py::{name}"]["reason"] for name in ("test_uncalled",)}
-    assert why == {"test_uncalled": "the test did not call the benchmark fixture"}
+    assert why == {"test_uncalled": "the test did not call the benchmark fixture itself"}
     params = records["test_it.py::test_pedantic[class-two]"]["params"]
     assert params == {"world_size": "two", "thing": "<type>"}
 
@@ -277,6 +277,139 @@ def test_they_are_compared_and_gated(foreign: Project, without: Run) -> None:
     assert "test_it.py::test_pedantic[list-1] PASSED" in run.out
     assert "test_it.py::test_pedantic::gate[list-1] FAILED" in run.out
     assert "test_it.py::test_pedantic::gate[list-two] PASSED" in run.out
+
+
+IN_FRONT = """
+import copy
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture
+
+class Counting(BenchmarkFixture):
+    def __init__(self, inner):
+        self._inner, self.calls = inner, 0
+
+    def __getattr__(self, name):
+        return getattr(self._inner, name)
+
+    def _make_runner(self, *args):
+        self.calls += 1
+        return super()._make_runner(*args)
+
+@pytest.fixture
+def counting(benchmark):
+    return Counting(benchmark)
+
+@pytest.fixture
+def closure(benchmark):
+    return lambda function: benchmark(function)
+
+def part(benchmark, name):
+    own = copy.copy(benchmark)
+    own.name, own.fullname = f"{benchmark.name}-{name}", f"{benchmark.fullname}-{name}"
+    return own
+
+@pytest.mark.filterwarnings("ignore")
+def test_copies(benchmark):
+    part(benchmark, "a")(lambda: sum(range(9)))
+    part(benchmark, "b").pedantic(sum, ([1, 2],), rounds=3)
+    part(benchmark, "c").pedantic(sum, ([1, 2],), rounds=3)
+
+def test_a_copy_too(benchmark):
+    part(benchmark, "a").pedantic(sum, ([1, 2],), rounds=3)
+    benchmark.pedantic(sum, ([1, 2],), rounds=4)
+
+@pytest.mark.filterwarnings("ignore")
+def test_subclass(counting):
+    counting(lambda: 3)
+    assert counting.calls
+
+def test_closure(closure):
+    closure(lambda: 3)
+
+class TestReplaced:
+    @pytest.fixture
+    def benchmark(self, benchmark):
+        return Counting(benchmark)
+
+    @pytest.mark.filterwarnings("ignore")
+    def test_replaced(self, benchmark):
+        benchmark.pedantic(sum, ([1, 2],), rounds=3)
+        assert benchmark.calls
+
+class TestTheSame:
+    @pytest.fixture
+    def benchmark(self, benchmark):
+        return benchmark
+
+    def test_the_same(self, benchmark):
+        benchmark.pedantic(sum, ([1, 2],), rounds=3)
+"""
+ITSELF = "the test did not call the benchmark fixture itself"
+
+
+def test_copies_of_the_fixture_and_others_in_front_of_it_measure_as_ever(project: Project) -> None:
+    """Outcomes, ids and pytest-benchmark's file stay; recorded is what the fixture measures."""
+    project.write("test_it.py", IN_FRONT)
+    for file, options in (("without.json", ()), ("with.json", ("--adopt",))):
+        run = _run(project, file, *options)
+        assert run.code == 0, run.out + run.err
+    before, after = (_benchmarks(project, file) for file in ("without.json", "with.json"))
+    assert [*map(_unmeasured, before.values())] == [*map(_unmeasured, after.values())]
+    assert len(after) == 3 + 2 + 4
+    records = {record["name"]: record for record in run.summary["benchmarks"]}
+    assert {name: record["reason"] for name, record in records.items()} == {
+        **dict.fromkeys(("test_copies", "test_subclass"), ITSELF),
+        **dict.fromkeys(("test_a_copy_too", "test_closure", "test_replaced", "test_the_same"), ""),
+    }
+    rounds = {n: r["settings"].get("pytest_benchmark.rounds") for n, r in records.items()}
+    assert [rounds[f"test_{name}"] for name in ("a_copy_too", "replaced", "the_same")] == [4, 3, 3]
+
+
+CODSPEED = """
+import pytest
+from pytest_benchmark.fixture import BenchmarkFixture as Theirs
+
+class Plugin:
+    is_codspeed_enabled = True
+
+class BenchmarkFixture:
+    __class__ = property(lambda self: Theirs)
+
+    def __call__(self, function, *args):
+        return function(*args)
+
+def pytest_addoption(parser):
+    parser.addoption("--codspeed", action="store_true")
+
+def pytest_configure(config):
+    if config.getoption("--codspeed"):
+        config.option.benchmark_disable = True
+        config.pluginmanager.register(Plugin(), "codspeed_plugin")
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionstart(session):
+    if session.config.getoption("--codspeed"):
+        pytest.register_fixture(name="benchmark", func=BenchmarkFixture, node=session)
+"""
+"""What pytest-codspeed 5 does to pytest-benchmark with its option."""
+
+
+@pytest.mark.parametrize("option", [[], ["--adopt"]])
+def test_codspeed_keeps_its_tests_and_ours_are_refused_in_one_line(
+    project: Project, option: list[str]
+) -> None:
+    """Its fixture stands in front of pytest-benchmark's, so that nothing is there to adopt."""
+    project.write("conftest.py", CODSPEED)
+    project.write(
+        "test_it.py", MIXED.replace(".pedantic(time.sleep, args=(0.001,), rounds=5)", "(sum, [1])")
+    )
+    theirs = project.run("--codspeed", "-k", "theirs", *option, quick=False)
+    assert (theirs.code, "1 passed" in theirs.out) == (0, True), theirs.out + theirs.err
+    assert not theirs.directories
+    both = project.run("--codspeed", *option)
+    assert both.code == 4
+    assert "ERROR: --codspeed: gpubench requires pytest-benchmark; remove" in both.out + both.err
+    assert "Traceback" not in both.out + both.err
 
 
 MIXED = """

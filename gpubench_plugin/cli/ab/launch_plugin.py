@@ -52,9 +52,9 @@ def pytest_collection_modifyitems(
     if not file:
         return
     excluded_ids = frozenset(json.loads(Path(file).read_text(encoding="utf-8")))
-    deselected = [item for item in items if item.nodeid in excluded_ids]
+    deselected = [item for item in items if _id_of(item) in excluded_ids]
     if deselected:
-        items[:] = [item for item in items if item.nodeid not in excluded_ids]
+        items[:] = [item for item in items if _id_of(item) not in excluded_ids]
         config.hook.pytest_deselected(items=deselected)
 
 
@@ -71,9 +71,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
         _, line, _ = item.location
         is_in_tree = item.path.is_relative_to(tree)
         path = item.path.relative_to(tree) if is_in_tree else item.path
-        tests[item.nodeid] = [str(path), (line or 0) + 1]
+        tests[_id_of(item)] = [str(path), (line or 0) + 1]
     report = Path(os.environ["GPUBENCH_AB_REPORT"], f"{os.getpid()}.json")
     rootdir = str(session.config.rootpath)
     text = json.dumps({"modules": modules, "tests": tests, "rootdir": rootdir})
     report.with_suffix(".tmp").write_text(text, encoding="ascii")
     report.with_suffix(".tmp").replace(report)
+
+
+def _id_of(item: pytest.Item) -> str:
+    """Its id in the records of this side's gpubench, which may be a version without such ids."""
+    module = sys.modules.get("gpubench_plugin.config.parametrization")
+    return str(getattr(module, "id_of", lambda item: item.nodeid)(item))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from gpubench_plugin.core.errors import RegistryError, UsageProblem, suggest
-from gpubench_plugin.environment.redaction import HIDDEN, redact
+from gpubench_plugin.environment.redaction import HIDDEN, is_secret_name, redact
 
 NONE: Final = "none"
 """Value instead of a URL that disables the registry."""
@@ -98,16 +99,18 @@ def _sqlite(file: Path) -> Location:
 
 
 def _postgresql(url: str, remainder: str) -> Location:
-    if remainder.count("@") > 1:
-        raise _unusable(url, "an @ in a user name, password or parameter must be written as %40")
+    if re.search(r"[\s#\x00-\x1f\x7f]|[@/?](?=.*@)", remainder):
+        cause = "user, password and parameters must be percent-encoded: an @ is written as %40"
+        raise _unusable(url, cause)
     try:
         parts = urlsplit(f"postgresql://{remainder}")
         _, password = parts.port, parts.password or ""
+        keys = parse_qsl(parts.query, True, True) if parts.query else []  # each with a value
     except ValueError:  # its message may contain part of the password
-        raise _unusable(url, "invalid host or port") from None
+        raise _unusable(url, "invalid host, port or parameter") from None
     if not parts.path.strip("/"):
         raise _unusable(url, "no database name")
-    secrets = {password, unquote(password)} - {""}
+    secrets = {password, unquote(password), *(v for k, v in keys if is_secret_name(k))} - {""}
     return Location(
         url=f"postgresql+psycopg://{remainder}",
         secrets=tuple(sorted(secrets, key=len, reverse=True)),
@@ -115,11 +118,7 @@ def _postgresql(url: str, remainder: str) -> Location:
 
 
 def _unusable(url: str, cause: str) -> UsageProblem:
-    return UsageProblem(f"--registry: {_redacted(url)!r}: {cause}; allowed: {_ALLOWED}")
-
-
-def _redacted(url: str) -> str:
-    """Redact `url` up to the last @, since the end of a password is ambiguous."""
-    credentials, at_sign, address = redact(url).rpartition("@")
-    scheme, separator, _ = credentials.rpartition("://")
-    return f"{scheme}{separator}{HIDDEN if at_sign else ''}{at_sign}{address}"
+    """Refusal of `url`, of which nobody knows where a password ends: its scheme is shown."""
+    scheme = re.match(r"[\w+.-]+://", url)
+    shown = f"{scheme[0]}{HIDDEN}" if scheme else url if re.fullmatch(r"[\w./-]+", url) else HIDDEN
+    return UsageProblem(f"--registry: {shown!r}: {cause}; allowed: {_ALLOWED}")

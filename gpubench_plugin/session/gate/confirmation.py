@@ -48,7 +48,7 @@ class Confirmation:
 
     def register(self, items: Iterable[pytest.Item]) -> None:
         """Register items that can be relaunched."""
-        self._items = {item.nodeid: item for item in items}
+        self._items = {item.stash[STATE].case.id: item for item in items}
 
     def confirm(
         self, comparison: Comparison, reference: Reference, head: Run, options: MatchOptions
@@ -83,7 +83,7 @@ class Confirmation:
         failures: dict[str, str] = {}
         begin_s = monotonic()
         for number in range(1, RELAUNCHES + 1):
-            remaining_items = [item for item in items if item.nodeid not in failures]
+            remaining_items = [item for item in items if item.stash[STATE].case.id not in failures]
             measurements = []
             if remaining_items:
                 label = counted(len(remaining_items), "benchmark")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pytest
 
+from gpubench_plugin.config.parametrization import id_of
 from gpubench_plugin.core import hookspecs
 from gpubench_plugin.session.gate import report as gate_report
 from gpubench_plugin.session.recording import write_lines
@@ -40,7 +41,7 @@ class GateItem(pytest.Item):
         self, *, benchmark: pytest.Item, outcome_of: Callable[[str], GateOutcome], **kwargs: Any
     ):
         super().__init__(**kwargs)
-        self.benchmark_id = benchmark.nodeid
+        self.benchmark = benchmark
         self._location = benchmark.reportinfo()
         self._outcome_of = outcome_of
 
@@ -63,7 +64,7 @@ class GateItem(pytest.Item):
 
     def runtest(self) -> None:
         """Pass, fail or skip according to the verdicts."""
-        outcome = self._outcome_of(self.benchmark_id)
+        outcome = self._outcome_of(id_of(self.benchmark))
         self.user_properties.extend(outcome.properties)
         if outcome.outcome == "skipped":
             pytest.skip(outcome.text)
@@ -116,11 +117,11 @@ class GatePlugin:
             path = (self.config.rootpath / file).resolve()
             if path.is_relative_to(workspace):
                 file = path.relative_to(workspace).as_posix()
-            self._locations[item.nodeid] = file, (line or 0) + 1
+            self._locations[id_of(item)] = file, (line or 0) + 1
         self.judgement.confirmation.register(benchmarks)
         if self.judgement.is_gate:
             gates = [GateItem.of(item, self.judgement.gate_outcome) for item in benchmarks]
-            self._benchmark_ids = {gate.nodeid: gate.benchmark_id for gate in gates}
+            self._benchmark_ids = {gate.nodeid: gate.benchmark.nodeid for gate in gates}
             session.items += gates
 
     def failed_verdicts(self) -> int:

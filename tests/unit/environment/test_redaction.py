@@ -8,6 +8,7 @@ from gpubench_plugin.environment.redaction import (
     is_secret_name,
     recorded_variables,
     redact,
+    redact_facts,
     redacted_command,
 )
 
@@ -58,6 +59,19 @@ def test_harmless_names(name: str) -> None:
         ("https://ghp_token@host/x.git", "https://***@host/x.git"),
         ("https://me:p@ss@host/x", "https://***@host/x"),
         ("https://me:pa/ss@host/x", "https://***@host/x"),
+        ("https://me:p@s/s@host/x", "https://***@host/x"),
+        ("redis://:pa/ss@cache/0", "redis://***@cache/0"),
+        ("postgresql://bob:correct horse@h/db", "postgresql://***@h/db"),
+        ("postgresql://bob:p@ss w/rd#?@h/db", "postgresql://***@h/db"),
+        ("cannot reach s3://me:two words@h/b, retry", "cannot reach s3://***@h/b, retry"),
+        ("the https://host:8080 is down, ask me@x.org", None),
+        ("https://host/x?api_key=a;b#c&page=2", "https://host/x?api_key=***&page=2"),
+        ("https://host/x?token_count=512", "https://host/x?token_count=512"),
+        ("host=h password='a b' user=me", "host=h password=*** user=me"),
+        ("no password here: token_count, key=value, lr=1e-3", None),
+        ("test_x[fp32-4x512-hf_bert_base_uncased-sk-learn-random-forest]", None),
+        ("at 5f8a1c9e0b7d4e6f8a1c9e0b7d4e6f8a1c9e0b7d, branch@{upstream}", None),
+        ("hf_abcdefghijklmnopqrstuvwxyz and sk-proj-Ab3dEfGhIjKlMnOp", "*** and ***"),
         ("https://host/x?token=abc&page=2", "https://host/x?token=***&page=2"),
         ("git@github.com:org/repo.git", "git@github.com:org/repo.git"),
         ("https://host/path", "https://host/path"),
@@ -65,9 +79,27 @@ def test_harmless_names(name: str) -> None:
         ("AKIAABCDEFGHIJKLMNOP", "***"),
     ],
 )
-def test_text_is_redacted(text: str, expected: str) -> None:
-    """Credentials in URLs and tokens of well-known form are replaced, all else stays."""
-    assert redact(text) == expected
+def test_text_is_redacted(text: str, expected: str | None) -> None:
+    """Credentials in URLs and tokens of well-known form are replaced, all else (None) stays."""
+    shown = redact(text)
+    assert shown == (text if expected is None else expected)
+    assert redact(shown) == shown
+
+
+def test_facts_are_redacted_by_their_keys_too() -> None:
+    """What a secret key has is hidden whatever it is; a number of an ambiguous one stays."""
+    facts = {
+        "api_token": "a",
+        "secrets": {"a": "b"},
+        "token_count": 512,
+        "node": {"urls": ["s3://me:pw@h/b", "4x512"], "ok": True, "none": None},
+    }
+    assert redact_facts(facts) == {
+        "api_token": "***",
+        "secrets": "***",
+        "token_count": 512,
+        "node": {"urls": ["s3://***@h/b", "4x512"], "ok": True, "none": None},
+    }
 
 
 @pytest.mark.parametrize(

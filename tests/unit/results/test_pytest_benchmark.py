@@ -40,7 +40,7 @@ import pytest
 from gpubench_plugin.core.records import Measurement, Metric, Samples
 from gpubench_plugin.results import pytest_benchmark
 
-MEASUREMENTS, CARRIED = {}, []
+MEASUREMENTS, CARRIED = {}, {}
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def carrying(request, benchmark):
         )
         pytest_benchmark.store_result(benchmark, measurement)
         MEASUREMENTS[measurement.id] = measurement
-        CARRIED.append(benchmark.stats)
+        CARRIED[measurement.id] = benchmark.stats
 
     return carry
 

@@ -89,12 +89,6 @@ def test_what_json_cannot_hold_costs_only_itself(
     assert failed["reason"] == "a\x1b[31m\\udcff\n"
 
 
-def test_command_has_no_secret(tmp_path: Path, run_record: Callable[..., RunRecord]) -> None:
-    """A secret on the command line does not reach the file."""
-    run = run_record(command=("benchmarks", "--data.token=hunter2"))
-    assert written(tmp_path, run)["command"] == ["benchmarks", "--data.token=***"]
-
-
 @pytest.mark.parametrize(
     ("changes", "where"),
     [

@@ -19,7 +19,7 @@ def item(*fixtures: str, adopt: bool = True, plugin: bool = True, marked: bool =
         get_closest_marker=lambda _: object() if marked else None,
         config=SimpleNamespace(
             getoption=lambda name, default=None: {"gpubench_adopt": adopt}.get(name, default),
-            pluginmanager=SimpleNamespace(hasplugin=lambda _: plugin),
+            pluginmanager=SimpleNamespace(hasplugin=lambda _: plugin, get_plugin=lambda _: None),
         ),
         stash=pytest.Stash(),
     )

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
 
 from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.environment.redaction import redacted_command
+from gpubench_plugin.results.registry.connection import store_run
 from gpubench_plugin.results.registry.locations import absolute_url, location
+from gpubench_plugin.results.run_directory import RunDirectory
 
 RESULTS = Path("/somewhere/results")
+ALLOWED = "sqlite:///registry.sqlite"
 
 
 def test_default_is_a_file_beside_the_runs() -> None:
@@ -41,23 +46,62 @@ def test_server(scheme: str) -> None:
     assert "crt" not in repr(parsed)
 
 
+ODD = (
+    *(
+        "hun ter2",
+        "hun#ter2",
+        "hun?ter2",
+        "hun@ter2",
+        "hun/ter2",
+        "hun:ter2",
+        "hun;ter2",
+        "hun&ter2",
+    ),
+    *("hun\tter2", "hun\nter2", "hun\u00a0ter2", "h\u00fcn-ter2", "hun\u4e2dter2", "hun'ter2"),
+    *('hun"ter2', "hun[ter2", "hun%ter2", "hun%20ter2", "hun%40ter2", "hun+ter2", "hun=ter2"),
+    *("hun*ter2", "hun\\ter2", "@hunter2", "hunter2@", "hunter2/"),
+)
+"""Passwords, valid or not; each has a beginning and an end that no other word here contains."""
+
+
+@pytest.mark.parametrize("password", ODD)
 @pytest.mark.parametrize(
-    "url",
+    "form",
     [
-        "postgresql://u:s3@crt@127.0.0.1:1/db",
-        "postgresql://u:s3@c/rt@127.0.0.1:1/db",
-        "postgresql://u:s3@c?rt@127.0.0.1:1/db",
-        "postgresql://u@127.0.0.1:1/db?password=s3@crt",
-        "mysql://u:s3@c?rt@127.0.0.1:1/db",
+        "postgresql+psycopg://bob:{}@127.0.0.1:1/db",
+        "postgresql://127.0.0.1:1/db?user=bob&password={}",
+        "mysql://bob:{}@127.0.0.1:1/db",
+        "bob:{}@127.0.0.1:1/db",
+        "postgresql:/bob:{}@127.0.0.1:1/db",
+        "sqlite:///registry.sqlite?password={}",
+        "postgresql://bob:{}",
     ],
 )
-def test_no_part_of_a_password_with_an_at_sign_is_shown(url: str) -> None:
-    """Where it ends is anybody's guess, so the URL is refused."""
-    with pytest.raises(UsageProblem) as problem:
-        location(url, RESULTS)
-    message = str(problem.value).replace("allowed: sqlite:///registry.sqlite", "")
-    assert not any(part in message for part in ("s3", "crt", "rt@", "c/rt"))
-    assert "written as %40" in message or url.startswith("mysql")
+def test_no_part_of_an_odd_password_is_shown(form: str, password: str, tmp_path: Path) -> None:
+    """A URL that hides where its password ends is refused; of others every message is clean."""
+    url = form.format(password)
+    if "@" in password and "@" not in form and "?" not in form:
+        return  # that is a host
+    messages = [*redacted_command([f"--registry={url}"])]
+    try:
+        parsed = location(url, RESULTS)
+    except UsageProblem as problem:
+        messages = [str(problem)]  # then no session records the command
+    else:
+        messages += [parsed.shown_name, repr(parsed), parsed.redact(f"no {unquote(url)!r}, {url}")]
+        directory = RunDirectory(path=tmp_path / "default" / "run")
+        messages.append(str(store_run(url, tmp_path, directory)))
+    shown = " ".join(messages).replace(ALLOWED, "")
+    assert not any(part in shown for part in ("hun", "ter2", "h\u00fcn", "\u4e2d")), shown
+
+
+def test_an_odd_password_is_refused_with_what_to_write() -> None:
+    """It is to be percent-encoded, and then it may be anything."""
+    with pytest.raises(UsageProblem, match="written as %40"):
+        location("postgresql://bob:correct horse@host/db", RESULTS)
+    assert location("postgresql://bob:correct%20horse%40@host/db", RESULTS).secrets[1] == (
+        "correct horse@"
+    )
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 HERE = environment()
 ITEMS: Any = [
     SimpleNamespace(
-        nodeid=name, stash={STATE: SimpleNamespace(case=SimpleNamespace(adopted=False))}
+        nodeid=name, stash={STATE: SimpleNamespace(case=SimpleNamespace(id=name, adopted=False))}
     )
     for name in (MLP, RESNET)
 ]
