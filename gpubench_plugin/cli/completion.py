@@ -68,12 +68,13 @@ def _baselines(options: argparse.Namespace) -> Iterator[str]:
 
 def _benchmarks(options: argparse.Namespace) -> Iterator[str]:
     """Benchmarks of the run that is named before, else of the latest."""
-    from gpubench_plugin.baselines.benchmark_names import run_benchmarks
+    from gpubench_plugin.cli.benchmark_names import run_benchmarks
+    from gpubench_plugin.reports.text import printable
     from gpubench_plugin.results.sources import load_run
 
     text = getattr(options, "run", None) or getattr(options, "subject", None) or LAST
     run = load_run(text, results_dir=_results_dir(options), cwd=Path.cwd())
-    yield from run_benchmarks(run.results)
+    yield from map(printable, run_benchmarks(run.results))
 
 
 # Names that an argument takes, by its placeholder.

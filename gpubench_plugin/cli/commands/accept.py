@@ -7,8 +7,8 @@ import math
 from collections.abc import Iterator
 from typing import ClassVar
 
-from gpubench_plugin.baselines.benchmark_names import selected_benchmarks
 from gpubench_plugin.baselines.model import Baseline
+from gpubench_plugin.cli.benchmark_names import selected_benchmarks
 from gpubench_plugin.cli.commands._places import (
     BENCHMARK,
     RUN,

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import ClassVar, Final
 
-from gpubench_plugin.baselines.benchmark_names import run_benchmarks, selected_benchmarks
 from gpubench_plugin.cli.ab.saved_state import STATE_FILE
+from gpubench_plugin.cli.benchmark_names import run_benchmarks, selected_benchmarks
 from gpubench_plugin.cli.commands._places import (
     BENCHMARK,
     Locations,

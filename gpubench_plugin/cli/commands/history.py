@@ -125,7 +125,7 @@ def _histories(
 
 def _names(source: HistorySource, options: argparse.Namespace, branch: str | None) -> list[str]:
     """Benchmarks whose name matches; of too many for a terminal one is to be chosen."""
-    from gpubench_plugin.baselines.benchmark_names import selected_benchmarks
+    from gpubench_plugin.cli.benchmark_names import selected_benchmarks
 
     scope = f"the runs on branch {branch} (--branch= selects any)" if branch else "the runs"
     measured = source.benchmarks(branch)

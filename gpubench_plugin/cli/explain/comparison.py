@@ -11,10 +11,10 @@ from dataclasses import replace
 from itertools import count, takewhile
 from pathlib import Path
 
-from gpubench_plugin.baselines.benchmark_names import run_benchmarks, selected_benchmarks
 from gpubench_plugin.cli.ab.comparison import VERDICTS, resume_command
 from gpubench_plugin.cli.ab.saved_state import WARMUP_PAIR, Look, SavedState
 from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
+from gpubench_plugin.cli.benchmark_names import run_benchmarks, selected_benchmarks
 from gpubench_plugin.cli.explain.judged import Measured, cures, judged_explanation
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.errors import UsageProblem

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.baselines.benchmark_names import matching_benchmarks, selected_benchmarks
 from gpubench_plugin.baselines.resolve import Resolver
+from gpubench_plugin.cli.benchmark_names import matching_benchmarks, selected_benchmarks
 from gpubench_plugin.core.errors import BrokenFile, UsageProblem
 from gpubench_plugin.core.verdicts import Comparison, Verdict
 from gpubench_plugin.results import verdicts
@@ -67,6 +67,18 @@ def test_what_names_no_benchmark_or_several_is_refused(text: str, message: str) 
     """With the nearest, or those that match, each quoted to be copied into a shell."""
     with pytest.raises(UsageProblem, match=message):
         selected_benchmarks(text, NAMES, "it")
+
+
+def test_an_id_with_control_characters_may_be_given_as_it_is_shown() -> None:
+    """Messages show it escaped on one line, and take it back so; one that equals that is meant."""
+    shown, escape = r"m.py::a\x1b b", "m.py::a\x1b\nb"
+    assert selected_benchmarks(shown, (escape, MLP), "it") == [escape]
+    assert selected_benchmarks(r"A\x1b", (escape, MLP), "it") == [escape]
+    assert selected_benchmarks(shown, (escape, shown), "it") == [shown]
+    for text in ("m", "xyz"):
+        with pytest.raises(UsageProblem, match=re.escape(shown)) as refusal:
+            selected_benchmarks(text, (escape, MLP), "it")
+        assert escape not in str(refusal.value)
 
 
 def test_of_many_benchmarks_some_are_named() -> None:

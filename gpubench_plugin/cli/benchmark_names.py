@@ -1,4 +1,7 @@
-"""Benchmarks named by a user: the id, a part of it, or an expression as for pytest's ``-k``."""
+"""Benchmarks named by a user: the id, a part of it, or an expression as for pytest's ``-k``.
+
+An id with control characters, as a foreign run may have, may be given as it is or as it is shown.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from typing import Final
 from gpubench_plugin.core.errors import UsageProblem, suggest
 from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.records import Outcome, Result
+from gpubench_plugin.reports.text import printable
 
 _MOST_LISTED: Final = 20
 """Choices in a message, one per line: a screen of 24 lines."""
@@ -37,8 +41,9 @@ def matching_benchmarks(text: str, names: Iterable[str]) -> list[str]:
     if not text.strip():
         raise UsageProblem("BENCHMARK: empty; allowed: an id, a part of it, or 'part and not part'")
     candidates = sorted(set(names))
-    if text in candidates:
-        return [text]
+    for form in (str, printable):
+        if exact := [name for name in candidates if form(name) == text]:
+            return exact
     matches = [name for name in candidates if _contains(name, text)]
     return matches or _matching_expression(text, candidates)
 
@@ -57,15 +62,15 @@ def selected_benchmarks(
         UsageProblem: none matches: it names the nearest; or too many: it lists them as arguments
             for a shell, and says what is `allowed`.
     """
-    candidates = sorted(set(names))
-    matches = matching_benchmarks(text, candidates)
+    matches = matching_benchmarks(text, names := [*names])
     if not matches:
+        candidates = sorted({*map(printable, names)})
         short = {name.rpartition("::")[2]: name for name in candidates}
         hint = suggest(text, candidates) or suggest(text, short)
         listing = f"; known: {listed(candidates, most=10)}" if candidates else "; there are none"
         raise UsageProblem(f"no measured benchmark of {scope} matches {text!r}{hint}{listing}")
     if len(matches) > most:
-        choices = listed([shlex.quote(name) for name in matches], _MOST_LISTED, "\n  ")
+        choices = listed([shlex.quote(printable(name)) for name in matches], _MOST_LISTED, "\n  ")
         raise UsageProblem(
             f"{text!r} matches {len(matches)} benchmarks of {scope}; {allowed}, or narrow it down "
             f"as for pytest -k ('{text.partition(' ')[0]} and …'):\n  {choices}"
@@ -74,7 +79,7 @@ def selected_benchmarks(
 
 
 def _contains(name: str, text: str) -> bool:
-    return text.casefold() in name.casefold()
+    return any(text.casefold() in form.casefold() for form in (name, printable(name)))
 
 
 def _matching_expression(text: str, candidates: Sequence[str]) -> list[str]:
