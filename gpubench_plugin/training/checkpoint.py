@@ -258,7 +258,7 @@ class Manifest:
     schema_version: int = FORMAT.newest
     file: str = field(metadata={"pattern": r"^\w[\w.-]*$"})
     sha256: str
-    step: int
+    step: int = field(metadata={"ge": 0, "lt": 1 << 53})  # an integer of any reader of JSON
     metrics: Mapping[str, float]
     settings: Mapping[str, str]
     torch: str = field(default_factory=lambda: str(torch.__version__))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -32,6 +33,10 @@ _HELD_OUT: Final = 0.2
 
 _SPLIT_SEED: Final = 20_260_101
 """Seed of the shuffle before the split: files are sorted, and digits alternate."""
+
+
+_MOST_PIXELS: Final = 1 << 26
+"""Of an image: 8,192², or 0.4 GB to convert it. A file of half a megabyte may have far more."""
 
 
 class ArrayImages:
@@ -67,12 +72,17 @@ class FileImages:
     def __getitem__(self, index: int) -> LabelledImage | str:
         from PIL import Image
 
+        bombs = Image.DecompressionBombError, Image.DecompressionBombWarning  # with -W error
         path, label = self._files[index]
         try:
-            # Keeps untrusted files from Pillow's decoders of other formats.
+            if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would block
+                return f"data.path: {path}: not a regular file"
+            # Keeps untrusted files from Pillow's decoders of other formats. Reads only the header.
             with Image.open(path, formats=("PNG", "JPEG")) as image:
+                if (pixels := image.width * image.height) > _MOST_PIXELS:
+                    return f"data.path: {path}: {pixels} pixels; the limit is {_MOST_PIXELS}"
                 resized = image.convert("RGB").resize((self._side, self._side))
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        except (OSError, ValueError, SyntaxError, *bombs) as error:
             return f"data.path: {path}: cannot be read as an image: {error}"
         return torch.from_numpy(np.array(resized)).permute(2, 0, 1), label
 

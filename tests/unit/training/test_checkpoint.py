@@ -274,6 +274,8 @@ def other_states(path, data):
         (lambda path, data: path.write_text("{}"), "is not a checkpoint manifest"),
         (lambda path, data: edited(path, sha256=None), "at sha256"),
         (lambda path, data: edited(path, step=INF), "at step"),
+        (lambda path, data: edited(path, step=10**30), "at step: .* less than 9007199254740992"),
+        (lambda path, data: edited(path, step=-1), "at step"),
         (lambda path, data: edited(path, file=f"../kept/{data.name}"), "at file"),
         (lambda path, data: edited(path, file="a\0b"), "at file"),
         (cut_off, "truncated or modified: its sha256 is"),

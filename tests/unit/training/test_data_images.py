@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import io
 import multiprocessing
+import os
 import re
 import struct
 import sys
 import tarfile
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -237,6 +239,43 @@ def test_broken_image_is_named_and_workers_end(images, tmp_path):
         labels_of(source, 6)
     source.close()
     assert multiprocessing.active_children() == []
+
+
+def _pipe(path):
+    """To open it would block."""
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _png_of(side):
+    """A file of a few bytes that says that it has so many rows and columns."""
+
+    def write(path):
+        header = struct.pack(">4sIIBBBBB", b"IHDR", side, side, 8, 2, 0, 0, 0)
+        chunks = [
+            struct.pack(">I", len(chunk) - 4) + chunk + struct.pack(">I", zlib.crc32(chunk))
+            for chunk in (header, b"IDAT")
+        ]
+        path.write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(chunks))
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (_pipe, "not a regular file"),
+        (_png_of(9_000), "81000000 pixels; the limit is 67108864"),
+        (_png_of(13_000), ".*169000000 pixels"),  # Pillow's warning is an error here
+    ],
+)
+def test_what_would_block_or_fill_the_memory_is_refused_unread(spoil, said, images, tmp_path):
+    """In one line, which names the file, and what it has more than it may."""
+    folder_of(tmp_path)
+    spoil(tmp_path / "dog" / "0.png")
+    with pytest.raises(UsageProblem, match=rf"data\.path: .*dog/0\.png: .*{said}") as refusal:
+        labels_of(images(tmp_path, batch_size=1), 6)
+    assert "\n" not in str(refusal.value)
 
 
 def loader_on(device, **keys):
