@@ -17,7 +17,7 @@ from gpubench_plugin.results.reader import RunOverview
 _LABEL_WIDTH: Final = 12  # of a fact's name: the longest, and a gap
 _BARS: Final = 24  # of a sparkline: the rest of 80 columns is for names and numbers
 # Events whose curves people read; JSON has those of single steps as well.
-_SHOWN: Final = frozenset({"epoch", "log"})
+SHOWN: Final = frozenset({"epoch", "log"})
 
 
 def run_table(runs: Sequence[RunOverview], total: int, glyphs: Glyphs) -> Iterator[str]:
@@ -97,7 +97,7 @@ def _commit(run: RunOverview, *, full: bool = False) -> str:
 
 def curve_lines(curves: Iterable[Curve], total: int, glyphs: Glyphs) -> Iterator[str]:
     """Tables of the `curves` of epochs and of ``gpubench.log``, at most `total` columns wide."""
-    shown = [curve for curve in curves if curve.event in _SHOWN]
+    shown = [curve for curve in curves if curve.event in SHOWN]
     for benchmark, group in groupby(shown, key=attrgetter("benchmark")):
         own = list(group)
         yield f"curves of {printable(benchmark)}"

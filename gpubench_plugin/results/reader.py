@@ -112,9 +112,13 @@ class RunReader:
         self.directory = directory
 
     @cached_property
-    def events(self) -> list[Json]:
-        """The journal's lines; an incomplete last one is left out."""
-        return journal.read(self.directory.journal)
+    def outline(self) -> list[Json]:
+        """The journal's lines on the run, on phases and ends of benchmarks, and its last line."""
+        return list(self.lines("run_started", "run_resumed", "run_finished", "benchmark", "phase"))
+
+    def lines(self, *events: str) -> Iterator[Json]:
+        """The journal's lines of these `events` and a few others; without any, all lines."""
+        return iter(JournalTail(self.directory.journal, events))
 
     @cached_property
     def start_event(self) -> Json:
@@ -129,18 +133,18 @@ class RunReader:
     @property
     def is_finished(self) -> bool:
         """Whether the last event is the orderly end; the summary may still be missing."""
-        return self.events[-1].get("event") == "run_finished"
+        return self.outline[-1].get("event") == "run_finished"
 
     @cached_property
     def facts(self) -> RunFacts:
         """What journal and ``system.json`` tell of the run, ``interrupted`` without an end."""
-        start, end = self.start_event, self.events[-1]
+        start, end = self.start_event, self.outline[-1]
         fields = {
             "run_id": self.directory.run_id,
             "experiment": self.directory.experiment,
             "status": end["status"] if self.is_finished else "interrupted",
             "started": start["time"],
-            "resumed": [e["time"] for e in self.events if e.get("event") == "run_resumed"],
+            "resumed": [e["time"] for e in self.outline if e.get("event") == "run_resumed"],
             "finished": end["time"],
             "command": start["command"],
             "environment": self.environment,
@@ -188,19 +192,19 @@ class RunReader:
         comparable. Benchmarks with unreadable samples are omitted.
         """
         rounds = {}
-        for event in self.events:
+        for event in self.outline:
             if event.get("event") == "benchmark" and event.get("samples"):
                 with suppress(BrokenFile, LookupError, TypeError, ValueError):
                     rounds[event["id"]] = _rounds_of(journal.restore_non_finite(event))
         return rounds
 
-    def record(self) -> RunRecord:
-        """Complete record with all samples, from the journal."""
+    def record(self, *, with_events: bool = False) -> RunRecord:
+        """Complete record with all samples, from the journal; `with_events` of the benchmarks."""
         with intact(self.directory):
             return RunRecord(
                 **vars(self.facts),
                 benchmarks=tuple(self.measurements.values()),
-                events=tuple(benchmark_events(self.events)),
+                events=tuple(benchmark_events(self.lines())) if with_events else (),
             )
 
     def run(self, label: str = "") -> Run:
@@ -266,7 +270,7 @@ class RunReader:
 
     def _last_events(self) -> dict[str, Json]:
         """Last event of each benchmark that has one."""
-        return {event["id"]: event for event in self.events if event.get("event") == "benchmark"}
+        return {event["id"]: event for event in self.outline if event.get("event") == "benchmark"}
 
     def _measurement(self, event: Json) -> Measurement:
         """Validate and parse the measurement in a journal line."""

@@ -125,7 +125,7 @@ def load_run(
 
     cwd = Path.cwd()
     folder = results_dir_from(cwd, results_dir)
-    record = RunReader(find_run(folder, os.fspath(path), cwd=cwd)).record()
+    record = RunReader(find_run(folder, os.fspath(path), cwd=cwd)).record(with_events=True)
     return PrintableRun(**{field.name: getattr(record, field.name) for field in fields(record)})
 
 

@@ -114,8 +114,7 @@ def _explained_run(text: str, benchmark: str, paths: Locations) -> Explanation:
     if document is not None and any(entry.metric for entry in document.for_benchmark(name)):
         with paths.resolver() as resolver:
             return explain_run(run, document, name, resolver=resolver, glyphs=glyphs())
-    benchmarks = stored_run.record().benchmarks
-    measurement = next((entry for entry in benchmarks if entry.id == name), None)
+    measurement = {entry.id: entry for entry in stored_run.record().benchmarks}.get(name)
     if measurement is None:
         raise BrokenFile(f"{directory.config_resolved} has no configuration for {name}")
     return explain_measurement(run.run_id, measurement, document, glyphs=glyphs())

@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import islice
 from typing import Any, ClassVar, Final, TypeVar
 
 from gpubench_plugin.cli.commands import _pruning
@@ -27,6 +28,7 @@ from gpubench_plugin.core.errors import GpubenchError, RegistryError
 from gpubench_plugin.environment.fingerprints import informative_facts, machine_facts
 from gpubench_plugin.reports.markup import plain
 from gpubench_plugin.reports.run_list import (
+    SHOWN,
     curve_lines,
     curves_as_json,
     run_as_json,
@@ -38,7 +40,7 @@ from gpubench_plugin.reports.terminal import closing_lines
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdicts import kind_text
 from gpubench_plugin.results import verdicts as verdict_document
-from gpubench_plugin.results.progress import RunProgress, benchmark_events, curves_of
+from gpubench_plugin.results.progress import Curve, RunProgress, benchmark_events, curves_of
 from gpubench_plugin.results.prune import HASHED_BYTES, artifacts
 from gpubench_plugin.results.reader import RunReader, intact
 from gpubench_plugin.results.registry.connection import connect
@@ -47,6 +49,8 @@ from gpubench_plugin.results.run_list import RunFilter, latest_runs
 
 _Part = TypeVar("_Part")
 
+_MOST_POINTS: Final = 50_000
+"""Lines of the journal that the curves of a table may cost: half a second."""
 _STATES: Final = ("complete", "failed", "interrupted", "running", "broken")
 
 
@@ -148,7 +152,7 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
             environment = {**stored_run.machine, **stored_run.environment}
     verdicts = part(_verdicts) or ""
     current = part(_current) or ""
-    curves = part(lambda run: curves_of(benchmark_events(run.events))) or ()
+    curves = part(lambda run: _curves(run, with_all=options.format == "json")) or ()
     document = {
         **run_as_json(run),
         "verdicts": verdicts,
@@ -224,9 +228,19 @@ def _facts(run: RunReader) -> dict[str, Any]:
 def _current(run: RunReader) -> str:
     """The benchmark that runs, or in which the run was interrupted, with its phase; else empty."""
     live = RunProgress(run_id=run.directory.run_id)
-    for line in run.events:
+    for line in run.outline:
         live.add(line)
     return f"{live.current.id}, phase {live.current.phase}" if live.current else ""
+
+
+def _curves(run: RunReader, *, with_all: bool) -> tuple[Curve, ...]:
+    """The curves of a table, or a warning where they cost too much; or `with_all` points, all."""
+    lines = run.lines(*(() if with_all else ("phase", *SHOWN)))
+    curves = curves_of(benchmark_events(islice(lines, None if with_all else _MOST_POINTS)))
+    if next(lines, None) is None:
+        return curves
+    warn([f"curves are left out: over {_MOST_POINTS} lines; --format=json has them"])
+    return ()
 
 
 def _results(run: RunReader) -> list[str]:

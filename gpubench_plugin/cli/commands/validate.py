@@ -130,12 +130,12 @@ def _record(name: str) -> Callable[[Path], object]:
 def _read_journal(path: Path) -> None:
     from gpubench_plugin.results import journal, journal_schema
 
-    data = files.read(path, limit=json_files.LIMIT_BYTES)
-    for number, line in enumerate(data.splitlines(), start=1):
-        label = f"{path}, line {number}"
-        fields = journal.FORMAT.parse(line, label)
-        record = journal_schema.LINES.get(fields.get("event", ""), journal_schema.OtherEvent)
-        stored.restore(record, fields, label, strict=True)
+    with files.open_to_read(path, limit=json_files.LIMIT_BYTES) as file:
+        for number, line in enumerate(file, start=1):
+            label = f"{path}, line {number}"
+            fields = journal.FORMAT.parse(line, label)
+            record = journal_schema.LINES.get(fields.get("event", ""), journal_schema.OtherEvent)
+            stored.restore(record, fields, label, strict=True)
 
 
 KINDS: Final[Mapping[str, Kind]] = {
