@@ -27,6 +27,7 @@ LINES = {
     "gpubench compare l": ["last"],
     "gpubench compare ma": ["main"],
     f"gpubench explain {run_id(0)} {MLP[:4]}": [ESCAPED],
+    f"gpubench explain {run_id(0)} odd": [r"odd.py::a\\x1bb"],
     f"gpubench accept {run_id(1)} {MLP[:4]}": [],
     "gpubench accept 2026 x --baseline ma": ["main"],
 }
@@ -45,7 +46,7 @@ done
 def test_bash_completes_commands_values_and_names(tmp_path: Path) -> None:
     """From any folder of the project, without torch; a damaged run is passed over in silence."""
     for number in (1, 0):
-        write_run(tmp_path / "results", number)
+        write_run(tmp_path / "results", number, {MLP: 0.010, "odd.py::a\x1bb": 0.010})
     (tmp_path / "results" / "default" / run_id(1) / "summary.json").write_text("{")
     baselines = tmp_path / "results" / "baselines"
     baselines.mkdir()
