@@ -31,6 +31,7 @@ from gpubench_plugin.launchers.context import (
     BenchmarkState,
     case_on_ranks,
     context_of,
+    update_context,
 )
 from gpubench_plugin.launchers.in_process import InProcessLauncher, has_debugger
 from gpubench_plugin.launchers.ways.base import launcher_of
