@@ -207,7 +207,7 @@ def test_files_of_pytest_and_pytest_benchmark_are_written_once(suite: tuple[Proj
     assert unknown_files(RunDirectory(path=run.directory)) == []
     assert "logged by the controller" in (project.path / "session.log").read_text()
     bases = sorted(path.name for path in project.path.parent.glob("base*"))
-    assert bases == ["base", "base-ranks2-rank-0", "base-ranks2-rank-1"]
+    assert bases == ["base", "base-ws2-rank-0", "base-ws2-rank-1"]
 
 
 def test_cache_knows_what_failed_and_collecting_starts_nothing(suite: tuple[Project, Run]) -> None:

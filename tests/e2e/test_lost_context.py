@@ -218,8 +218,8 @@ def test_benchmark_after_an_ordinary_tests_loss_says_when_it_happened(
         """
         import pathlib
         def test_ordinary(): pathlib.Path("lost").touch()
-        def test_x(gpubench): pathlib.Path("ran").touch()
-        def test_after(gpubench): pathlib.Path("ran").touch()
+        def test_x(gpubench, torch_device): pathlib.Path("ran").touch()
+        def test_after(gpubench, torch_device): pathlib.Path("ran").touch()
         """,
     )
     reset_memory = torch_state._reset_memory

@@ -271,7 +271,7 @@ def test_history_shows_where_the_level_changed(shell: Shell, registry: bool) -> 
         assert shell("db", "ingest") == 0
     assert shell("history", "mlp") == 0
     assert "40 runs, series 1 of 2 (fingerprint " in shell.out
-    assert "3 runs, series 2 of 2 (fingerprint " in shell.out
+    assert "3 runs, series 2 of 2 (differs from series 1 in cpu.model" in shell.out
     change = next(
         line for line in shell.out.splitlines() if line.startswith("new level starting with")
     )

@@ -224,7 +224,7 @@ def test_figures_are_of_what_is_measured() -> None:
     measured = {*headlines, *(name for selection in BREADTH for name in selection.names)}
     for figure in FIGURES["published"]:
         test, _, precision = figure.partition(" ")
-        assert [n for n in measured if n.startswith(f"{test}[") and f"-{precision}-" in n]
+        assert [n for n in measured if n.startswith(f"{test}[") and n.endswith(f"-{precision}]")]
 
 
 @pytest.mark.slow
