@@ -15,7 +15,6 @@ from gpubench_plugin.core.verdicts import FactDifference
 from gpubench_plugin.environment.fingerprints import (
     ABSENT,
     differences,
-    run_machine,
     tolerates_unknown,
 )
 
@@ -50,8 +49,7 @@ _MOST_NAMED: Final = 4
 
 def is_same_machine(base: Run, head: Run) -> bool:
     """Whether what all benchmarks of a run share is equal; a foreign run may lack facts."""
-    machines = run_machine(base.machine), run_machine(head.machine)
-    return not _differences(*machines, is_partial=base.foreign or head.foreign)
+    return not _differences(base.machine, head.machine, is_partial=base.foreign or head.foreign)
 
 
 def machine_differences(

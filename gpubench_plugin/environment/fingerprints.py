@@ -62,8 +62,6 @@ _MACHINE: Final = re.compile(
 )
 _TORCH: Final = ("version", "cuda", "hip", "cudnn", "nccl", "threads", "interop_threads")
 """Facts of torch that count for a benchmark that uses it, whatever others of its run use."""
-_THREADS: Final = "torch.threads"
-"""Set anew for each benchmark, whose record has it where it differs."""
 _TOLERATED: Final = re.compile(r"gpu\.devices\.\d+\.locked_clock_mhz")
 """Judged by what a machine did at that moment, so that it may be unknown at another."""
 _INFORMATIVE: Final = re.compile(
@@ -115,13 +113,8 @@ def informative_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
 
 def resume_facts(environment: Mapping[str, Any]) -> dict[str, Any]:
     """Facts by dot key that a resumed run must share: all but the names of equal things."""
-    facts = {**run_machine(machine_facts(environment)), **informative_facts(environment)}
+    facts = {**machine_facts(environment), **informative_facts(environment)}
     return {key: fact for key, fact in facts.items() if not _NAMES.fullmatch(key)}
-
-
-def run_machine(machine: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts of `machine` that all benchmarks of a run have in common."""
-    return {key: fact for key, fact in machine.items() if key != _THREADS}
 
 
 def tolerates_unknown(key: str) -> bool:

@@ -184,7 +184,9 @@ def run_session(project: Project, temporary: Path, way: Way, faults: Mapping[str
 
 def differences(run: Run, faults: Mapping[str, Fault], way: Way) -> Iterator[str]:
     """Where a run is not as expected; the journal has what a benchmark logged before its fault."""
-    benchmarks = {b["name"].removeprefix("test_").partition("[")[0]: b for b in run.summary["benchmarks"]}
+    benchmarks = {
+        b["name"].removeprefix("test_").partition("[")[0]: b for b in run.summary["benchmarks"]
+    }
     expected = faulty.with_healthy(faults, HEALTHY)
     if list(benchmarks) != list(expected):
         yield f"recorded: {list(benchmarks)}"
