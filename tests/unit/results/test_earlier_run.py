@@ -105,7 +105,7 @@ def test_measurement_that_only_the_summary_has_is_taken(
     again.journal.close()
     assert again.measurements[IDS[0]].samples is not None
     assert again.measurements[IDS[1]] == lost.without_samples()
-    assert [e["id"] for e in again.events if e["event"] == "benchmark"] == [*IDS[:2], IDS[1]]
+    assert [e["id"] for e in again.lines("benchmark")] == [*IDS[:2], IDS[1]]
 
 
 def test_opening_changes_nothing(tmp_path: Path) -> None:
