@@ -17,7 +17,8 @@ from gpubench_plugin.bench.training_setup import TrainingSetup, reference_of
 from gpubench_plugin.core.errors import Unsupported, error_text
 from gpubench_plugin.environment.device_errors import failed_allocation, is_out_of_memory
 from gpubench_plugin.measure.probes.operations import census_of
-from gpubench_plugin.measure.torch_state import release_memory, state_restored
+from gpubench_plugin.measure.process_state import release_memory
+from gpubench_plugin.measure.torch_state import state_restored
 from gpubench_plugin.training.bands import has_batch_norm
 from gpubench_plugin.training.batch_fit import RESERVE_BYTES, fit_batch
 from gpubench_plugin.training.seeding import nondeterminism_errors

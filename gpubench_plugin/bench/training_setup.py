@@ -16,7 +16,7 @@ from gpubench_plugin.bench.subjects import case_of, subjects_of
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Unsupported, UsageProblem
 from gpubench_plugin.launchers.context import context_of
-from gpubench_plugin.measure.torch_state import release_memory
+from gpubench_plugin.measure.process_state import release_memory
 from gpubench_plugin.training import seeding
 from gpubench_plugin.training.check import RecordFacts, steps_of_check
 from gpubench_plugin.training.compile import EAGER

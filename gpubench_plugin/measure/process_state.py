@@ -1,4 +1,4 @@
-"""Process state that benchmarks must not leak into each other. Imports no torch."""
+"""Process state that benchmarks must not leak into each other. Imports no torch for a CPU."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core.errors import Misuse
+from gpubench_plugin.environment.device_errors import failures_as_warnings
 from gpubench_plugin.system.child_process import child_pids
+
+if TYPE_CHECKING:
+    import torch
 
 _CURRENT_TEST: Final = "PYTEST_CURRENT_TEST"
 """Phase of the running test, which pytest changes by itself."""
@@ -67,10 +71,22 @@ def _restore_environment(old_environment: Mapping[str, str]) -> None:
             os.environ[name] = value
 
 
-def return_free_memory() -> None:
-    """Return free memory to the system: glibc keeps it resident until malloc_trim(3)."""
+def release_memory(device: torch.device) -> None:
+    """Release unused memory to the device, or on a CPU to the system.
+
+    Else the next peak would include it: glibc keeps freed memory resident until malloc_trim(3),
+    torch's allocator keeps it reserved. What the device refuses is a warning.
+
+    Raises:
+        RuntimeError: the device's context is lost.
+    """
     gc.collect()
-    if sys.platform == "linux":
+    if device.type != "cpu":
+        import torch
+
+        with failures_as_warnings(f"release the unused memory of {device}"):
+            torch.get_device_module(device).empty_cache()
+    elif sys.platform == "linux":
         with suppress(OSError, AttributeError):  # other C libraries lack it
             ctypes.CDLL(None).malloc_trim(0)
 

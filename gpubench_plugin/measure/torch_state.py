@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -13,7 +12,7 @@ import torch
 
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.environment.device_errors import failures_as_warnings, query_context
-from gpubench_plugin.measure.process_state import process_restored, return_free_memory
+from gpubench_plugin.measure.process_state import process_restored, release_memory
 from gpubench_plugin.precision.single import attribute_restorer, fp32_switches, restorer
 
 
@@ -88,23 +87,6 @@ def _generators(device: torch.device) -> Iterator[tuple[Callable[[Any], object],
             getattr(module, f"set_rng_state{suffix}"),
             getattr(module, f"get_rng_state{suffix}")(),
         )
-
-
-def release_memory(device: torch.device) -> None:
-    """Release unused memory to the device, or on a CPU to the system.
-
-    Else the next peak would include it: torch's allocator keeps it reserved. What the device
-    refuses is a warning.
-
-    Raises:
-        RuntimeError: the device's context is lost.
-    """
-    gc.collect()
-    if device.type != "cpu":
-        with failures_as_warnings(f"release the unused memory of {device}"):
-            torch.get_device_module(device).empty_cache()
-    else:
-        return_free_memory()
 
 
 def _reset_memory(device: torch.device) -> None:

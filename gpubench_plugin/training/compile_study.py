@@ -26,7 +26,7 @@ from gpubench_plugin.core.errors import CorrectnessError, Unsupported, with_caus
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.device_errors import is_out_of_memory
 from gpubench_plugin.environment.devices import timed_s
-from gpubench_plugin.measure.torch_state import release_memory
+from gpubench_plugin.measure.process_state import release_memory
 from gpubench_plugin.training.bands import well_conditioned_parameters
 from gpubench_plugin.workloads._micro.checks import relative_error
 

@@ -25,7 +25,7 @@ from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.core.quality_flags import UNCHECKED
 from gpubench_plugin.core.records import Check
 from gpubench_plugin.environment.device_errors import is_out_of_memory
-from gpubench_plugin.measure.torch_state import release_memory
+from gpubench_plugin.measure.process_state import release_memory
 from gpubench_plugin.precision._nested import cast_floating, values_of
 from gpubench_plugin.training.bands import (
     Bands,

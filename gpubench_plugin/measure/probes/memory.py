@@ -14,7 +14,7 @@ import psutil
 
 from gpubench_plugin.core.quality_flags import GROWING_MEMORY, SINCE_START, UNCOLLECTED
 from gpubench_plugin.environment.hardware import largest_resident_bytes
-from gpubench_plugin.measure.process_state import return_free_memory
+from gpubench_plugin.measure.process_state import release_memory
 
 if TYPE_CHECKING:
     import torch
@@ -126,7 +126,7 @@ class MemoryGrowth:
         Not later: the next calls fault new pages in.
         """
         if self._read is not None:
-            _release(self._device)
+            release_memory(self._device)
 
     def block_ended(self) -> None:
         """Read the counter after a timed block."""
@@ -144,7 +144,7 @@ class MemoryGrowth:
         if self._read is None or not (is_growing or is_device):
             return ()
         before = self._read()
-        _release(self._device)
+        release_memory(self._device)
         after = self._read()
         is_garbage = before - after >= max(_LEAST_BYTES, _UNCOLLECTED * before)
         is_leak = is_growing and after - self._readings[0] > _STEADY * (
@@ -182,15 +182,6 @@ def _module(device: torch.device) -> Any:
     import torch
 
     return torch.get_device_module(device)
-
-
-def _release(device: torch.device) -> None:
-    if device.type == "cpu":
-        return_free_memory()
-    else:
-        from gpubench_plugin.measure.torch_state import release_memory
-
-        release_memory(device)
 
 
 def _reader(device: torch.device) -> Callable[[], int] | None:
