@@ -177,7 +177,6 @@ def resume(scene: Scene) -> None:
         RunDirectory.open(scene.places["killed"]),
         environment=environment(),
         configurations={MLP: {"distributed": {"world_size": 1}}},
-        options={},
         rootdir=scene.root,
     )
     run.journal.close()

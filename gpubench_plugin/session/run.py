@@ -88,11 +88,14 @@ def _new(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -
 
 def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case]) -> RunToWrite:
     try:
+        directory = find_run(
+            settings.results_dir, settings.resume, cwd=config.invocation_params.dir
+        )
+        refuse_other_place(directory, config, settings)
         run = open_to_resume(
-            find_run(settings.results_dir, settings.resume, cwd=config.invocation_params.dir),
+            directory,
             environment=_environment(config, cases),
             configurations={i: c.configuration.model_dump(mode="json") for i, c in cases.items()},
-            options=_location_options(config, settings),
             rootdir=config.rootpath,
         )
         carried_over = run.measured(cases, launches=settings.launches)
@@ -132,26 +135,11 @@ def _environment(config: pytest.Config, cases: Mapping[str, Case]) -> Json:
     return collect(config.rootpath, extra_facts=facts)
 
 
-def _location_options(config: pytest.Config, settings: Settings) -> dict[str, str]:
-    """Location options given on the command line."""
-    options = {
-        "results-dir": os.path.realpath(settings.results_dir),
-        "experiment": settings.experiment,
-        "tag": settings.tag,
-    }
-    return {
-        f"--{name}": value
-        for name, value in options.items()
-        if config.getoption(option_dest(name)) is not None
-    }
-
-
 def open_to_resume(
     directory: RunDirectory,
     *,
     environment: Mapping[str, Any],
     configurations: Mapping[str, Json],
-    options: Mapping[str, str],
     rootdir: Path,
 ) -> RunToResume:
     """Open the run in `directory` to resume it; refuses without changing anything.
@@ -161,14 +149,12 @@ def open_to_resume(
         environment: current facts of ``system.json``.
         configurations: resolved configuration of each selected benchmark, by node id; other
             benchmarks of the run stay unchanged.
-        options: command line options for the run directory, by flag.
         rootdir: pytest's rootdir, which contains the code.
 
     Raises:
         UsageProblem: the conditions differ; names every key with both values.
         ResultsError: the run cannot be read or written.
     """
-    _refuse_other_options(directory, options)
     run = RunToResume(directory)
     try:
         with intact(directory):
@@ -180,18 +166,17 @@ def open_to_resume(
     return run
 
 
-def _refuse_other_options(directory: RunDirectory, options: Mapping[str, str]) -> None:
-    actual = {
-        "--results-dir": str(directory.path.parent.parent),
-        "--experiment": directory.experiment,
-        "--tag": tag_of(directory.run_id),
-    }
-    for flag, requested in options.items():
-        if requested != actual[flag]:
-            raise UsageProblem(
-                f"{flag}={requested} conflicts with the resumed run, which has "
-                f"{actual[flag]!r}; omit the option"
-            )
+def refuse_other_place(directory: RunDirectory, config: pytest.Config, settings: Settings) -> None:
+    """Refuse options of the command line for another `directory` than that of the resumed run."""
+    results_dir = os.path.realpath(settings.results_dir)
+    for name, requested, actual in (
+        ("results-dir", results_dir, str(directory.path.parent.parent)),
+        ("experiment", settings.experiment, directory.experiment),
+        ("tag", settings.tag, tag_of(directory.run_id)),
+    ):
+        if config.getoption(option_dest(name)) is not None and requested != actual:
+            text = f"--{name}={requested} conflicts with the resumed run, which has {actual!r}"
+            raise UsageProblem(f"{text}; omit the option")
 
 
 def _refuse_other_benchmarks(run: RunToResume, selected: Iterable[str]) -> None:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from gpubench_plugin.config.settings import option_dest
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment.code import digests
 from gpubench_plugin.results.recorder import Recorder
 from gpubench_plugin.results.run_directory import RunDirectory
-from gpubench_plugin.session.run import open_to_resume
+from gpubench_plugin.session.run import open_to_resume, refuse_other_place
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -60,7 +63,6 @@ def opened(run: RunDirectory, **changes: Any) -> None:
     arguments: dict[str, Any] = {
         "environment": ENVIRONMENT,
         "configurations": CONFIGURATIONS,
-        "options": {},
         "rootdir": run.path.parents[1] / "project",
     }
     open_to_resume(run, **{**arguments, **changes}).journal.close()
@@ -74,7 +76,6 @@ def opened(run: RunDirectory, **changes: Any) -> None:
         {"environment": locked_at(None)},  # a GPU at work
         {"environment": {**ENVIRONMENT, "devices": {"cuda:0": "H200"}}},
         {"configurations": {"test_it.py::test_b": CONFIGURATION}},
-        {"options": {"--experiment": "resnet", "--tag": "big"}},
     ],
 )
 def test_run_goes_on_under_the_same_conditions(run: RunDirectory, changes: dict[str, Any]) -> None:
@@ -105,9 +106,6 @@ def test_run_goes_on_under_the_same_conditions(run: RunDirectory, changes: dict[
             {"environment": locked_at(1500)},
             ["gpu.devices.0.locked_clock_mhz: 1200 in the run, 1500 now"],
         ),
-        ({"options": {"--experiment": "mlp"}}, ["--experiment=mlp conflicts", "'resnet'"]),
-        ({"options": {"--tag": "small"}}, ["--tag=small conflicts", "'big'"]),
-        ({"options": {"--results-dir": "/other"}}, ["--results-dir=/other conflicts"]),
     ],
 )
 def test_other_conditions_are_refused(
@@ -129,3 +127,24 @@ def test_other_code_is_refused(run: RunDirectory, tmp_path: Path) -> None:
     (project / "conftest.py").unlink()
     with pytest.raises(UsageProblem, match=r"code: conftest\.py \(gone\), test_it\.py \(ch"):
         opened(run)
+
+
+@pytest.mark.parametrize(
+    ("stated", "said"),
+    [
+        ({"experiment": "resnet", "tag": "big", "results_dir": "."}, ""),
+        ({"experiment": "mlp"}, r"--experiment=mlp conflicts .*'resnet'"),
+        ({"tag": "small"}, r"--tag=small conflicts .*'big'"),
+        ({"results_dir": "/other"}, "--results-dir=/other conflicts"),
+    ],
+)
+def test_options_for_another_place_are_refused(
+    run: RunDirectory, stated: dict[str, str], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that agree are fine, and only the command line counts, not a key of the ini file."""
+    monkeypatch.chdir(run.path.parents[1])
+    given: Any = SimpleNamespace(**{"experiment": "x", "tag": "x", "results_dir": "x"} | stated)
+    options = {option_dest(name.replace("_", "-")) for name in stated}
+    config: Any = SimpleNamespace(getoption=lambda name: True if name in options else None)
+    with pytest.raises(UsageProblem, match=said) if said else nullcontext():
+        refuse_other_place(run, config, given)
