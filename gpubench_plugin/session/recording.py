@@ -56,13 +56,13 @@ class SessionRecorder:
     alone: these do not make the run a failed one.
     """
 
-    def __init__(self, config: pytest.Config, cases: Sequence[Case]):
+    def __init__(self, config: pytest.Config, tests: Mapping[str, Case]):
+        self.tests, cases = tests, tests.values()
         self.close_gate: Callable[[], bool] = lambda: False
         self.failed_verdicts: Callable[[], int] = lambda: 0
         self._config = config
         self._settings = context_of(config).settings
         self.cases = {case.id: case for case in cases}
-        self.tests: Mapping[str, Case] = self.cases
         self._own_cases = {case.id: case for case in cases if not case.adopted}
         self._payloads: dict[str, list[Json]] = {}
         self._measurements: dict[str, Measurement] = {}

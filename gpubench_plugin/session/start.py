@@ -180,8 +180,7 @@ def _record(
 
     config, manager = session.config, session.config.pluginmanager
     settings, lookup = context_of(config).settings, config.stash[LOOKUP]
-    recording = SessionRecorder(config, [item.stash[STATE].case for item in items])
-    recording.tests = {item.nodeid: item.stash[STATE].case for item in items}
+    recording = SessionRecorder(config, {item.nodeid: item.stash[STATE].case for item in items})
     recording.start()
     manager.register(recording, "gpubench-recording")
     world_size = context_of(config).ranks.started_world_size

@@ -57,7 +57,7 @@ def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> Sessi
         getini=lambda name: False,
         pluginmanager=SimpleNamespace(has_plugin=lambda name: False),
     )
-    session = SessionRecorder(config, cases)
+    session = SessionRecorder(config, {case.id: case for case in cases})
     session.start()
     return session
 
