@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -401,25 +401,14 @@ def _measurement_of(benchmark: SummaryBenchmark) -> Measurement:
 def _of_measurement(measurement: Measurement) -> Result:
     """Result equal to the summary's of `measurement`, without non-finite numbers."""
     finite = measurement.finite()
-    per_launch = [
-        {name: metric.value for name, metric in launch.metrics.items()}
-        for launch in finite.per_launch
-    ]
-    return _result(finite, finite.metrics, per_launch)
-
-
-def _result(
-    record: BenchmarkRecord,
-    metrics: Mapping[str, Metric],
-    per_launch: Sequence[Mapping[str, float]],
-) -> Result:
-    values = {name: metric.value for name, metric in metrics.items()}
+    launches = [launch.metrics for launch in finite.per_launch] or [finite.metrics]
+    values = ({name: metric.value for name, metric in metrics.items()} for metrics in launches)
     return Result(
-        **{shared.name: getattr(record, shared.name) for shared in fields(Benchmark)},
-        metrics=metrics,
-        launches=tuple(per_launch) or ((values,) if values else ()),
-        configuration=flat(record.configuration) if record.configuration else {},
-        work=None if record.work is None else record.work.known_amounts,
+        **{shared.name: getattr(finite, shared.name) for shared in fields(Benchmark)},
+        metrics=finite.metrics,
+        launches=tuple(values) if finite.metrics or finite.per_launch else (),
+        configuration=flat(finite.configuration) if finite.configuration else {},
+        work=None if finite.work is None else finite.work.known_amounts,
     )
 
 
