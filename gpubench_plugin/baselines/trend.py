@@ -193,13 +193,13 @@ def benchmark_history(
     points = source.points(benchmark, metric, branch=branch, limit=limit)
     if not points:
         return None
-    first, *others = trend_segments(points)
-    facts = [source.facts[segment.fingerprint] for segment in (first, *others)]
+    segments = trend_segments(points)
+    facts = [source.facts[segment.fingerprint] for segment in segments]
     told = (
         replace(segment, differs_in=tuple(differences(facts[0], own)))
-        for segment, own in zip(others, facts[1:], strict=True)
+        for segment, own in zip(segments, facts, strict=True)
     )
-    return BenchmarkHistory(benchmark=benchmark, metric=metric, segments=(first, *told))
+    return BenchmarkHistory(benchmark=benchmark, metric=metric, segments=tuple(told))
 
 
 def levels_of_median(

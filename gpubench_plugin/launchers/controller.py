@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.outcome import RankOutcome
     from gpubench_plugin.launchers.ways.base import Launcher
 
-_SHARED_OPTIONS: Final = ("randomly_seed",)
-"""Options of other plugins that count on all ranks as in the controller (pytest-randomly)."""
+_SHARED_OPTION: Final = "randomly_seed"
+"""Option of another plugin that counts on all ranks as in the controller (pytest-randomly)."""
 
 
 @dataclass(kw_only=True)
@@ -431,11 +431,8 @@ class Controller(InProcessLauncher):
             return self._start(test.size, test.timeouts)
 
     def _start(self, size: int, timeouts: Timeouts) -> Team:
-        options = {
-            name: value
-            for name in _SHARED_OPTIONS
-            if (value := self._config.getoption(name, None)) is not None
-        }
+        seed = self._config.getoption(_SHARED_OPTION, None)
+        options = {} if seed is None else {_SHARED_OPTION: seed}
         team = Team(
             size,
             config=self._config,
