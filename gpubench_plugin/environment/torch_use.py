@@ -64,16 +64,9 @@ class ImportWatch:
         """Whether torch is among what was imported, or is reached by it."""
         return reaches_torch([{str(n): module for n, module in self._imported.items()}])
 
-    def _watched(
-        self,
-        name: str,
-        globals: Mapping[str, object] | None = None,
-        locals: Mapping[str, object] | None = None,
-        fromlist: Iterable[str] | None = (),
-        level: int = 0,
-    ) -> ModuleType:
+    def _watched(self, name: str, globals: Any = None, *args: Any, **kwargs: Any) -> ModuleType:
         __tracebackhide__ = True
-        module: ModuleType = self._import(name, globals, locals, fromlist, level)
+        module: ModuleType = self._import(name, globals, *args, **kwargs)
         importer = str((globals or {}).get("__name__", ""))
         if not importer.startswith("gpubench_plugin."):
             self._imported[id(module)] = module
