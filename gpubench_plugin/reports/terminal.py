@@ -272,12 +272,10 @@ def check_columns(options: TableOptions) -> None:
     from gpubench_plugin.measure.metrics._all import is_built_in
 
     columns = (*METRIC_OF, "outcome", *_FOLDED)
-    keys = ("name", *columns)
     stated = [("--table", name, columns) for name in options.columns]
-    for flag, name, known in (*stated, ("--table-sort", options.sort, keys)):
-        if name in known or not name.isalpha() or is_built_in(name):
-            continue
-        if alike(name, known, cutoff=CERTAIN):
+    for flag, name, known in (*stated, ("--table-sort", options.sort, ("name", *columns))):
+        is_known = name in known or not name.isalpha() or is_built_in(name)
+        if not is_known and alike(name, known, cutoff=CERTAIN):
             raise invalid_choice(flag, name, (*known, "the name of a metric"))
 
 
