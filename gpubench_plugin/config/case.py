@@ -14,7 +14,7 @@ from gpubench_plugin.environment.fingerprints import flat
 from gpubench_plugin.environment.redaction import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from gpubench_plugin.config.marks import BenchmarkMark, Timing
     from gpubench_plugin.config.rounds_file import FixedRounds
@@ -162,16 +162,11 @@ def device_models(cases: Iterable[Case]) -> dict[str, str]:
     return {case.device.torch_name: case.device.model for case in cases}
 
 
-def devices_of(cases: Iterable[Case], requested: Iterable[str]) -> str:
+def devices_of(cases: Collection[Case], requested: Iterable[str]) -> str:
     """Devices used by `cases`, as shown in the header; `requested` are those of --device."""
-    cases = list(cases)
-    models = device_models(cases)
-    text = ", ".join(f"{name} ({model})" for name, model in models.items())
-    return (
-        f"{text}; auto: no accelerator found"
-        if "auto" in requested and any(c.uses_torch and c.device.type == "cpu" for c in cases)
-        else text
-    )
+    text = ", ".join(f"{name} ({model})" for name, model in device_models(cases).items())
+    on_cpu = any(case.uses_torch and case.device.type == "cpu" for case in cases)
+    return f"{text}; auto: no accelerator found" if on_cpu and "auto" in requested else text
 
 
 CUDA_METHOD: Final = 1
