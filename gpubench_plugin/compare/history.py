@@ -7,7 +7,7 @@ from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.compare.launch_values import FEWEST, HistorySamples, LaunchValues
+from gpubench_plugin.compare.launch_values import FEWEST, LaunchValues
 from gpubench_plugin.compare.threshold import (
     effect_of,
     exact_verdict,
@@ -41,8 +41,7 @@ def judge_history(series: Sequence[LaunchValues], *, m: int | None = None) -> li
         from gpubench_plugin.compare.prediction import prediction_sample
         from gpubench_plugin.compare.t_tests import run_tests
 
-        samples = [prediction_sample(item, HistorySamples.of(item)) for item in tested]
-        results = run_tests(samples, max(m or 0, family_size(series)))
+        results = run_tests([*map(prediction_sample, tested)], max(m or 0, family_size(series)))
     verdicts = map(_verdict_on_launches, results)
     return [verdict or next(verdicts) for verdict in trivial]
 
@@ -50,17 +49,18 @@ def judge_history(series: Sequence[LaunchValues], *, m: int | None = None) -> li
 def _trivial_verdict(series: LaunchValues) -> Verdict | None:
     if verdict := trivial_verdict(series):
         return verdict
-    samples = HistorySamples.of(series)
+    samples = series.samples
     if len(series.base) >= FEWEST and (has_no_variance(series) or not samples.level):
         return exact_verdict(series, launches=len(series.base))
     if samples.missing:
-        return _too_few(series, samples)
+        return _too_few(series)
     problems = (unusable(series, median(samples.level), head) for head in series.head)
     return next(filter(None, problems), None)
 
 
-def _too_few(series: LaunchValues, samples: HistorySamples) -> Verdict:
+def _too_few(series: LaunchValues) -> Verdict:
     """Inconclusive verdict; with a bound from the noise within runs of several launches."""
+    samples = series.samples
     unused = len(series.base) - samples.count
     note = f" ({unused} more without a positive value)" if unused else ""
     requirement = f"at least {FEWEST} are needed"
@@ -72,7 +72,7 @@ def _too_few(series: LaunchValues, samples: HistorySamples) -> Verdict:
         from gpubench_plugin.compare.prediction import bound_sample
         from gpubench_plugin.compare.t_tests import run_tests
 
-        sample = bound_sample(series, samples)
+        sample = bound_sample(series)
         for tested in run_tests([sample], 1) if sample else ():
             bound = f"{tested.effect_text}: a bound from launches within runs, not a history"
             reason = f"{bound}, limit {series.limit.text}; {cause}"
@@ -102,10 +102,9 @@ def _verdict_on_launches(tested: TTestResult) -> Verdict:
 
 
 def _verdict_of(tested: TTestResult) -> Verdict:
-    series = tested.sample.series
-    samples = HistorySamples.of(series)
+    series, samples = tested.sample.series, tested.sample.series.samples
     details = f"{tested.effect_text}, {samples.description}, limit {series.limit.text}"
-    details += _fewer_launches_note(series, samples)
+    details += _fewer_launches_note(series)
     hint = "" if len(samples.level) >= FEWEST else ", with ten pinned runs also smaller ones"
     power = (
         f"a history detects effects from {change_percentage(tested.detectable)} on{hint}; {ADVICE}"
@@ -118,9 +117,9 @@ def _verdict_of(tested: TTestResult) -> Verdict:
     return tested.verdict("history", f"{details}; {power}")
 
 
-def _fewer_launches_note(series: LaunchValues, samples: HistorySamples) -> str:
+def _fewer_launches_note(series: LaunchValues) -> str:
     """Note that the head has fewer launches than most earlier runs, hence more noise."""
-    typical = int(median(max(1, len(launches)) for launches in samples.launches))
+    typical = int(median(max(1, len(launches)) for launches in series.samples.launches))
     if series.fewest_launches >= typical:
         return ""
     launches = counted(series.fewest_launches, "launch")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final, Literal
 
 from gpubench_plugin.config.limits import Limit
@@ -61,6 +62,11 @@ class LaunchValues:
     def level(self) -> tuple[float, ...]:
         """Values of `base` that form the level: the pinned ones, else the oldest."""
         return self.base if self.pinned is None else self.base[: max(self.pinned, 1)]
+
+    @cached_property
+    def samples(self) -> HistorySamples:
+        """The values of `base` as samples of a history."""
+        return HistorySamples.of(self)
 
 
 def effect_text(series: LaunchValues, effect: float) -> str:

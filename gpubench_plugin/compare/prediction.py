@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 from scipy import stats
 
-from gpubench_plugin.compare.launch_values import FEWEST, HistorySamples, LaunchValues
-from gpubench_plugin.compare.statistics import Bools, Estimates, Floats
+from gpubench_plugin.compare.launch_values import FEWEST, LaunchValues
+from gpubench_plugin.compare.statistics import Bools, Estimates, Floats, Spread
 from gpubench_plugin.compare.t_tests import Sample
 
 # Chance that the outlier test rejects one of ten to twenty normal values.
@@ -34,14 +34,6 @@ class Level:
 
     mean: Floats
     count: Floats
-
-
-@dataclass(frozen=True, kw_only=True)
-class Noise:
-    """Run-to-run standard deviation with its degrees of freedom."""
-
-    deviation: Floats
-    dof: Floats
 
 
 def inlier_mask(values: Floats, max_outliers: int) -> Bools:
@@ -95,17 +87,17 @@ def level_of(values: Floats) -> Level:
     return Level(mean=np.where(mask, values, 0.0).sum(axis=-1) / count, count=count)
 
 
-def noise_about_level(values: Floats) -> Noise:
+def noise_about_level(values: Floats) -> Spread:
     """Standard deviation of ten or more `values` around one level, without outliers."""
     mask = inlier_mask(values, values.shape[-1] // 10)
     outliers = values.shape[-1] - mask.sum(axis=-1)
-    return Noise(
+    return Spread(
         deviation=_deviation(values, mask) * np.where(outliers > 0, _WIDER, 1.0),
         dof=values.shape[-1] - 1.0 - 2.0 * outliers,
     )
 
 
-def noise_of_steps(values: Floats) -> Noise:
+def noise_of_steps(values: Floats) -> Spread:
     """Run-to-run standard deviation of ten or more `values`, oldest first, from their steps.
 
     From the differences of neighbours (J. von Neumann, 1941), so that a slow creep does not count,
@@ -119,7 +111,7 @@ def noise_of_steps(values: Floats) -> Noise:
     squares = np.where(mask, steps, 0.0) ** 2
     remaining_variance = np.maximum(squares.sum(axis=-1) - largest_rise**2, 0.0) / 2
     count = mask.sum(axis=-1)
-    return Noise(deviation=np.sqrt(remaining_variance / (count - 3.0)), dof=0.6 * count)
+    return Spread(deviation=np.sqrt(remaining_variance / (count - 3.0)), dof=0.6 * count)
 
 
 def variance_of_median(count: int) -> float:
@@ -144,7 +136,7 @@ def variance_within(launches: Sequence[Floats]) -> float:
 
 
 def prediction_estimates(
-    level: Level, head: Floats, noise: Noise, *, excess: Floats | float = 0.0
+    level: Level, head: Floats, noise: Spread, excess: float = 0.0
 ) -> Estimates:
     """Prediction t estimates: distance of the median of `head` from the `level`.
 
@@ -162,26 +154,26 @@ def prediction_estimates(
     return Estimates(
         mean=np.median(head, axis=-1) - level.mean,
         error=np.sqrt((variance + excess) * share + variance / level.count),
-        dof=noise.dof,
+        dof=np.asarray(noise.dof),
     )
 
 
-def prediction_sample(series: LaunchValues, samples: HistorySamples) -> Sample:
+def prediction_sample(series: LaunchValues) -> Sample:
     """Sample of the head against earlier runs, all positive.
 
     The noise is that of the level or of the later runs, whichever is larger: runs of one session do
     not show the noise between days, and later runs may be few.
     """
+    samples = series.samples
     level, steps = _logs(series, samples.level), _logs(series, samples.steps)
     noises = [noise_about_level(level)] if len(level) >= FEWEST else []
     noises += [noise_of_steps(steps)] if len(steps) >= FEWEST else []
-    head, pinned_level = _logs(series, series.head), level_of(level)
     noise = max(noises, key=lambda noise: float(noise.deviation))
     runs = [_logs(series, launches) for launches in samples.launches if len(launches) > 1]
     # A head run of fewer launches than the earlier ones varies more.
     excess = variance_of_median(series.fewest_launches) - _mean_share(samples.launches)
     excess_variance = max(0.0, excess) * variance_within(runs)
-    return _sample(series, samples, pinned_level, head, noise, excess_variance)
+    return _sample(series, level_of(level), noise, excess_variance)
 
 
 def _mean_share(runs: Sequence[Sequence[float]]) -> float:
@@ -189,11 +181,12 @@ def _mean_share(runs: Sequence[Sequence[float]]) -> float:
     return sum(variance_of_median(max(1, len(launches))) for launches in runs) / len(runs)
 
 
-def bound_sample(series: LaunchValues, samples: HistorySamples) -> Sample | None:
+def bound_sample(series: LaunchValues) -> Sample | None:
     """Sample of the head against too few earlier runs, with between-launch noise only.
 
     None where no run has several launches, or they do not vary.
     """
+    samples = series.samples
     runs = [*samples.launches, *series.head_launches]
     logs = [_logs(series, values) for values in runs if len(values) > 1 and min(values) > 0]
     if not any(values.std() for values in logs) or not samples.level:
@@ -202,28 +195,21 @@ def bound_sample(series: LaunchValues, samples: HistorySamples) -> Sample | None
     variance = sum(float(values.var(ddof=1)) * (values.size - 1) for values in logs) / dof
     level = _logs(series, samples.level)
     own_variance = _mean_share(samples.launches[: level.size]) * variance
-    noise = Noise(deviation=np.asarray(math.sqrt(own_variance)), dof=np.asarray(float(dof)))
+    noise = Spread(deviation=np.asarray(math.sqrt(own_variance)), dof=float(dof))
     excess = variance_of_median(series.fewest_launches) * variance - own_variance
-    return _sample(series, samples, level_of(level), _logs(series, series.head), noise, excess)
+    return _sample(series, level_of(level), noise, excess)
 
 
-def _sample(
-    series: LaunchValues,
-    samples: HistorySamples,
-    level: Level,
-    head: Floats,
-    noise: Noise,
-    excess: float,
-) -> Sample:
-    sign = _sign(series)
+def _sample(series: LaunchValues, level: Level, noise: Spread, excess: float) -> Sample:
+    sign, head = _sign(series), _logs(series, series.head)
     return Sample(
         series=series,
-        estimates=prediction_estimates(level, head, noise, excess=excess),
+        estimates=prediction_estimates(level, head, noise, excess),
         spread=float(noise.deviation),
         noise=math.sqrt(float(noise.deviation) ** 2 + max(0.0, excess)),
         base=math.exp(sign * float(level.mean)),
         head=math.exp(sign * float(np.median(head))),
-        launches=samples.count,
+        launches=series.samples.count,
     )
 
 

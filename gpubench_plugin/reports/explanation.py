@@ -46,7 +46,7 @@ class LookVerdicts:
     verdicts: tuple[Verdict, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Recommendation:
     """Advice, with a `command` if there is one."""
 

@@ -61,7 +61,7 @@ def explain_comparison(folder: Path, benchmark: str) -> Explanation:
         notes=tuple(document.notes if document else tracker.notes),
     )
     if not final and document is None:
-        advice = [Recommendation(text="measure the missing pairs:", command=resume_command(folder))]
+        advice = [Recommendation("measure the missing pairs:", resume_command(folder))]
     else:
         advice = [*_advice(explanation, folder, state)]
     return replace(explanation, advice=tuple(advice))
@@ -152,14 +152,11 @@ def _advice(explanation: Explanation, folder: Path, state: SavedState) -> Iterat
     looked, unchanged_from = state.judged_pairs, state.request.unchanged_from
     total = next_pairs(undecided, looked=looked, unchanged_from=unchanged_from)
     if total is not None:
-        command = resume_command(folder, total)
-        yield Recommendation(text=f"about {total} pairs in total:", command=command)
+        yield Recommendation(f"about {total} pairs in total:", resume_command(folder, total))
     if looked and None in (verdict.pairs_needed for verdict in undecided):
         yield Recommendation(
-            text=(
-                "no number of pairs up to 200 will do: the launches vary too much, or the effect "
-                "is close to the limit; lengthen each launch (--measure.max_time_s=10), or set "
-                "another limit (--limit)"
-            )
+            "no number of pairs up to 200 will do: the launches vary too much, or the effect is "
+            "close to the limit; lengthen each launch (--measure.max_time_s=10), or set another "
+            "limit (--limit)"
         )
     yield from cures(explanation.points)

@@ -130,17 +130,13 @@ def _advice(
     history = any(verdict.method == "history" for verdict in final)
     if "inconclusive" in kinds and history and pinned < FEWEST:
         yield Recommendation(
-            text=f"{FEWEST} pinned runs of one commit (there are {pinned}):",
-            command=f"gpubench baseline set {shlex.quote(label)} RUN RUN ...",
+            f"{FEWEST} pinned runs of one commit (there are {pinned}):",
+            f"gpubench baseline set {shlex.quote(label)} RUN RUN ...",
         )
     base = short_commit(level.commit if level else "") or "REF"
-    yield Recommendation(
-        text="measure both sides alternately:",
-        command=f"gpubench ab --base={base} -- {shlex.quote(benchmark)}",
-    )
+    command = f"gpubench ab --base={base} -- {shlex.quote(benchmark)}"
+    yield Recommendation("measure both sides alternately:", command)
     if "regressed" in kinds and history:
-        yield Recommendation(
-            text="if the new level is intended:",
-            command=f"gpubench accept {run.run_id} {shlex.quote(benchmark)} "
-            f"--baseline={shlex.quote(label)} --reason=WHY",
-        )
+        options = f"--baseline={shlex.quote(label)} --reason=WHY"
+        command = f"gpubench accept {run.run_id} {shlex.quote(benchmark)} {options}"
+        yield Recommendation("if the new level is intended:", command)
