@@ -32,15 +32,12 @@ class Accept(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Run, benchmark, and reason."""
-        parser.add_argument("run", **RUN)
-        parser.add_argument("benchmark", **BENCHMARK)
-        parser.add_argument("--reason", required=True, help="why the new level is acceptable")
-        parser.add_argument(
-            "--all", action="store_true", help="accept all benchmarks that BENCHMARK matches"
-        )
-        parser.add_argument(
-            "--baseline", metavar="BASELINE", help="baseline name (default: the only one)"
-        )
+        add = parser.add_argument
+        add("run", **RUN)
+        add("benchmark", **BENCHMARK)
+        add("--reason", required=True, help="why the new level is acceptable")
+        add("--all", action="store_true", help="accept all benchmarks that BENCHMARK matches")
+        add("--baseline", metavar="BASELINE", help="baseline name (default: the only one)")
         add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:

@@ -25,6 +25,8 @@ from gpubench_plugin.core.format import counted
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import printable
 
+_NAME: Final[Mapping[str, Any]] = {"metavar": "BASELINE", "help": "baseline name"}
+
 _SESSION_H: Final = 12
 """Runs started within so many hours are of one day or one night."""
 
@@ -42,34 +44,25 @@ class BaselineCommand(Command):
         """One subparser per action."""
         actions = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
         sub = actions.add_parser("set", help="pin runs under a name")
-        sub.add_argument("name", metavar="BASELINE", help="baseline name")
-        sub.add_argument("runs", nargs="+", **RUN)
-        branch = sub.add_mutually_exclusive_group()
-        branch.add_argument(
-            "--branch", help="branch whose later runs become samples (default: the first run's)"
-        )
-        branch.add_argument("--no-branch", action="store_true", help="use only the pinned runs")
-        sub.add_argument("--force", action="store_true", help="pin the run despite objections")
-        sub.add_argument(
-            "--if-missing", action="store_true", help="do nothing if the baseline exists"
-        )
-        sub.add_argument(
-            "--reset-accepted",
-            action="store_true",
-            help="drop accepted levels (default: keep them)",
-        )
-        sub.set_defaults(action=_set)
-        sub = actions.add_parser("list", help="list all baselines")
-        sub.set_defaults(action=_list)
-        sub = actions.add_parser("show", help="show one baseline and its changes")
-        sub.add_argument("name", metavar="BASELINE", help="baseline name")
-        sub.set_defaults(action=_show)
-        sub = actions.add_parser("rm", help="remove a baseline")
-        sub.add_argument("name", metavar="BASELINE", help="baseline name")
-        sub.set_defaults(action=_remove)
-        for name, subparser in actions.choices.items():
-            if name in {"set", "rm"}:
-                subparser.add_argument("--reason", default="", help="reason, for the change log")
+        add = sub.add_argument
+        add("name", **_NAME)
+        add("runs", nargs="+", **RUN)
+        one_of = sub.add_mutually_exclusive_group().add_argument
+        one_of("--branch", help="whose later runs become samples (default: the first run's branch)")
+        one_of("--no-branch", action="store_true", help="use only the pinned runs")
+        add("--force", action="store_true", help="pin the run despite objections")
+        add("--if-missing", action="store_true", help="do nothing if the baseline exists")
+        add("--reset-accepted", action="store_true", help="drop accepted levels (default: keep)")
+        actions.add_parser("list", help="list all baselines")
+        show = actions.add_parser("show", help="show one baseline and its changes")
+        show.add_argument("name", **_NAME)
+        remove = actions.add_parser("rm", help="remove a baseline")
+        remove.add_argument("name", **_NAME)
+        for changing in (sub, remove):
+            changing.add_argument("--reason", default="", help="reason, for the change log")
+        runs = (_set, _list, _show, _remove)
+        for subparser, run in zip(actions.choices.values(), runs, strict=True):
+            subparser.set_defaults(action=run)
             add_locations(subparser)
 
     def run(self, options: argparse.Namespace) -> int:

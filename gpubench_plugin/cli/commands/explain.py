@@ -46,11 +46,8 @@ class Explain(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Comparison or run, and benchmark."""
-        parser.add_argument(
-            "subject",
-            metavar="RUN|COMPARISON",
-            help="folder or id of a run or of a gpubench ab comparison; last: the latest",
-        )
+        text = "folder or id of a run or of a gpubench ab comparison; last: the latest"
+        parser.add_argument("subject", metavar="RUN|COMPARISON", help=text)
         parser.add_argument("benchmark", **BENCHMARK)
         add_locations(parser)
 

@@ -69,27 +69,22 @@ class Runs(Command):
         status = f"only runs with this status: {', '.join(_STATES)}"
         sub.add_argument("--status", metavar="STATUS", choices=_STATES, help=status)
         add_last(sub, default=20, zero_for_all=True)
-        add_locations(sub, ("table", "json"))
-        sub.set_defaults(action=_list)
         sub = actions.add_parser("show", help="show one run in full")
         sub.add_argument("run", **RUN)
-        add_locations(sub, ("table", "json"))
-        sub.set_defaults(action=_show)
         sub = actions.add_parser("tag", help="add or remove tags of a run")
         sub.add_argument("run", **RUN)
         sub.add_argument("tags", metavar="TAG", nargs="+", help="tag to add or remove")
         sub.add_argument("--remove", action="store_true", help="remove the tags")
-        add_locations(sub)
-        sub.set_defaults(action=_tag)
         sub = actions.add_parser("prune", help="delete traces or whole runs")
         _add_pruning(sub.add_argument)
-        add_locations(sub)
-        sub.set_defaults(action=_pruning.prune)
         sub = actions.add_parser("artifacts", help="list a run's files with hashes")
         sub.add_argument("run", **RUN)
         sub.add_argument("--hash-all", action="store_true", help="hash files over 1 GiB, too")
-        add_locations(sub, ("table", "json"))
-        sub.set_defaults(action=_artifacts)
+        runs = (_list, _show, _tag, _pruning.prune, _artifacts)
+        for sub, run in zip(actions.choices.values(), runs, strict=True):
+            is_change = run in {_tag, _pruning.prune}
+            add_locations(sub, ("text" if is_change else "table", "json"))
+            sub.set_defaults(action=run)
 
     def run(self, options: argparse.Namespace) -> int:
         """Run the selected action."""

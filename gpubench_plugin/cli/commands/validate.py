@@ -32,12 +32,8 @@ class Validate(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Files, and output format."""
-        parser.add_argument(
-            "files",
-            metavar="FILE",
-            nargs="+",
-            help="file, a run by its folder or id, or folder of a gpubench ab comparison",
-        )
+        text = "file, a run by its folder or id, or folder of a gpubench ab comparison"
+        parser.add_argument("files", metavar="FILE", nargs="+", help=text)
         add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:
