@@ -453,14 +453,9 @@ class DistributedSection(Section):
 
 
 PARALLELISM_OF: Final = {
-    "bucket_cap_mb": "ddp",
-    "gradient_as_bucket_view": "ddp",
-    "static_graph": "ddp",
-    "reshard_after_forward": "fsdp2",
-    "fsdp_param_dtype": "fsdp2",
-    "fsdp_reduce_dtype": "fsdp2",
-    "pipeline_schedule": "pipeline",
-    "pipeline_microbatches": "pipeline",
+    **dict.fromkeys(("bucket_cap_mb", "gradient_as_bucket_view", "static_graph"), "ddp"),
+    **dict.fromkeys(("reshard_after_forward", "fsdp_param_dtype", "fsdp_reduce_dtype"), "fsdp2"),
+    **dict.fromkeys(("pipeline_schedule", "pipeline_microbatches"), "pipeline"),
 }
 """Keys of section ``distributed`` that only one parallelism reads."""
 

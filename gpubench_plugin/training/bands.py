@@ -86,10 +86,8 @@ _NORMALISED_LATER: Final = (0.5, 1.5)
 BANDS: Final[Mapping[str, Bands]] = {
     "fp64": _FP32,  # what differs is the reference's rounding
     "fp32": _FP32,
-    "tf32": _ELEVEN_BITS,
-    "amp": _ELEVEN_BITS,
+    **dict.fromkeys(("tf32", "amp", "fp16-true"), _ELEVEN_BITS),
     "bf16": _bands((0.005, 0.05), (0.05, 0.4)),
-    "fp16-true": _ELEVEN_BITS,
     # Weights are rounded, too: small updates are lost.
     "bf16-true": _bands((0.01, 0.05), (0.1, 0.6)),
 }
@@ -98,13 +96,9 @@ BANDS: Final[Mapping[str, Bands]] = {
 # Largest errors of the first step, nearest the loss: amp 4.1e-2 and 2.7e-2, bf16 1.5e-1 and 5.2e-2,
 # bf16-true 6.8e-2 and 5.6e-2, fp16-true 2.4e-2 and 2.3e-2; of later steps 0.39 and (globally) 0.41.
 BATCH_NORMALISED: Final[Mapping[str, Bands]] = {
-    "fp64": _bands((1e-3, 1e-2), _NORMALISED_LATER),
-    "fp32": _bands((1e-3, 1e-2), _NORMALISED_LATER),
-    "tf32": _bands((0.1, 0.05), _NORMALISED_LATER),
-    "amp": _bands((0.1, 0.05), _NORMALISED_LATER),
-    "bf16": _bands((0.3, 0.2), _NORMALISED_LATER),
-    "fp16-true": _bands((0.1, 0.05), _NORMALISED_LATER),
-    "bf16-true": _bands((0.3, 0.2), _NORMALISED_LATER),
+    **dict.fromkeys(("fp64", "fp32"), _bands((1e-3, 1e-2), _NORMALISED_LATER)),
+    **dict.fromkeys(("tf32", "amp", "fp16-true"), _bands((0.1, 0.05), _NORMALISED_LATER)),
+    **dict.fromkeys(("bf16", "bf16-true"), _bands((0.3, 0.2), _NORMALISED_LATER)),
 }
 """For models with batch normalization; at the first step, of the gradient nearest the loss."""
 
