@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     import pytest
-    import torch
+    from torch import nn
 
     from gpubench_plugin.config.sections import Configuration, TrainingSection
     from gpubench_plugin.measure.protocols import Checkable
@@ -89,7 +89,7 @@ class TrainingSetup:
             parallelism=parallelism,
         )
 
-    def module(self) -> torch.nn.Module:
+    def module(self) -> nn.Module:
         """Build the model as it will be trained: seeded, on the device, compiled if configured."""
         return build_model(
             self.workload,
@@ -120,7 +120,7 @@ class TrainingSetup:
             convert=self.precision.convert_batch,
         )
 
-    def trainer(self, module: torch.nn.Module, source: DataSource, **more: Any) -> Trainer:
+    def trainer(self, module: nn.Module, source: DataSource, **more: Any) -> Trainer:
         """Trainer of `module` on the batches of `source`, with `more` arguments of its class."""
         return Trainer(
             module=module,
@@ -138,7 +138,7 @@ class TrainingSetup:
             **more,
         )
 
-    def evaluator(self, module: torch.nn.Module, source: DataSource) -> Evaluator:
+    def evaluator(self, module: nn.Module, source: DataSource) -> Evaluator:
         """Evaluator of `module` on held-out samples of `source`."""
         if self.parallelism.passes(module, self.precision) is not None:
             raise Unsupported(
@@ -154,7 +154,7 @@ class TrainingSetup:
             agreement=self.group.agreement,
         )
 
-    def course(self, module: torch.nn.Module, source: DataSource) -> ReproducibleTraining:
+    def course(self, module: nn.Module, source: DataSource) -> ReproducibleTraining:
         """Training of `module` to a target, which can start again."""
         from gpubench_plugin.training.convergence import ReproducibleTraining
 
@@ -201,10 +201,7 @@ def in_fp32(
 
 
 def checked_trainer(
-    request: pytest.FixtureRequest,
-    setup: TrainingSetup,
-    module: torch.nn.Module,
-    source: DataSource,
+    request: pytest.FixtureRequest, setup: TrainingSetup, module: nn.Module, source: DataSource
 ) -> Trainer:
     """Trainer of `module` on `source`, registered with all untimed checks of the benchmark."""
     setup, parallelism = scheduled(setup, source), setup.parallelism
@@ -255,10 +252,7 @@ def _checkpointing(
 
 
 def checked_inference(
-    request: pytest.FixtureRequest,
-    setup: TrainingSetup,
-    module: torch.nn.Module,
-    source: DataSource,
+    request: pytest.FixtureRequest, setup: TrainingSetup, module: nn.Module, source: DataSource
 ) -> Inference:
     """Inference of `module` on `source`, registered with the benchmark."""
     inference = Inference(

@@ -40,12 +40,7 @@ _NO_WARMUP_S = 1e-6
 
 
 def warm_up(
-    task: Task,
-    planner: Planner,
-    agreement: RankAgreement,
-    *,
-    first_call_s: float = 0.0,
-    is_counted: bool = False,
+    task: Task, planner: Planner, agreement: RankAgreement, *, first_call_s: float, is_counted: bool
 ) -> WarmUp:
     """Run rounds until the step is steady, or a limit is reached; then calibrate the clock.
 

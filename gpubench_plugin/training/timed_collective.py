@@ -158,12 +158,7 @@ class TimedCollective:
 
 
 def exchange(
-    name: str,
-    size: str,
-    *,
-    group: ProcessGroup,
-    largest_bytes: int | None,
-    computed_in: str = "fp32",
+    name: str, size: str, *, group: ProcessGroup, largest_bytes: int | None, computed_in: str
 ) -> TimedCollective:
     """Build the collective `name` for messages of `size`; must be called on every rank.
 

@@ -14,11 +14,7 @@ from gpubench_plugin.results.verdicts import VerdictDocument
 
 
 def explain_measurement(
-    run_id: str,
-    measurement: Measurement,
-    document: VerdictDocument | None = None,
-    *,
-    glyphs: Glyphs,
+    run_id: str, measurement: Measurement, document: VerdictDocument | None, *, glyphs: Glyphs
 ) -> Explanation:
     """Explain what the number of a `measurement` is based on.
 

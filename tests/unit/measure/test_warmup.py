@@ -35,7 +35,7 @@ def warmed(times_ns: Iterator[int] | int, *, setup_ns: int = 0, **keys: Any) -> 
 def ended(task: Task, clock: Clock, **keys: Any) -> WarmUp:
     section = MeasureSection(**keys)
     planner = Planner(clock=clock, section=section, world_size=1, is_bare=task.is_bare)
-    return warm_up(task, planner, RankAgreement())
+    return warm_up(task, planner, RankAgreement(), first_call_s=0.0, is_counted=False)
 
 
 def falling(first: int, last: int, factor: float) -> Iterator[int]:

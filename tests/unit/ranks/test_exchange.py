@@ -34,7 +34,13 @@ class Told:
 
 
 def ask(name: str, size: str, group: Told, largest_bytes: int | None = None) -> TimedCollective:
-    return exchange(name, size, group=group, largest_bytes=largest_bytes)  # type: ignore[arg-type] # a stand-in
+    return exchange(
+        name,
+        size,
+        group=group,  # type: ignore[arg-type] # a stand-in
+        largest_bytes=largest_bytes,
+        computed_in="fp32",
+    )
 
 
 def test_too_little_memory_on_another_rank() -> None:
