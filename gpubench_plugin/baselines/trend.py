@@ -195,11 +195,11 @@ def benchmark_history(
         return None
     segments = trend_segments(points)
     facts = [source.facts[segment.fingerprint] for segment in segments]
-    told = (
+    series = tuple(
         replace(segment, differs_in=tuple(differences(facts[0], own)))
         for segment, own in zip(segments, facts, strict=True)
     )
-    return BenchmarkHistory(benchmark=benchmark, metric=metric, segments=tuple(told))
+    return BenchmarkHistory(benchmark=benchmark, metric=metric, segments=series)
 
 
 def levels_of_median(

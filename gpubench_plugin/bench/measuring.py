@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.protocols import Subject
     from gpubench_plugin.measure.stopping import Progress
     from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.ranks.alone import Alone
     from gpubench_plugin.ranks.process_group import ProcessGroup
+    from gpubench_plugin.ranks.ranks import Alone
     from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture
 
 T = TypeVar("T")

@@ -23,22 +23,22 @@ def pedantic_step(
         Misuse: `target` is no function of these arguments. Calls of the step, too, raise it for
             what `setup` returns.
     """
-    bound = given = partial(call_of(target, subjects)[0], *args, **kwargs)
+    call = own_call = partial(call_of(target, subjects)[0], *args, **kwargs)
 
     def prepare() -> None:
-        nonlocal bound
+        nonlocal call
         returned = setup()
         if returned and (args or kwargs):
             raise Misuse("gpubench.pedantic: args or kwargs beside a setup that returns some")
         try:
             own_args, own_kwargs = returned or ((), {})
-            bound = partial(given, *own_args, **own_kwargs)
+            call = partial(own_call, *own_args, **own_kwargs)
         except (TypeError, ValueError):
             problem = f"setup returned {short_repr(returned)}; allowed: None, or (args, kwargs)"
             raise Misuse(f"gpubench.pedantic: {problem}") from None
 
     return TimedStep.of(
-        (lambda: bound()) if setup else given,  # noqa: PLW0108 # that of the round
+        (lambda: call()) if setup else own_call,  # noqa: PLW0108 # that of the round
         setup=prepare if setup else None,
-        teardown=(lambda: teardown(*bound.args, **bound.keywords)) if teardown else None,
+        teardown=(lambda: teardown(*call.args, **call.keywords)) if teardown else None,
     )

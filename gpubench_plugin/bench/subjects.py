@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.launchers.context import BenchmarkState
-    from gpubench_plugin.ranks.alone import Alone
     from gpubench_plugin.ranks.process_group import ProcessGroup
+    from gpubench_plugin.ranks.ranks import Alone
 
 
 _KINDS: Final = {
@@ -150,7 +150,7 @@ def group_of(request: pytest.FixtureRequest) -> ProcessGroup | Alone:
         Misuse: the project's fixture `torch_device` or `process_group` is of another kind.
     """
     from gpubench_plugin.launchers.context import context_of
-    from gpubench_plugin.ranks.alone import Alone
+    from gpubench_plugin.ranks.ranks import Alone
 
     if not case_of(request).uses_torch:
         return Alone(world=context_of(request.config).ranks.world)

@@ -23,16 +23,16 @@ def reaches_torch(namespaces: Iterable[Mapping[str, object]]) -> bool:
     """Whether torch is imported in these `namespaces` of modules, or in modules named there."""
     if _TORCH not in sys.modules:
         return False
-    left, seen = list(namespaces), set[str]()
-    while left:
-        for name in {_module_of(value) for value in list(left.pop().values())} - seen:
-            seen.add(name)
+    stack, modules = list(namespaces), set[str]()
+    while stack:
+        for name in {_module_of(value) for value in list(stack.pop().values())} - modules:
+            modules.add(name)
             top = name.partition(".")[0]
             if top == _TORCH:
                 return True
             module = sys.modules.get(name)
             if module is not None and top not in _LEAVES:
-                left.append(vars(module))
+                stack.append(vars(module))
     return False
 
 

@@ -1,23 +1,46 @@
-"""This process as a rank: its world, and its process group."""
+"""This process as a rank: its world, and its process group or none. Imports no torch."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
 
+from gpubench_plugin.environment.devices import host
 from gpubench_plugin.environment.redaction import recorded_variables
+from gpubench_plugin.ranks.agreement import RankAgreement
+from gpubench_plugin.ranks.control_plane import ControlPlane
 from gpubench_plugin.ranks.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import torch
+    from torch.distributed.distributed_c10d import Store
 
     from gpubench_plugin.ranks.process_group import ProcessGroup
 
 
 OPERATIONS: Final = 1000
 """Control operations reserved per test, which starts at a multiple; a benchmark has fewer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Alone:
+    """What a process group is to a single rank of a benchmark that uses no torch.
+
+    Only the type of its `device` may be read, and it sends nothing by `control`.
+    """
+
+    world: World = field(default_factory=World)
+    device: torch.device = field(default_factory=lambda: cast("torch.device", host()))
+    agreement: RankAgreement = field(default_factory=RankAgreement)
+
+    @property
+    def control(self) -> ControlPlane:
+        """Messages to nobody."""
+        return ControlPlane(cast("Store", None), self.world, timeout=timedelta(0))
 
 
 class RankSession:

@@ -34,8 +34,8 @@ from gpubench_plugin.environment.system_facts import host_machine
 from gpubench_plugin.system import stored
 
 if TYPE_CHECKING:
-    from gpubench_plugin.ranks.alone import Alone
     from gpubench_plugin.ranks.process_group import ProcessGroup
+    from gpubench_plugin.ranks.ranks import Alone
 
 T = TypeVar("T", int, float)
 

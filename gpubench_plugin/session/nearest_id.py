@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 class NearestId:
     """Plugin that completes pytest's message; to be registered where an id is given."""
 
-    def __init__(self, given: Iterable[str]) -> None:
-        self._given = {name.partition("[")[0]: name for name in map(_without_file, given)}
+    def __init__(self, arguments: Iterable[str]) -> None:
+        self._ids = {name.partition("[")[0]: name for name in map(_without_file, arguments)}
         self._names: dict[str, None] = {}
 
     @pytest.hookimpl(wrapper=True)
@@ -44,7 +44,7 @@ class NearestId:
         first, *others = str(message).splitlines()
         test = _without_file(first)  # pytest leaves out the parameters
         same = [name for name in self._names if name.partition("[")[0] == test]
-        return "\n".join((first + suggest(self._given.get(test, test), same), *others))
+        return "\n".join((first + suggest(self._ids.get(test, test), same), *others))
 
 
 def _without_file(node_id: str) -> str:
