@@ -17,7 +17,7 @@ import pytest
 from gpubench_plugin.bench.step import unfinished_reason
 from gpubench_plugin.config.parametrization import FOREIGN_FIXTURE, id_of
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
-from gpubench_plugin.core.quality_flags import CONTENDED, DEPENDENT, DRIFTING, OUTLIERS
+from gpubench_plugin.core.quality_flags import DEPENDENT, DRIFTING, OUTLIERS
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
 from gpubench_plugin.environment import cuda_devices
 from gpubench_plugin.launchers.context import context_of, state_of
@@ -215,9 +215,8 @@ class _AdoptedFixture:
             DRIFTING: is_trending(rounds_s, section.steady_tolerance),
             DEPENDENT: Autocorrelation(rounds_s).hides_interval(section.confidence),
             OUTLIERS: has_outliers(rounds_s),
-            CONTENDED: self._contention.is_contended,
         }
-        return (*(flag for flag, is_raised in flags.items() if is_raised), *self._contention.notes)
+        return (*(flag for flag, is_raised in flags.items() if is_raised), *self._contention.flags)
 
     def _synchronised(self, timer: Callable[[], float]) -> Callable[[], float]:
         """Synchronized timer, cached since pytest-benchmark calibrates each timer once."""

@@ -147,7 +147,7 @@ def measure(
         turns.take(on_progress)
     return [
         timed_samples(course.blocks, warmup, is_cut_short=course.blocks.rounds < rounds).flagged(
-            *(course.contention.notes if course.contention else ())
+            *(course.contention.flags if course.contention else ())
         )
         for course, warmup in zip(courses, warmups, strict=True)
     ]
@@ -213,18 +213,17 @@ class _Turns:
 
     def _take_turn(self, course: _Course, durations: int) -> None:
         """Time a block of that variant, of several after an untimed call."""
-        variant, blocks, contention = course.variant, course.blocks, course.contention
+        variant, blocks = course.variant, course.blocks
         if self.leads_in:
             variant.clock.time_single_call(variant.task)
             self.agreement.barrier()
-        with contention or nullcontext():
+        with course.contention or nullcontext():
             block = variant.clock.block(
                 variant.task,
                 durations=durations,
                 calls_per_duration=blocks.plan.calls_per_duration,
             )
         blocks.add(block)
-        blocks.contended = contention is not None and contention.is_contended
         if course is not self.courses[-1]:
             variant.clock.take_result()
 

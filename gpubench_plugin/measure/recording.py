@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import MeasurementError
 from gpubench_plugin.core.quality_flags import (
-    CONTENDED,
     CUT_SHORT,
     DEPENDENT,
     DRIFTING,
@@ -39,8 +38,7 @@ class TimedBlocks:
     unless a round is one duration. `half_width` is that of the last check of the confidence
     interval, of `checked_rounds`, infinite before the first and where there is none; `dependent`
     tells whether that check found too few independent rounds to stop, `is_unreliable` whether the
-    rounds are too few to detect dependence and too widely spread to ignore it. `contended` tells
-    whether other processes delayed the blocks so far.
+    rounds are too few to detect dependence and too widely spread to ignore it.
     """
 
     def __init__(self, plan: Plan, section: MeasureSection) -> None:
@@ -56,7 +54,6 @@ class TimedBlocks:
         self.checked_rounds = 0
         self.dependent = False
         self.is_unreliable = False
-        self.contended = False
 
     @property
     def rounds(self) -> int:
@@ -193,7 +190,6 @@ def timed_samples(recording: TimedBlocks, warmup: WarmUp, *, is_cut_short: bool)
         ),
         CUT_SHORT: is_cut_short,
         DEPENDENT: Autocorrelation(recording.rounds_s).hides_interval(recording.section.confidence),
-        CONTENDED: recording.contended,
         OUTLIERS: has_outliers(sample_s or recording.durations_s),
         UNCALIBRATED: warmup.calibration_calls < clock.calibration_calls,
         # At twice the length, so that groups that sped up a little are not flagged.

@@ -42,17 +42,15 @@ class ByInterval(StoppingRule):
     """Stops when a check finds the interval narrow enough, else at the limits.
 
     Before the minimum time and rounds only the time limit counts, times :data:`_PATIENCE` while
-    rounds are missing. Past the maximum of rounds go on, within the time limit, contended
-    measurements, until the share of contended time is small, and those whose phases are too
-    long for an interval.
+    rounds are missing. Beyond the maximum of rounds time helps seldom: the phases of a machine
+    get longer with the measurement (``docs/evidence/idle_machine.md``).
     """
 
     def durations(self, recording: TimedBlocks, elapsed_s: float) -> int:
         """A block, shortened to the remaining rounds and time."""
         rounds_left: float = self.section.max_rounds - recording.rounds
         missing = self.section.required_rounds - recording.rounds
-        is_unknown = recording.dependent and recording.half_width == math.inf
-        if missing > 0 or elapsed_s < self.section.min_time_s or recording.contended or is_unknown:
+        if missing > 0 or elapsed_s < self.section.min_time_s:
             rounds_left = math.inf
         elif rounds_left <= 0 or (
             recording.half_width <= self.section.ci_half_width

@@ -63,8 +63,8 @@ class LiveStatus:
         self._text = current_line(self._run, glyphs=self._glyphs)
         self._line.show(self._text, at_once=event["event"] == "phase")
         if self._writes_lines and self._is_due((benchmark, live.phase)):
-            line = current_line(self._run, self._names[benchmark], self._glyphs)
-            self._write(f"gpubench: {line}")
+            self._written_at, self._written_phase = monotonic(), (benchmark, live.phase)
+            self.write(benchmark, current_line(self._run, self._names[benchmark], self._glyphs))
 
     def end(self, benchmark: str) -> None:
         """Count the `benchmark` as done."""
@@ -90,19 +90,17 @@ class LiveStatus:
             return passed_s >= _SAME_PHASE_S
         return passed_s >= _LINE_INTERVAL_S or phase[1] in _LONG_PHASES
 
-    def _write(self, text: str) -> None:
-        """Write a line, although pytest captures the output of the running test."""
+    def write(self, benchmark: str, text: str) -> None:
+        """Write a line during that `benchmark`, although pytest captures its output."""
         reporter = self._config.pluginmanager.get_plugin("terminalreporter")
         capture = self._config.pluginmanager.get_plugin("capturemanager")
-        live = self._run.current
-        if reporter is None or live is None:
+        if reporter is None:
             return
-        self._written_at, self._written_phase = monotonic(), (live.id, live.phase)
         with nullcontext() if capture is None else capture.global_and_fixture_disabled():
             begun = reporter.currentfspath  # what pytest has written of its line, if anything
-            reporter.write_line(text)
+            reporter.write_line(f"gpubench: {text}")
             if begun is not None:
-                file = f"{live.id.partition('::')[0]} "
+                file = f"{benchmark.partition('::')[0]} "
                 reporter.write(begun if isinstance(begun, str) else file, flush=True)
                 reporter.currentfspath = begun
 

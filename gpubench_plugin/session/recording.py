@@ -28,6 +28,7 @@ from gpubench_plugin.reports.markup import Line
 from gpubench_plugin.reports.text import Glyphs, glyphs_for, printable
 from gpubench_plugin.results import pytest_benchmark, report_payload
 from gpubench_plugin.results.registry.connection import store_run
+from gpubench_plugin.session.busy_machine import BusyMachine
 from gpubench_plugin.session.live_status import LiveStatus
 from gpubench_plugin.session.run import open_run
 from gpubench_plugin.system.signals import signals_deferred, signals_ignored
@@ -74,6 +75,8 @@ class SessionRecorder:
         self._index_warning: str | None = None
         self._output_closed = False
         self._is_finished = False
+        self._spent_s = 0.0  # of the last test, in the phases reported so far
+        self._busy_machine = BusyMachine()
         self._status = LiveStatus(config, {case.id: case.name for case in cases})
 
     def start(self) -> None:
@@ -171,7 +174,8 @@ class SessionRecorder:
             report_payload.drop(report)
             return (yield)
         if report.when == "setup":  # drops the reports of an earlier try (pytest-rerunfailures)
-            self._payloads[case.id] = []
+            self._payloads[case.id], self._spent_s = [], 0.0
+        self._spent_s += report.duration
         self._payloads.setdefault(case.id, []).append(report_payload.with_outcome(report))
         if report.when == "teardown":
             self._record(case)
@@ -204,6 +208,9 @@ class SessionRecorder:
         measurement = replace(measurement, machine=own)
         if measurement.outcome == "not_measured" and not case.measures:
             self._passed_tests.add(case.id)
+        section = case.configuration.measure
+        if text := self._busy_machine.line(measurement, self._spent_s, section):
+            self._status.write(case.id, text)
         family = self._scaled(measurement.without_samples())
         self._measurements |= family
         measurement = replace(measurement, metrics=family[measurement.id].metrics)

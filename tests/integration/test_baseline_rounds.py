@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.records import Samples
-from gpubench_plugin.measure.probes.interference import Contention
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.system import stored
@@ -73,10 +72,8 @@ def test_a_session_takes_the_rounds_of_its_baseline_unless_it_is_told_others(
 ) -> None:
     """Of three pinned runs the middle one's; the header says of how many benchmarks that is so.
 
-    A kind of step that cannot be timed so keeps its rule. What waits for a processor goes on beyond
-    the most rounds: here nothing seems to.
+    A kind of step that cannot be timed so keeps its rule.
     """
-    monkeypatch.setattr(Contention, "is_contended", False)
     project = InlineProject(tmp_path)
     before = SUITE.partition("def test_new")[0].replace("None, setup=lambda: None", "None")
     project.write("test_it.py", before.replace("def test_known", f"{STEPS}\ndef test_known"))

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from gpubench_plugin.measure.probes.interference import Contention
 from tests.support.projects import InlineProject, Project
 
 if TYPE_CHECKING:
@@ -43,24 +42,19 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 
 @pytest.fixture(scope="module")
 def run(project: Project) -> Run:
-    """A session with a profile, one key of it stated, frozen rounds and limits.
-
-    What waits for a processor goes on beyond the most rounds: here nothing seems to.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Contention, "is_contended", False)
-        return project.run(
-            "--measure.rounds_file=rounds.json",
-            "--measure.profile=quick",
-            "--measure.max_rounds=12",
-            "--measure.max_time_s=60",
-            "--measure.min_time_s=0.001",
-            "--measure.ci_half_width=1e-9",
-            "--measure.warmup_s=0.001",
-            "--gate.limits={step_time_s: 5%}",
-            "--gate.limits.peak_memory_bytes=<=1e12",
-            quick=False,
-        )
+    """A session with a profile, one key of it stated, frozen rounds and limits."""
+    return project.run(
+        "--measure.rounds_file=rounds.json",
+        "--measure.profile=quick",
+        "--measure.max_rounds=12",
+        "--measure.max_time_s=60",
+        "--measure.min_time_s=0.001",
+        "--measure.ci_half_width=1e-9",
+        "--measure.warmup_s=0.001",
+        "--gate.limits={step_time_s: 5%}",
+        "--gate.limits.peak_memory_bytes=<=1e12",
+        quick=False,
+    )
 
 
 def test_a_benchmark_in_the_file_runs_exactly_those_rounds(run: Run) -> None:

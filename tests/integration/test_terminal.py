@@ -14,6 +14,8 @@ from tests.support.projects import InlineProject
 from tests.support.screen import Screen
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.support.projects import Project, Run
 
 BENCHMARKS = """
@@ -111,6 +113,25 @@ def test_the_table_of_pytest_benchmark_has_only_what_is_not_ours(
     assert "Saved benchmark data in" in second.err + second.out
     assert "benchmark: 1 tests" in silent.out
     assert silent.out.partition("= gpubench =")[2].splitlines()[1] == "1 measured"
+
+
+def test_a_busy_machine_is_told_once_while_the_session_can_be_changed(tmp_path: Path) -> None:
+    """After the third contended benchmark: what each costs, and the profile that halves it."""
+    project = InlineProject(tmp_path)
+    project.write("conftest.py", WITHOUT_DOUBTS.replace("flags=()", 'flags=("contended",)'))
+    step = "gpubench(lambda: None)"
+    project.write("test_it.py", "".join(f"def test_{n}(gpubench): {step}\n" for n in range(5)))
+    told = (
+        "test_it.py ...\n"
+        "gpubench: other processes use the CPU: each benchmark takes about 1 s; "
+        "--measure.profile=quick halves that\n"
+        "test_it.py ..  "
+    )
+    short = ("--measure.min_time_s=0.01", "--measure.warmup_s=0.01")
+    out = project.run(*short, quick=False).out
+    assert told in out
+    assert out.count("halves") == 1
+    assert "halves" not in project.run(*short, "--measure.profile=quick", quick=False).out
 
 
 @pytest.mark.own_process

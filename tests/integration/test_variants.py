@@ -18,7 +18,7 @@ CONFTEST = """
 
     @pytest.fixture
     def step(monkeypatch):
-        monkeypatch.setattr(Contention, "is_contended", False)  # the run queue's clock is another
+        monkeypatch.setattr(Contention, "flags", ())  # the run queue's clock is another
         time_ns = 0
 
         def now():

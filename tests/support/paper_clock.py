@@ -36,7 +36,7 @@ time.perf_counter_ns = time.process_time_ns = now
 CONFTEST: Final = """
 from gpubench_plugin.measure.probes.interference import Contention
 
-Contention.is_contended = False
+Contention.flags = ()
 """
 """A conftest.py of benchmarks on this clock: the machine's run queue goes by another one.
 

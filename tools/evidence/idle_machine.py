@@ -25,7 +25,7 @@ import numpy as np
 # Last: the package may be that of another checkout, which PYTHONPATH names.
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
-from gpubench_plugin.core.quality_flags import doubtful_flags
+from gpubench_plugin.core.quality_flags import CONTENDED, doubtful_flags
 from gpubench_plugin.measure.probes.interference import Contention
 from tests.support import virtual_steps as steps
 from tools.evidence.pages import Table, write
@@ -103,7 +103,8 @@ def record_launch() -> None:
                     step()
                     durations.append(now() - at)
                 rounds.append(median(durations))
-        found[name] = {"width": width, "contended": contention.is_contended, "rounds_ns": rounds}
+        contended = CONTENDED in contention.flags
+        found[name] = {"width": width, "contended": contended, "rounds_ns": rounds}
     json.dump(found, sys.stdout)
 
 

@@ -26,7 +26,12 @@ from pathlib import Path
 from time import clock_gettime_ns, perf_counter_ns, sleep
 from typing import Final, NamedTuple, Self
 
-from gpubench_plugin.core.quality_flags import DESCHEDULED, OVERSUBSCRIBED, SUSPENDED
+from gpubench_plugin.core.quality_flags import (
+    CONTENDED,
+    DESCHEDULED,
+    OVERSUBSCRIBED,
+    SUSPENDED,
+)
 from gpubench_plugin.environment.hardware import usable_cores
 from gpubench_plugin.system.child_process import child_pids
 from gpubench_plugin.system.helper_threads import HelperThread
@@ -79,20 +84,17 @@ class Contention:
         self._at_start = _cpu_times(self._ranks)
 
     @property
-    def is_contended(self) -> bool:
-        """Whether the measuring threads waited for others for more than 5% of the blocks so far."""
-        return self._waited_for_others(SHARE)
+    def flags(self) -> tuple[str, ...]:
+        """``contended`` where threads waited for others for more than 5% of the blocks so far.
 
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """``oversubscribed`` where threads waited that are several, or for no others.
-
-        ``descheduled`` where they waited for others for less than ``contended`` takes.
+        ``descheduled`` where they did for less; ``oversubscribed`` where they waited as long and
+        are several, or waited for no others.
         """
-        if self._waited_ns > SHARE * self._blocks_ns:
-            is_own = self._has_several_threads or not self.is_contended
-            return (OVERSUBSCRIBED,) if is_own else ()
-        return (DESCHEDULED,) if self._waited_for_others(_NOTABLE) else ()
+        if self._waited_ns <= SHARE * self._blocks_ns:
+            return (DESCHEDULED,) if self._waited_for_others(_NOTABLE) else ()
+        contended = (CONTENDED,) if self._waited_for_others(SHARE) else ()
+        own = (OVERSUBSCRIBED,) if self._has_several_threads or not contended else ()
+        return (*contended, *own)
 
     def _waited_for_others(self, share: float) -> bool:
         """Whether that `share` was waited; nothing waits for others for longer than they run."""

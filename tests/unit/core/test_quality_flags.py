@@ -29,7 +29,7 @@ def test_doubts_are_told_apart_from_notes() -> None:
 
 def test_advice_names_the_key_that_ends_the_measurement() -> None:
     """Steps or time that are stated end it, whatever the limit of a search for the interval."""
-    keys = {"steps": "measure.steps", "time": "measure.time_s", "ci": "measure.max_time_s"}
+    keys = {"steps": "measure.steps", "time": "measure.time_s", "ci": "measure.min_time_s"}
     for by, key in keys.items():
         assert explanation("dependent", (), {"measure.by": by}).endswith(f"; raise {key}")
 
