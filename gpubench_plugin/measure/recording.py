@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -20,7 +20,7 @@ from gpubench_plugin.core.quality_flags import (
     UNSTEADY,
 )
 from gpubench_plugin.core.records import Samples, round_medians
-from gpubench_plugin.measure.interval import Autocorrelation
+from gpubench_plugin.measure.interval import FEWEST_TO_JUDGE, Autocorrelation
 from gpubench_plugin.measure.warmup import WarmUp, is_trending
 
 if TYPE_CHECKING:
@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.plan import Plan
 
 
+# Of twice as many independent rounds the error is 0.71 of what it was.
+_HARDLY: Final = 0.9
+
+
 class TimedBlocks:
     """Durations, blocks and evidence of timed blocks, at 8 bytes per number.
 
@@ -38,7 +42,10 @@ class TimedBlocks:
     unless a round is one duration. `half_width` is that of the last check of the confidence
     interval, of `checked_rounds`, infinite before the first and where there is none; `dependent`
     tells whether that check found too few independent rounds to stop, `is_unreliable` whether the
-    rounds are too few to detect dependence and too widely spread to ignore it.
+    rounds are too few to detect dependence and too widely spread to ignore it. `stalls` tells
+    whether twice the rounds, or more, have hardly narrowed the interval, or hold hardly more
+    independent ones where there is none: then the phases of the machine last as long as that, and
+    more time meets more of them.
     """
 
     def __init__(self, plan: Plan, section: MeasureSection) -> None:
@@ -54,6 +61,8 @@ class TimedBlocks:
         self.checked_rounds = 0
         self.dependent = False
         self.is_unreliable = False
+        self.stalls = False
+        self._checks: list[_Check] = []
 
     @property
     def rounds(self) -> int:
@@ -98,13 +107,35 @@ class TimedBlocks:
             self.durations_s = array("d")
 
     def update_interval(self, confidence: float) -> None:
-        """Update `half_width`, `dependent` and `is_unreliable`."""
+        """Update `half_width` and what else the check of an interval finds."""
         autocorrelation = Autocorrelation(self.rounds_s)
         interval = autocorrelation.interval(confidence)
         self.checked_rounds = self.rounds
         self.half_width = math.inf if interval is None else interval.half_width
         self.dependent = autocorrelation.is_strong
         self.is_unreliable = autocorrelation.may_be_undetected(self.section.ci_half_width)
+        check = _Check(
+            rounds=self.rounds,
+            is_known=interval is not None,
+            error=self.half_width if interval else autocorrelation.effective_count**-0.5,
+        )
+        earlier = [past for past in self._checks if 2 * past.rounds <= check.rounds]
+        self.stalls = bool(earlier) and check.stalls_after(earlier[-1])
+        self._checks.append(check)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Check:
+    """A check of the interval: its `error` is the half-width, or 1/√n of n independent rounds."""
+
+    rounds: int
+    is_known: bool
+    error: float
+
+    def stalls_after(self, earlier: _Check) -> bool:
+        """Whether the error is hardly smaller than that of an `earlier` check of its kind."""
+        is_judgeable = self.rounds >= FEWEST_TO_JUDGE and self.is_known == earlier.is_known
+        return is_judgeable and self.error > _HARDLY * earlier.error
 
 
 class _Sample:

@@ -39,11 +39,10 @@ class StoppingRule(ABC):
 
 
 class ByInterval(StoppingRule):
-    """Stops when a check finds the interval narrow enough, else at the limits.
+    """Stops when a check finds the interval narrow enough, or no narrower, else at the limits.
 
     Before the minimum time and rounds only the time limit counts, times :data:`_PATIENCE` while
-    rounds are missing. Beyond the maximum of rounds time helps seldom: the phases of a machine
-    get longer with the measurement (``docs/evidence/idle_machine.md``).
+    rounds are missing.
     """
 
     def durations(self, recording: TimedBlocks, elapsed_s: float) -> int:
@@ -52,9 +51,13 @@ class ByInterval(StoppingRule):
         missing = self.section.required_rounds - recording.rounds
         if missing > 0 or elapsed_s < self.section.min_time_s:
             rounds_left = math.inf
-        elif rounds_left <= 0 or (
-            recording.half_width <= self.section.ci_half_width
-            and not (recording.dependent or recording.is_unreliable)
+        elif (
+            rounds_left <= 0
+            or recording.stalls
+            or (
+                recording.half_width <= self.section.ci_half_width
+                and not (recording.dependent or recording.is_unreliable)
+            )
         ):
             return 0
         durations = _within(self.section.max_time_s, recording, elapsed_s, rounds_left)

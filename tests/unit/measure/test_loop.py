@@ -90,10 +90,15 @@ def test_rounds_of_the_record_are_those_of_the_loop() -> None:
     assert all(calls % 4 == 0 for calls in samples.block_calls)
 
 
+# From 2 to 3 ms, each two 5 ms together.
+NOISE_MS = tuple(ms for n in range(101) for x in [n * 37 % 101 / 202] for ms in (2 + x, 3 - x))
+
+
 @pytest.mark.parametrize(
     ("times_ms", "keys", "rounds", "flags"),
     [
-        pytest.param((2, 3), {}, 500, (), id="noise doubles the rounds"),
+        pytest.param(NOISE_MS, {}, 500, (), id="noise doubles the rounds"),
+        pytest.param((2, 3), {}, 160, (), id="two times whose median no number of rounds tells"),
         pytest.param((12_000,), {}, 3, (), id="ten times the limit"),
         pytest.param((100,), {}, 10, (), id="the fewest rounds"),
         pytest.param((1,), {"min_time_s": 0.2, "max_rounds": 50}, 200, (), id="the least time"),
@@ -102,10 +107,10 @@ def test_rounds_of_the_record_are_those_of_the_loop() -> None:
     ],
 )
 def test_rounds_go_on_until_the_goal_or_a_limit(
-    times_ms: tuple[int, ...], keys: dict[str, Any], rounds: int, flags: tuple[str, ...]
+    times_ms: tuple[float, ...], keys: dict[str, Any], rounds: int, flags: tuple[str, ...]
 ) -> None:
     """The most rounds do not cut the least time, nor the limit of time the fewest."""
-    samples, _ = measured(*(ms * MS for ms in times_ms), **keys)
+    samples, _ = measured(*(round(ms * MS) for ms in times_ms), **keys)
     assert (len(samples.rounds_s), samples.flags) == (rounds, flags)
 
 
@@ -251,7 +256,7 @@ def test_progress_is_told_between_blocks(
     host = FakeHost()
     rows: list[Any] = []
     samples = timed(
-        Counted(host, 2 * MS, 3 * MS),
+        Counted(host, *(round(ms * MS) for ms in NOISE_MS)),
         CpuClock(host.now),
         MeasureSection(**keys),
         on_progress=lambda told: rows.append(
@@ -264,10 +269,10 @@ def test_progress_is_told_between_blocks(
     assert len(samples.block_s) == len(rows)
     assert [row[:2] for row in rows] == [(n, n) for n in range(1, len(rows) + 1)]
     assert all(half_width == math.inf for _, _, half_width, *_ in rows[:9])
-    assert all(half_width == 0.2 for _, _, half_width, *_ in rows[9:])
-    assert {step_s for *_, step_s, _ in rows[9:]} <= {0.002, 0.0025, 0.003}
+    assert all(half_width < 0.2 for _, _, half_width, *_ in rows[9:])
+    assert all(step_s == pytest.approx(0.0025, rel=0.2) for *_, step_s, _ in rows[9:])
     shown = [rows[at][-1] for at in (0, 8, 9, len(rows) // 2, -1)]
-    assert shown == [None if s is None else pytest.approx(s, abs=0.01) for s in remaining_s]
+    assert shown == [None if s is None else pytest.approx(s, abs=0.1) for s in remaining_s]
 
 
 class Broken(Clock):

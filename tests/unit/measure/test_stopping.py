@@ -13,7 +13,7 @@ from gpubench_plugin.measure.clocks.base import Block
 from gpubench_plugin.measure.plan import Plan
 from gpubench_plugin.measure.recording import TimedBlocks
 from gpubench_plugin.measure.stopping import CheckSchedule, make_rule
-from tests.support.virtual_steps import independent, measured
+from tests.support.virtual_steps import independent, levels, measured
 
 
 def recorded(
@@ -73,6 +73,8 @@ STEPS, TIME = {"by": "steps", "steps": 50}, {"by": "time"}
         pytest.param(100, {**NARROW, "state": "dependent"}, 0.2, {}, 1, id="narrow, dependent"),
         pytest.param(80, {**NARROW, "state": "is_unreliable"}, 0.2, {}, 1, id="narrow, modes"),
         pytest.param(80, {**NARROW, "state": "is_unreliable"}, 3.0, {}, 0, id="modes, time over"),
+        pytest.param(200, {"state": "stalls"}, 0.2, {}, 0, id="wide, and no narrower"),
+        pytest.param(200, {"state": "stalls"}, 0.19, {}, 1, id="no narrower before the least time"),
         pytest.param(500, {}, 0.5, {}, 0, id="most"),
         pytest.param(500, {"state": "dependent"}, 0.5, {}, 0, id="most, no interval"),
         pytest.param(490, {**BLOCKS, "width": 3}, 0.5, {}, 30, id="a block shortened to the most"),
@@ -97,6 +99,15 @@ def test_the_next_block_is_as_long_as_the_rule_wants(
     """Zero to stop: at the goal, or at the limits of rounds and time."""
     rule = make_rule(MeasureSection(**keys))
     assert rule.durations(recorded(rounds, **recording), elapsed_s) == durations
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_phases_that_more_time_only_meets_more_of_end_the_measurement(seed: int) -> None:
+    """Levels of half a second give no interval in any time up to the limit; noise gives one."""
+    phases = measured(levels(Random(seed), 200, 0.2), step_s=0.002, max_rounds=1500)
+    noise = measured(independent(Random(seed), 0.2), step_s=0.002, max_rounds=1500)
+    assert phases.rounds < 500
+    assert noise.rounds > 1400
 
 
 def test_a_long_step_has_the_fewest_rounds_though_the_least_time_is_over() -> None:
