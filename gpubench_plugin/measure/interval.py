@@ -118,14 +118,11 @@ class Autocorrelation:
             self._significant, self._levels = _analyse(values, self._sorted)
 
     @property
-    def effective_count(self) -> float:
-        """The effective sample size at the level of the longest correlation."""
-        return self.count / max((level.tau for level in self._levels), default=1.0)
-
-    @property
     def is_strong(self) -> bool:
         """Whether the effective sample size, at any level, is too small to stop measuring."""
-        return self._significant and self.effective_count < _ENOUGH
+        if not self._significant:
+            return False
+        return self.count / max(level.tau for level in self._levels) < _ENOUGH
 
     def hides_interval(self, confidence: float) -> bool:
         """Whether independent values would have an interval, and these have none."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 # Of twice as many independent rounds the error is 0.71 of what it was.
-_HARDLY: Final = 0.9
+_HARDLY: Final = 0.95
 
 
 class TimedBlocks:
@@ -43,9 +43,8 @@ class TimedBlocks:
     interval, of `checked_rounds`, infinite before the first and where there is none; `dependent`
     tells whether that check found too few independent rounds to stop, `is_unreliable` whether the
     rounds are too few to detect dependence and too widely spread to ignore it. `stalls` tells
-    whether twice the rounds, or more, have hardly narrowed the interval, or hold hardly more
-    independent ones where there is none: then the phases of the machine last as long as that, and
-    more time meets more of them.
+    whether twice the rounds, or more, have hardly narrowed the interval: it is as wide as the modes
+    of step or machine are apart.
     """
 
     def __init__(self, plan: Plan, section: MeasureSection) -> None:
@@ -62,7 +61,7 @@ class TimedBlocks:
         self.dependent = False
         self.is_unreliable = False
         self.stalls = False
-        self._checks: list[_Check] = []
+        self._checks: list[tuple[int, float]] = []
 
     @property
     def rounds(self) -> int:
@@ -114,28 +113,13 @@ class TimedBlocks:
         self.half_width = math.inf if interval is None else interval.half_width
         self.dependent = autocorrelation.is_strong
         self.is_unreliable = autocorrelation.may_be_undetected(self.section.ci_half_width)
-        check = _Check(
-            rounds=self.rounds,
-            is_known=interval is not None,
-            error=self.half_width if interval else autocorrelation.effective_count**-0.5,
+        earlier = [width for rounds, width in self._checks if 2 * rounds <= self.rounds]
+        self.stalls = (
+            self.rounds >= FEWEST_TO_JUDGE
+            and bool(earlier)
+            and _HARDLY * earlier[-1] < self.half_width < math.inf
         )
-        earlier = [past for past in self._checks if 2 * past.rounds <= check.rounds]
-        self.stalls = bool(earlier) and check.stalls_after(earlier[-1])
-        self._checks.append(check)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Check:
-    """A check of the interval: its `error` is the half-width, or 1/√n of n independent rounds."""
-
-    rounds: int
-    is_known: bool
-    error: float
-
-    def stalls_after(self, earlier: _Check) -> bool:
-        """Whether the error is hardly smaller than that of an `earlier` check of its kind."""
-        is_judgeable = self.rounds >= FEWEST_TO_JUDGE and self.is_known == earlier.is_known
-        return is_judgeable and self.error > _HARDLY * earlier.error
+        self._checks.append((self.rounds, self.half_width))
 
 
 class _Sample:

@@ -13,7 +13,7 @@ from gpubench_plugin.measure.clocks.base import Block
 from gpubench_plugin.measure.plan import Plan
 from gpubench_plugin.measure.recording import TimedBlocks
 from gpubench_plugin.measure.stopping import CheckSchedule, make_rule
-from tests.support.virtual_steps import independent, levels, measured
+from tests.support.virtual_steps import independent, measured, modes
 
 
 def recorded(
@@ -101,13 +101,12 @@ def test_the_next_block_is_as_long_as_the_rule_wants(
     assert rule.durations(recorded(rounds, **recording), elapsed_s) == durations
 
 
-@pytest.mark.parametrize("seed", range(4))
-def test_phases_that_more_time_only_meets_more_of_end_the_measurement(seed: int) -> None:
-    """Levels of half a second give no interval in any time up to the limit; noise gives one."""
-    phases = measured(levels(Random(seed), 200, 0.2), step_s=0.002, max_rounds=1500)
-    noise = measured(independent(Random(seed), 0.2), step_s=0.002, max_rounds=1500)
-    assert phases.rounds < 500
-    assert noise.rounds > 1400
+def test_modes_as_far_apart_as_the_interval_is_wide_end_the_measurement() -> None:
+    """No number of rounds tells the median of two equal modes; that of noise gets narrower."""
+    modes_alike = measured(modes(Random(0), 1, slow=1.2), step_s=0.001)
+    noise = measured(independent(Random(1), 0.2), step_s=0.001)
+    assert modes_alike.rounds < 400
+    assert noise.rounds == 500
 
 
 def test_a_long_step_has_the_fewest_rounds_though_the_least_time_is_over() -> None:
