@@ -18,11 +18,11 @@ import os
 import re
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from time import monotonic
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.core.records import Json
@@ -60,7 +60,7 @@ def line_of(event: Mapping[str, Any], time: str) -> str:
     return json_files.text(as_json({**head, **event})) + "\n"
 
 
-class Journal:
+class Journal(AbstractContextManager["Journal"]):
     """Journal at `path`, open for appending and locked against other processes.
 
     The lock ends with the process, even if children survive. Opening changes nothing: a torn last
@@ -132,9 +132,6 @@ class Journal:
         with suppress(OSError):  # else a child forked in C would keep the lock
             self._file.release()
         self._file.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

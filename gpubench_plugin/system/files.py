@@ -15,9 +15,9 @@ import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import IO, Final, Self
+from typing import IO, Final
 from weakref import WeakSet
 
 from gpubench_plugin.core.errors import BrokenFile, ResultsError
@@ -124,7 +124,7 @@ def is_temporary(name: str) -> bool:
     return _TEMPORARY.fullmatch(name) is not None
 
 
-class KernelLock:
+class KernelLock(AbstractContextManager["KernelLock"]):
     """Lock on an open file, released by the kernel when the process ends.
 
     After :meth:`close`, and in a forked child, `descriptor` is -1. Opening raises OSError. One that
@@ -159,9 +159,6 @@ class KernelLock:
 
     def __del__(self) -> None:
         self.close()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

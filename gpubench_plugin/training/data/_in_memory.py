@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 import torch
 
 from gpubench_plugin.core.errors import GpubenchError
+from gpubench_plugin.precision._nested import map_tensors
 from gpubench_plugin.training.data._loading import (
     Indices,
     epoch_rows,
@@ -87,11 +88,8 @@ class InMemory(DataSource):
         # Built on the CPU, the same for every device.
         selected = (torch.from_numpy(column[rows]) for column in columns)
         batch = self._convert(self.batch_of(self._workload, *selected))
-        return type(batch)(
-            batch.inputs.to(self._device),
-            batch.targets.to(self._device),
-            tuple(column.to(self._device) for column in batch.context),
-        )
+        moved: Batch = map_tensors(lambda tensor: tensor.to(self._device), batch)
+        return moved
 
 
 DATASETS: Final = files("gpubench_plugin") / "datasets"
