@@ -70,7 +70,6 @@ def main(started_ns, device_name):
         workload = kind(configuration.model)
         model = build(
             workload,
-            section=configuration.model,
             seed=configuration.experiment.seed,
             device=device,
             precision=precision,

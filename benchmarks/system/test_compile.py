@@ -62,7 +62,7 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
     from gpubench_plugin.measure.clocks.base import Task
     from gpubench_plugin.measure.loop import clock_for
     from gpubench_plugin.precision._nested import cast_floating
-    from gpubench_plugin.training.compile import EAGER, INDUCTOR, make_compiler
+    from gpubench_plugin.training.compile import INDUCTOR, make_compiler
     from gpubench_plugin.training.compile_study import (
         CompiledStep,
         exact_results,
@@ -82,10 +82,10 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
         )
     eager = build_model(
         workload,
-        section=section.model_copy(update=EAGER),
         seed=gpubench_config.experiment.seed,
         device=torch_device,
         precision=precision,
+        is_eager=True,
     ).train()
     batch = data.fixed_batch()
     size = gpubench_config.training.samples

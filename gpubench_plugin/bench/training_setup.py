@@ -19,7 +19,6 @@ from gpubench_plugin.launchers.context import context_of
 from gpubench_plugin.measure.process_state import release_memory
 from gpubench_plugin.training import seeding
 from gpubench_plugin.training.check import RecordFacts, steps_of_check
-from gpubench_plugin.training.compile import EAGER
 from gpubench_plugin.training.evaluation import Evaluation, EvaluationCheck, Evaluator
 from gpubench_plugin.training.inference import Inference
 from gpubench_plugin.training.model import build_model
@@ -93,7 +92,6 @@ class TrainingSetup:
         """Build the model as it will be trained: seeded, on the device, compiled if configured."""
         return build_model(
             self.workload,
-            section=self.workload.section,
             seed=self.configuration.experiment.seed,
             device=self.group.device,
             precision=self.precision,
@@ -172,10 +170,10 @@ class TrainingSetup:
         with fp32.switches():
             module = build_model(
                 self.workload,
-                section=self.workload.section.model_copy(update=EAGER),
                 seed=self.configuration.experiment.seed,
                 device=self.group.device,
                 precision=fp32,
+                is_eager=True,
                 wrap=parallelism.wrap,
             )
             plain = replace(self, precision=fp32)

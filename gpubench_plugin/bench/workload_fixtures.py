@@ -244,7 +244,6 @@ def diffusion(
     _refuse_parallelism(gpubench_config, "every rank of a denoising pipeline has the whole network")
     module = build_model(
         workload,
-        section=gpubench_config.model,
         seed=gpubench_config.experiment.seed,
         device=process_group.device,
         precision=precision,
@@ -311,7 +310,7 @@ def _gpubench_generation(
     Raises:
         Unsupported: the workload generates no text, or a parallelism is configured.
     """
-    from gpubench_plugin.training.compile import EAGER, call_compiler
+    from gpubench_plugin.training.compile import call_compiler
     from gpubench_plugin.training.model import build_model
     from gpubench_plugin.workloads._language import CausalLanguageModel
 
@@ -329,11 +328,7 @@ def _gpubench_generation(
     def make_step(kind: type[Any]) -> Any:
         generation = kind(
             module=build_model(
-                workload,
-                section=section.model_copy(update=EAGER),
-                seed=seed,
-                device=torch_device,
-                precision=precision,
+                workload, seed=seed, device=torch_device, precision=precision, is_eager=True
             ),
             workload=workload,
             sequences=sequences,

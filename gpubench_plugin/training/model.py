@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from gpubench_plugin.config.sections import CompileScope, ModelSection
+from gpubench_plugin.config.sections import CompileScope
 from gpubench_plugin.core.errors import require_returned
 from gpubench_plugin.precision.base import Precision
-from gpubench_plugin.training.compile import model_compiler
+from gpubench_plugin.training.compile import EAGER, model_compiler
 from gpubench_plugin.training.seeding import seeded
 from gpubench_plugin.workloads.base import Workload
 
@@ -27,10 +27,10 @@ _COMPILED: Final = "_orig_mod."
 def build_model(
     workload: Workload[Any],
     *,
-    section: ModelSection,
     seed: int,
     device: torch.device,
     precision: Precision,
+    is_eager: bool = False,
     default_scope: CompileScope = "model",
     compiled: Compiled | None = None,
     wrap: Wrap | None = None,
@@ -40,10 +40,11 @@ def build_model(
     The weights are drawn on the device, or on the CPU as the workload's ``init_device`` says; the
     random state is restored. All ranks have the same: torch's generators give the same numbers on
     equal devices. In fp32, whatever the precision: a model of 16-bit weights takes twice its memory
-    until it is converted. Compiled is the model inside the parallelism's wrapper, in the scope of
-    `section` or else `default_scope`, and in parts by `compiled`:
+    until it is converted. Compiled, unless `is_eager`, is the model inside the parallelism's
+    wrapper, in the workload's scope or else `default_scope`, and in parts by `compiled`:
     https://docs.pytorch.org/docs/stable/compile/programming_model.where_to_apply_compile.html
     """
+    section = workload.section.model_copy(update=EAGER) if is_eager else workload.section
     compile_model = model_compiler(workload, section, default_scope=default_scope)
     is_on_device = workload.section.init_device == "auto"
     init_device = device if is_on_device else torch.device("cpu")

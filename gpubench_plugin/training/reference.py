@@ -34,7 +34,6 @@ from gpubench_plugin.training.bands import (
     well_conditioned_parameters,
 )
 from gpubench_plugin.training.check import RecordedStep, refuse_sum
-from gpubench_plugin.training.compile import EAGER
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.seeding import RandomState
 
@@ -207,12 +206,9 @@ class Fp32Reference:
 
     def _run(self, steps: Sequence[StepInput]) -> _ReferenceSteps | Check:
         with self._within_memory():
+            fp32 = catalog.load("precision", "fp32")()
             module = build_model(
-                self.workload,
-                section=self.workload.section.model_copy(update=EAGER),
-                seed=self.seed,
-                device=self.device,
-                precision=catalog.load("precision", "fp32")(),
+                self.workload, seed=self.seed, device=self.device, precision=fp32, is_eager=True
             ).train()
         if reason := self._incomparable_reason(module):
             return Check(correctness={"reference": {"not_compared": reason}})

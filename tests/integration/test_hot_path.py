@@ -83,9 +83,9 @@ def audited(
         workload = workload.for_fake_tensors()  # its initialisation looks at values
     precision = catalog.load("precision", precision_name)()
     with fake_cuda() as device, torch.no_grad():
-        module = build_model(
-            workload, section=configuration.model, seed=0, device=device, precision=precision
-        ).train(method == "loss")
+        module = build_model(workload, seed=0, device=device, precision=precision).train(
+            method == "loss"
+        )
         path = HotPath(dtype=DTYPES[precision_name], layout=workload.memory_format)
         if method in BOTH:
             batch = precision.convert_batch(workload.synthetic_batch(2, device=device))

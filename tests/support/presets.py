@@ -77,9 +77,7 @@ def inference_of(configuration: Configuration[Any]) -> Inference:
 def _parts_of(configuration: Configuration[Any], seed: int) -> dict[str, Any]:
     workload = workload_of(configuration)
     precision = catalog.load("precision", configuration.precision.name)()
-    module = build_model(
-        workload, section=configuration.model, seed=seed, device=CPU, precision=precision
-    )
+    module = build_model(workload, seed=seed, device=CPU, precision=precision)
     data = catalog.load("data", configuration.data.source)(
         workload,
         batch_size=configuration.training.samples,

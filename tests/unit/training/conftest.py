@@ -112,7 +112,7 @@ def make_trainer(slope: Slope) -> Callable[..., Trainer]:
         chosen = catalog.load("precision", precision)()
         section = TrainingSection(**training)
         if module is None:
-            module = build_model(slope, section=slope.section, seed=0, device=CPU, precision=chosen)
+            module = build_model(slope, seed=0, device=CPU, precision=chosen)
         return Trainer(
             module=module,
             workload=slope,

@@ -64,7 +64,6 @@ def compiled_workload(name: str, scope: str | None, *keys: str, backend: str = "
 def built(workload: Workload[Any]) -> nn.Module:
     return build_model(
         workload,
-        section=workload.section,
         seed=0,
         device=CPU,
         precision=catalog.load("precision", "fp32")(),
@@ -220,8 +219,7 @@ def test_model_without_blocks_is_refused() -> None:
     with pytest.raises(Unsupported, match=r"blocks: bare has no blocks.*allowed: model, step"):
         built(Bare(section))
     module = build_model(
-        Bare(section),
-        section=section.model_copy(update={"compile_scope": None}),
+        Bare(section.model_copy(update={"compile_scope": None})),
         seed=0,
         device=CPU,
         precision=catalog.load("precision", "fp32")(),

@@ -42,9 +42,7 @@ def make():
         chosen = catalog.load("precision", precision)()
         return kind(
             workload=workload,
-            module=build_model(
-                workload, section=configuration.model, seed=0, device=CPU, precision=chosen
-            ),
+            module=build_model(workload, seed=0, device=CPU, precision=chosen),
             precision=chosen,
             device=CPU,
             **{"sequences": 3, "prompt_tokens": None, "new_tokens": None} | arguments,

@@ -25,7 +25,7 @@ def make_inference(slope):
     def make(precision="fp32"):
         chosen = catalog.load("precision", precision)()
         return Inference(
-            module=build_model(slope, section=slope.section, seed=0, device=CPU, precision=chosen),
+            module=build_model(slope, seed=0, device=CPU, precision=chosen),
             workload=slope,
             data=Synthetic(slope, batch_size=4, device=CPU, convert=chosen.convert_batch),
             precision=chosen,

@@ -23,7 +23,6 @@ TINY = torch.nn.Linear(1, 1)
 def build(chosen, *, seed=0, precision="fp32", device=CPU, **kwargs):
     return build_model(
         chosen,
-        section=chosen.section,
         seed=seed,
         device=device,
         precision=catalog.load("precision", precision)(),

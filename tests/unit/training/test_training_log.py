@@ -120,9 +120,7 @@ def test_epochs_are_those_of_a_loop_by_hand(accumulation: int) -> None:
     by_hand = trainer_of(configuration)  # its data start anew
     workload = workload_of(configuration)
     precision = by_hand.precision
-    model = build_model(
-        workload, section=configuration.model, seed=0, device=CPU, precision=precision
-    ).train()
+    model = build_model(workload, seed=0, device=CPU, precision=precision).train()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2, momentum=0.9)
     means, shares, steps = [], [], []
     for number in range(1, 47):

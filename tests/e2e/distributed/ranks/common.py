@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from contextlib import closing, nullcontext
+from copy import copy
 from pathlib import Path
 
 import torch
@@ -66,9 +67,10 @@ def taken(name, group, workload, configuration, **options):
 
 def built(workload, parallelism=None, *, precision=None, seed=0, **section):
     """The workload's module for training, wrapped where there is a `parallelism`."""
+    workload = copy(workload)
+    workload.section = workload.section.model_copy(update=section)
     return build_model(
         workload,
-        section=workload.section.model_copy(update=section),
         seed=seed,
         device=CPU,
         precision=precision or precise(),

@@ -53,9 +53,7 @@ def made(case, group):
         ranks=group.world.size,
     )
     workload, precision = common.made(configuration), common.precise(precision_name)
-    module = build_model(
-        workload, section=configuration.model, seed=0, device=CPU, precision=precision
-    )
+    module = build_model(workload, seed=0, device=CPU, precision=precision)
     return build_pipeline(
         module,
         workload,
