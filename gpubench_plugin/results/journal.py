@@ -83,49 +83,38 @@ class Journal(AbstractContextManager["Journal"]):
         """Append the line of an `event`.
 
         Synced to disk with all earlier lines, unless that was done within the last
-        `sync_interval_s`. Where the file was removed or moved away meanwhile, all lines are written
-        anew. May be called by several threads.
+        `sync_interval_s`. May be called by several threads.
 
         Raises:
             ResultsError: the write failed, and the line is not in the journal; or only the sync,
-                and it is. Earlier ones are.
+                and it is. Earlier ones are. Or the file was removed, moved away or replaced.
         """
         data = line_of(event, self._now()).encode("ascii")
         is_locked = self._lock.acquire(timeout=_PATIENCE_S)
         try:
             try:
-                file = self._write(data, is_alone=is_locked)
+                self._write(data, is_alone=is_locked)
             finally:
                 if is_locked:
                     self._lock.release()
             if (now := monotonic()) - self._synced_at >= sync_interval_s:
-                os.fsync(file.descriptor)  # beside which other threads may write
+                os.fsync(self._file.descriptor)  # beside which other threads may write
                 self._synced_at = now
+            if os.path.samestat(self.path.stat(), os.fstat(self._file.descriptor)):
+                return
         except OSError as error:
             raise json_files.not_written(self.path, error) from error
+        raise ResultsError(f"cannot write {self.path}: another file has taken its place")
 
-    def _write(self, data: bytes, *, is_alone: bool) -> KernelLock:
-        """Write a line, and return its file; what does not become whole is removed before the next.
+    def _write(self, data: bytes, *, is_alone: bool) -> None:
+        """Write a line; what does not become whole is removed before the next.
 
         Not by a thread that is not alone: what looks torn to it may be about to become whole.
         """
-        file, may_be_torn = self._file, is_alone and self._may_be_torn
+        may_be_torn = is_alone and self._may_be_torn
         self._may_be_torn |= is_alone
-        files.append_line(file.descriptor, data, may_be_torn=may_be_torn)
+        files.append_line(self._file.descriptor, data, may_be_torn=may_be_torn)
         self._may_be_torn &= not is_alone
-        with suppress(FileNotFoundError):
-            if os.path.samestat(self.path.stat(), os.fstat(file.descriptor)):
-                return file
-        self._renew()
-        return self._file
-
-    def _renew(self) -> None:
-        """Write all lines, which the open file still has, to a new file at the path."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self._file.descriptor, "rb", closefd=False) as lines:
-            lines.seek(0)
-            files.write(self.path, lambda file: file.writelines(lines))
-        self._file = _opened(self.path)  # the other is closed once no thread is syncing it
 
     def close(self) -> None:
         """Close the file; idempotent."""

@@ -43,8 +43,6 @@ class Recorder:
     resumed: Sequence[str] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        facts = (self.directory.config_resolved, self.directory.system)
-        self._facts = {path: path.read_text(encoding="utf-8") for path in facts}
         self._log = _open_log(self.directory)
 
     @classmethod
@@ -115,11 +113,11 @@ class Recorder:
         a virtual disk). Between two timed blocks none is made.
         """
         interval_s = math.inf if event["event"] in _UNSYNCED else _SYNC_INTERVAL_S
-        self._append({**event, "benchmark": benchmark}, sync_interval_s=interval_s)
+        self.journal.append({**event, "benchmark": benchmark}, sync_interval_s=interval_s)
 
     def record(self, measurement: Measurement) -> None:
         """Journal a benchmark's record."""
-        self._append({"event": "benchmark", **stored.dump(measurement)})
+        self.journal.append({"event": "benchmark", **stored.dump(measurement)})
         median = measurement.metrics.get("step_time_s")
         LOGGER.info(
             "%s: %s%s%s",
@@ -134,7 +132,7 @@ class Recorder:
         from gpubench_plugin.results.verdicts import document
 
         verdicts = document([comparison])
-        self._append({"event": "verdicts", "verdicts": verdicts})
+        self.journal.append({"event": "verdicts", "verdicts": verdicts})
         json_files.write_json(self.directory.verdicts, verdicts)
 
     def finish(
@@ -159,7 +157,7 @@ class Recorder:
             benchmarks=tuple(benchmarks),
         )
         try:
-            self._append({"event": "run_finished", "status": status})
+            self.journal.append({"event": "run_finished", "status": status})
             json_files.write_text(self.directory.table, table_text(run.run_id, run.benchmarks))
             if benchmark_json is not None:
                 json_files.write_json(self.directory.benchmark, benchmark_json)
@@ -167,14 +165,6 @@ class Recorder:
         finally:
             self.close()
         return run
-
-    def _append(self, event: Mapping[str, Any], *, sync_interval_s: float = 0.0) -> None:
-        """Journal an `event`; where the folder was removed meanwhile, write the others anew too."""
-        self.journal.append(event, sync_interval_s=sync_interval_s)
-        if not self.directory.system.exists():
-            for path, text in self._facts.items():
-                json_files.write_text(path, text)
-            self._log.close()  # it opens its file again
 
     def close(self) -> None:
         """Close the journal and the log."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -84,28 +83,6 @@ def test_summary_is_the_last_file(tmp_path: Path) -> None:
     with pytest.raises(ResultsError):
         run.finish("complete", [], None)
     assert not run.directory.summary.exists()
-
-
-@pytest.mark.parametrize("removed", ["folder", "journal"])
-def test_run_that_was_removed_is_written_anew(
-    tmp_path: Path, measured: Callable[..., Measurement], removed: str
-) -> None:
-    """At the next write, so that it can be read, resumed and ended."""
-    run = recorder(tmp_path)
-    folder, kept = run.directory.path, ("config_resolved.yaml", "system.json")
-    before = [(folder / name).read_text() for name in kept]
-    run.record(measured())
-    if removed == "folder":
-        shutil.rmtree(tmp_path)
-    else:
-        run.directory.journal.unlink()
-    run.event("a::b", {"event": "step", "loss": 0.5})
-    assert [(folder / name).read_text() for name in kept] == before
-    run.record(measured(id="a::b"))
-    run.finish("complete", [measured()], None)
-    events = [event["event"] for event in journal.read(folder / "metrics.jsonl")]
-    assert events == ["run_started", "benchmark", "step", "benchmark", "run_finished"]
-    assert "a::b: measured" in (folder / "run.log").read_text() or removed == "journal"
 
 
 def test_full_disk_that_takes_no_log_is_told_once(
