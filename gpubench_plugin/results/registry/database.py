@@ -8,7 +8,6 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -29,7 +28,6 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 from gpubench_plugin.core.errors import RegistryError, UsageProblem
 from gpubench_plugin.results.registry.locations import Location
 from gpubench_plugin.system.json_files import MALFORMED
-from gpubench_plugin.system.timeout_clock import wait_until
 
 _DAMAGED: Final = (
     "it is damaged, or not a registry: move it away; 'gpubench db ingest' makes a new one from the "
@@ -129,21 +127,11 @@ class Database:
             return
         with readable_errors(self.location), self.engine.connect() as connection:
             driver: Any = connection.connection.dbapi_connection
-
-            def is_on() -> bool:
-                try:
-                    driver.execute("PRAGMA journal_mode = WAL")  # not possible in a transaction
-                except sqlite3.OperationalError as error:
-                    if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-                        raise
-                    return False
-                return True
-
-            # SQLite does not wait for who is about to write, as it does elsewhere.
-            ((timeout_ms,),) = driver.execute("PRAGMA busy_timeout")
-            deadline_s = monotonic() + timeout_ms / 1000
-            if not wait_until(is_on, lambda: deadline_s - monotonic()):
-                raise _unusable(self.location, "database is locked")
+            try:
+                driver.execute("PRAGMA journal_mode = WAL")  # not possible in a transaction
+            except sqlite3.OperationalError as error:  # of two that begin at once, one does it
+                if error.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
 
     def close(self) -> None:
         """Close the database; idempotent."""
