@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.results.journal import Journal
-from gpubench_plugin.results.run_directory import RUN_ID, RunDirectory
+from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.system import files
 
 if TYPE_CHECKING:
@@ -83,23 +82,16 @@ class PruneTarget:
     bytes: int
 
 
-# Age from which a run's folder without a journal is a leftover: the journal follows within seconds,
-# with thousands of benchmarks within a minute.
-_UNBEGUN_S: Final = 86_400.0
-
-
-def leftovers(results_dir: Path, *, unbegun: bool) -> Iterator[PruneTarget]:
+def leftovers(results_dir: Path) -> Iterator[PruneTarget]:
     """Leftovers of killed processes below `results_dir` that will never be resumed.
 
     - interrupted removals, which have a temporary name;
-    - `unbegun`: folders of runs killed before the journal existed: named like a run, with only
-      files written before the journal, and a day old; nothing proves that they are runs;
     - temporary files of atomic writes, see :mod:`gpubench_plugin.system.files`.
     """
     results = Path(os.path.realpath(results_dir))
     for folder in (folder for pattern in _FOLDERS for folder in results.glob(pattern)):
         with suppress(OSError, ResultsError):
-            if files.is_temporary(folder.name) or (unbegun and _is_unbegun(folder)):
+            if files.is_temporary(folder.name):
                 yield PruneTarget(path=folder, bytes=_size(folder))
                 continue
             for file in files.abandoned(folder):
@@ -117,14 +109,6 @@ def remove_leftover(path: Path) -> None:
         return
     except OSError as error:
         raise ResultsError(f"cannot remove {error.filename}: {error.strerror}") from error
-
-
-def _is_unbegun(folder: Path) -> bool:
-    run = RunDirectory(path=folder)
-    own_names = {run.config_resolved.name, run.system.name}
-    names = {path.name for path in folder.iterdir() if not files.is_temporary(path.name)}
-    is_old = time.time() - folder.stat().st_mtime > _UNBEGUN_S
-    return is_old and names <= own_names and RUN_ID.fullmatch(folder.name) is not None
 
 
 HEAVY: Final = ("traces", "checkpoints")

@@ -56,7 +56,7 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
             for run in select(registered, _started_at):
                 if run.run_id not in local_ids:
                     report.prune_run(run)
-        for leftover in list(pruning.leftovers(paths.results_dir, unbegun=options.runs)):
+        for leftover in list(pruning.leftovers(paths.results_dir)):
             report.remove_leftover(leftover)
     show(options, report.document(), report.lines())
     return exit_code(*report.errors)

@@ -128,24 +128,14 @@ def old(path: Path) -> Path:
     return path
 
 
-def found(results: Path, *, unbegun: bool = True) -> set[Path]:
-    return {leftover.path for leftover in leftovers(results, unbegun=unbegun)}
-
-
-def never_begun(results: Path, number: int = 9, *more: str) -> Path:
-    """The folder of a run whose session was killed before it had a journal, long ago."""
-    folder = results / "default" / run_id(number)
-    folder.mkdir(parents=True)
-    for name in ("config_resolved.yaml", "system.json", TEMPORARY, *more):
-        (folder / name).write_text("{}")
-    return old(folder)
+def found(results: Path) -> set[Path]:
+    return {leftover.path for leftover in leftovers(results)}
 
 
 def test_what_killed_processes_left_is_found_and_goes(tmp_path: Path) -> None:
-    """Half a removal, a run without a journal, and temporary files wherever files are written."""
+    """Half a removal, and temporary files wherever files are written."""
     run, gone = write_run(tmp_path, 0), write_run(tmp_path, 1)
     removed = gone.path.rename(temporary_name(gone.path))
-    begun = never_begun(tmp_path)
     folders = (tmp_path / "baselines", run.path, run.checkpoints / "a")
     temporary = []
     for folder in folders:
@@ -153,33 +143,13 @@ def test_what_killed_processes_left_is_found_and_goes(tmp_path: Path) -> None:
         (folder / TEMPORARY).write_text("half")
         temporary.append(old(folder / TEMPORARY))
     assert [one.run_id for one in runs_in(tmp_path)] == [run.run_id]
-    assert found(tmp_path) == {removed, begun, *temporary}
-    for leftover in leftovers(tmp_path, unbegun=True):
+    assert found(tmp_path) == {removed, *temporary}
+    for leftover in leftovers(tmp_path):
         assert leftover.bytes > 0
         remove_leftover(leftover.path)
         remove_leftover(leftover.path)  # somebody else was faster
     assert found(tmp_path) == set()
     assert run.summary.exists()
-
-
-def test_a_folder_that_may_yet_become_a_run_stays(tmp_path: Path) -> None:
-    """A session that has just begun has no journal either; one of another name is no run."""
-    never_begun(tmp_path, 8).rename(tmp_path / "default" / "mine")
-    assert found(tmp_path) == set()
-    folder = never_begun(tmp_path)
-    assert found(tmp_path, unbegun=False) == set()
-    os.utime(folder)
-    assert found(tmp_path) == set()
-
-
-@pytest.mark.parametrize("name", ["notes.md", "metrics.jsonl", "state.json", "ranks/rank-0.log"])
-def test_a_folder_with_anything_else_stays(tmp_path: Path, name: str) -> None:
-    """It is a run, a comparison, or contains foreign files."""
-    folder = never_begun(tmp_path)
-    (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_text("mine")
-    old(folder)
-    assert found(tmp_path) == set()
 
 
 def test_a_run_under_removal_cannot_be_named(tmp_path: Path) -> None:
