@@ -32,7 +32,6 @@ layers = [
         ("all-gather", "grouped"),
         ("all-to-all", "sequential"),
         ("all-to-all", "grouped"),
-        ("flex", "grouped"),
     )
 ]
 dispatchers = [

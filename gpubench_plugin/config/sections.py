@@ -216,7 +216,7 @@ class MoeSection(RoutedSection):
     """Tokens per rank and call"""
     capacity_factor: PositiveFloat | None = None
     """Tokens per expert relative to an even share; null: no limit, no dropped token"""
-    dispatcher: Literal["auto", "local", "all-gather", "all-to-all", "flex"] = "auto"
+    dispatcher: Literal["auto", "local", "all-gather", "all-to-all"] = "auto"
     """Token dispatcher; auto: local, or all-to-all between ranks"""
     expert_kind: Literal["sequential", "grouped", "te-grouped"] = "grouped"
     """Expert computation on a rank"""

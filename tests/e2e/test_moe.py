@@ -36,7 +36,7 @@ def test_the_layer_is_measured_and_what_is_wrong_is_refused(project: Project) ->
 
     layer = "test_moe_layer[forward-backward-{}-grouped-{}]"
     kinds = {"local": "measured"} | dict.fromkeys(
-        ("local-te", "all-gather", "all-to-all", "flex"), "unsupported"
+        ("local-te", "all-gather", "all-to-all"), "unsupported"
     )
     assert run.code == 4
     assert run.outcomes == {

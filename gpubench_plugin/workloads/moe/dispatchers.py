@@ -371,14 +371,9 @@ def dispatcher_for(name: str, placement: Placement, groups: ParallelGroups) -> D
     """The dispatcher named by ``moe.dispatcher``; auto: local, or all-to-all between ranks.
 
     Raises:
-        Unsupported: it does not fit the number of ranks that share the experts, or is flex.
+        Unsupported: it does not fit the number of ranks that share the experts.
     """
     expert = groups.expert
-    if name == "flex":
-        raise Unsupported(
-            "moe.dispatcher=flex: the fused kernels of DeepEP and HybridEP are not supported by "
-            "this version of gpubench; use all-to-all"
-        )
     if name == "auto":
         name = "local" if expert.group is None else "all-to-all"
     if name == "local" and expert.group is not None:

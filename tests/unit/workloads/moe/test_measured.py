@@ -160,7 +160,6 @@ def refusal_of(act):
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"dispatcher": "flex"}, "flex: the fused kernels of DeepEP and HybridEP are not"),
         ({"dispatcher": "all-to-all"}, "all-to-all: a single rank holds all experts; use local"),
         ({"dispatcher": "all-gather"}, "all-gather: a single rank holds all experts; use local"),
         ({"expert_kind": "te-grouped"}, "Transformer Engine cannot be imported.*pip install"),
