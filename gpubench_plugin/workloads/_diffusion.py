@@ -17,7 +17,7 @@ from gpubench_plugin.config.sections import ModelSection, PositiveInt
 from gpubench_plugin.workloads._transformers import (
     NEEDS_DIFFUSERS,
     from_library,
-    recompute_activations,
+    recomputing,
 )
 from gpubench_plugin.workloads.base import Batch, Workload
 
@@ -84,7 +84,7 @@ class Denoiser(Workload[S]):
         """The network with random weights."""
         (model_class,) = from_library(self.section.name, "diffusers", self.library_class)
         kinds = [self.attention_prefix if attends else "" for attends in self.section.attention]
-        module: nn.Module = model_class(
+        module = model_class(
             sample_size=self.section.sample_size,
             in_channels=self.channels,
             out_channels=self.channels,
@@ -95,9 +95,7 @@ class Denoiser(Workload[S]):
             up_block_types=[f"{kind}UpBlock2D" for kind in reversed(kinds)],
             **self.own_arguments(),
         )
-        if self.section.activation_checkpointing:
-            recompute_activations(module)
-        return module
+        return recomputing(module, self.section)
 
     @abstractmethod
     def own_arguments(self) -> dict[str, Any]:

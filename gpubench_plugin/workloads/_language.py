@@ -14,7 +14,7 @@ from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.workloads._transformers import (
     NEEDS_TRANSFORMERS,
     from_library,
-    recompute_activations,
+    recomputing,
 )
 from gpubench_plugin.workloads.base import Batch, Workload
 
@@ -195,10 +195,7 @@ class LanguageModel(Workload[S]):
         )
         interface.register(ATTENTION, with_folded_groups(interface()["sdpa"]))
         config = configuration(**self.hyperparameters(), attn_implementation=ATTENTION)
-        module: nn.Module = architecture(config)
-        if self.section.activation_checkpointing:
-            recompute_activations(module)
-        return module
+        return recomputing(architecture(config), self.section)
 
     def forward(self, module: nn.Module, batch: Batch) -> Tensor:
         """Logits of the next token at every position, N×L×vocabulary."""

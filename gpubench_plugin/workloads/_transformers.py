@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core.errors import MissingPackage
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from gpubench_plugin.config.sections import ModelSection
 
 NEEDS_TRANSFORMERS: Final = "with transformers (extra suite)"
 NEEDS_DIFFUSERS: Final = "with diffusers (extra suite)"
@@ -30,14 +35,17 @@ def from_library(section_name: str | None, library: str, *names: str) -> tuple[A
         ) from error
 
 
-def recompute_activations(module: Any) -> None:
-    """Enable activation recomputation per block in a library model, without reentrant autograd.
+def recomputing(module: nn.Module, section: ModelSection) -> nn.Module:
+    """A library's `module`, which recomputes activations per block if the `section` says so.
 
-    Source: https://docs.pytorch.org/docs/stable/checkpoint.html
+    Without reentrant autograd. Source: https://docs.pytorch.org/docs/stable/checkpoint.html
     """
+    if not section.activation_checkpointing:
+        return module
     names = (
         "activation_checkpointing_enable",  # transformers from 5.23, where the old name warns
         "gradient_checkpointing_enable",  # transformers before
         "enable_gradient_checkpointing",  # diffusers
     )
     next(enable for name in names if (enable := getattr(module, name, None)))()
+    return module

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from copy import copy
+from itertools import pairwise
 from typing import Any, ClassVar, Final, Generic, NamedTuple, Self, TypeVar
 
 import torch
@@ -202,6 +203,14 @@ class Workload(ABC, Generic[S]):
     @abstractmethod
     def loss(self, module: nn.Module, batch: Batch) -> Tensor:
         """Loss of a training step: a scalar that autograd can differentiate."""
+
+
+def dense_layers(*widths: int) -> Iterator[nn.Module]:
+    """Linear layers of these `widths` with a ReLU between two."""
+    for position, (inputs, outputs) in enumerate(pairwise(widths)):
+        if position:
+            yield nn.ReLU()
+        yield nn.Linear(inputs, outputs)
 
 
 def run_fake_step(workload: Workload[Any], *, samples: int, backward: bool) -> None:

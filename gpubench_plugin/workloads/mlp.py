@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 from torch import nn
 
 from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
+from gpubench_plugin.workloads.base import dense_layers
 
 
 class MLPSection(ImageSection):
@@ -30,8 +29,5 @@ class MLP(ImageClassifier[MLPSection]):
     def build(self) -> nn.Module:
         """The layers, from pixels through the hidden sizes to classes."""
         section = self.section
-        widths = [section.image_size**2, *section.hidden_sizes, section.classes]
-        layers: list[nn.Module] = [nn.Flatten()]
-        for inputs, outputs in pairwise(widths):
-            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-        return nn.Sequential(*layers[:-1])
+        layers = dense_layers(section.image_size**2, *section.hidden_sizes, section.classes)
+        return nn.Sequential(nn.Flatten(), *layers)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from gpubench_plugin.config.sections import ModelSection, PositiveInt
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.workloads.base import Batch, Workload
+from gpubench_plugin.workloads.base import Batch, Workload, dense_layers
 
 
 class RegressionSection(ModelSection):
@@ -29,11 +27,8 @@ class Regression(Workload[RegressionSection]):
 
     def build(self) -> nn.Module:
         """Linear layers with ReLU from the features to one number."""
-        widths = [self.section.features, *self.section.hidden_sizes, 1]
-        layers: list[nn.Module] = []
-        for inputs, outputs in pairwise(widths):
-            layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-        return nn.Sequential(*layers[:-1])
+        section = self.section
+        return nn.Sequential(*dense_layers(section.features, *section.hidden_sizes, 1))
 
     def synthetic_batch(
         self, size: int, *, device: torch.device, generator: torch.Generator | None = None

@@ -10,7 +10,7 @@ from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
 from gpubench_plugin.workloads._transformers import (
     NEEDS_TRANSFORMERS,
     from_library,
-    recompute_activations,
+    recomputing,
 )
 
 if TYPE_CHECKING:
@@ -70,7 +70,4 @@ class ViT(ImageClassifier[ViTSection]):
             attention_probs_dropout_prob=0.0,
         )
         with self._initialisation():
-            module: nn.Module = model_class(config)
-        if section.activation_checkpointing:
-            recompute_activations(module)
-        return module
+            return recomputing(model_class(config), section)

@@ -14,7 +14,7 @@ from gpubench_plugin.config.sections import MoeSection
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.precision.base import Precision
 from gpubench_plugin.workloads.moe import rank_sorters
-from gpubench_plugin.workloads.moe.dispatchers import dispatcher_for, slot_counts
+from gpubench_plugin.workloads.moe.dispatchers import dispatcher_for
 from gpubench_plugin.workloads.moe.experts import (
     KINDS,
     Sequential,
@@ -132,8 +132,7 @@ class Construction:
     def _loads(self) -> list[float]:
         """Token count per expert over all ranks."""
         with torch.no_grad():
-            routing = self.router()(self.tokens(self.groups.tokens.index))
-            counts = slot_counts(routing.experts.flatten(), self.section.experts)
+            counts = self.router()(self.tokens(self.groups.tokens.index)).counts
         if self.groups.tokens.group is not None:
             dist.all_reduce(counts, group=self.groups.tokens.group)
         return [float(load) for load in counts.tolist()]

@@ -19,7 +19,7 @@ from torch.distributed import _functional_collectives as funcol
 
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.workloads.moe.groups import ParallelGroups, Placement
-from gpubench_plugin.workloads.moe.routing import Routing
+from gpubench_plugin.workloads.moe.routing import Routing, slot_counts
 
 Collective = Callable[[Tensor, dist.ProcessGroup], Tensor]
 
@@ -203,12 +203,6 @@ def sort_by_slot(slots: Tensor, *, kept_mask: Tensor | None, total: int) -> tupl
     flat = torch.where(kept_mask.flatten(), flat, total)
     counts = slot_counts(flat, total + 1)[:total]
     return flat.argsort(stable=True)[: int(counts.sum())], counts
-
-
-def slot_counts(slots: Tensor, total: int) -> Tensor:
-    """Number of occurrences of each of `total` slots."""
-    counts = torch.zeros(total, dtype=torch.int64, device=slots.device)
-    return counts.scatter_add(0, slots, torch.ones_like(slots))
 
 
 def weighted_sum(rows: Tensor, order: Tensor, weights: Tensor) -> Tensor:

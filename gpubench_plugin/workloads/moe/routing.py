@@ -27,6 +27,12 @@ class Routing(NamedTuple):
     kept_mask: Tensor | None = None
 
 
+def slot_counts(slots: Tensor, total: int) -> Tensor:
+    """Number of occurrences of each of `total` slots."""
+    counts = torch.zeros(total, dtype=torch.int64, device=slots.device)
+    return counts.scatter_add(0, slots, torch.ones_like(slots))
+
+
 class Router(nn.Module):
     """Linear layer and softmax over experts, selecting the `top_k` largest.
 
@@ -56,8 +62,7 @@ class Router(nn.Module):
             weights, experts = probabilities.topk(self.section.top_k, dim=-1)
             if self.section.top_k > 1:
                 weights = weights / weights.sum(dim=-1, keepdim=True)
-            counts = torch.zeros(self.section.experts, dtype=torch.int64, device=tokens.device)
-            counts = counts.scatter_add(0, experts.flatten(), torch.ones_like(experts).flatten())
+            counts = slot_counts(experts.flatten(), self.section.experts)
             loss = self._balancing_loss(logits, probabilities, counts)
         return Routing(experts, weights, counts, loss, self._capacity_mask(experts))
 
