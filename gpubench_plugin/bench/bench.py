@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Never, cast
 from gpubench_plugin.bench.attributes import check_read, check_set
 from gpubench_plugin.bench.journal_events import name_problem
 from gpubench_plugin.bench.measuring import TorchImported
-from gpubench_plugin.bench.pedantic import pedantic_step
-from gpubench_plugin.bench.step import ResultCheck, TimedStep, short_repr, stated_work
+from gpubench_plugin.bench.pedantic import fix_rounds, pedantic_step, require_counts
+from gpubench_plugin.bench.step import ResultCheck, TimedStep, stated_work
 from gpubench_plugin.bench.subjects import group_of, resolve_with_torch
 from gpubench_plugin.bench.variants import Variants
 from gpubench_plugin.core.errors import Misuse, invalid_choice
@@ -141,17 +141,12 @@ class Bench:
         """
         with self._noting():
             work = self._claim_measurement({})
-            counts = {"rounds": rounds, "iterations": iterations, "warmup_rounds": warmup_rounds}
-            for name, count in counts.items():
-                least, is_one = int(name != "warmup_rounds"), setup and name == "iterations"
-                if not isinstance(count, int) or count < least or (is_one and count > 1):
-                    allowed = "1 beside a setup" if is_one else f"an int from {least}"
-                    problem = f"{name}={short_repr(count)}; allowed: {allowed}"
-                    raise Misuse(f"gpubench.pedantic: {problem}")
+            require_counts(rounds, iterations, warmup_rounds, has_setup=bool(setup))
             self._settle()
             subjects = self._measuring.subjects.all
             timed = pedantic_step(target, args, kwargs or {}, setup, teardown, subjects)
-            self._measuring.fix(self._request, rounds, iterations, warmup_rounds)
+            fix_rounds(self._request, rounds, iterations, warmup_rounds)
+            self._measuring.make_no_further_call()
             return self._measuring.measure(Variants.single(timed), work)
 
     def train(

@@ -4,19 +4,37 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import CorrectnessError
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from gpubench_plugin.bench.step import TimedStep
     from gpubench_plugin.measure.clocks.base import Step
     from gpubench_plugin.ranks.agreement import RankAgreement
 
 # Looks that must all be equal, and those that must all differ from them: of a step that draws its
 # kind of work anew each time, at most 1.5% are called changed.
 _BEFORE, _AFTER = 3, 5
+
+_LONGEST_S: Final = 60.0
+"""First step of which no further one is taken."""
+
+
+def question_about(
+    timed: TimedStep, first_s: float | None, agreement: RankAgreement, *, counts: bool
+) -> Step:
+    """What is to be asked of a subject's step, whose first one took `first_s`, after the timing.
+
+    Every rank must call it. Three steps are taken, unless the first one took a minute.
+    """
+    module = getattr(timed.subject, "module", None)
+    is_short = first_s is not None and first_s < _LONGEST_S
+    if module is None or not agreement.decide(int(is_short)):
+        return list
+    return same_work(timed.run_briefly, module, agreement, counts=counts)
 
 
 def same_work(step: Step, module: nn.Module, agreement: RankAgreement, *, counts: bool) -> Step:

@@ -6,14 +6,14 @@ import os
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
-from zlib import crc32
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
 from gpubench_plugin.bench import probing
-from gpubench_plugin.bench.changed_work import lasting_answer, same_work
+from gpubench_plugin.bench.changed_work import lasting_answer, question_about
 from gpubench_plugin.bench.journal_events import MetricLog, ProgressLog
+from gpubench_plugin.bench.pedantic import warmed_up
 from gpubench_plugin.bench.step import (
     FirstCallValidator,
     ResultCheck,
@@ -21,12 +21,10 @@ from gpubench_plugin.bench.step import (
     refuse_contradicting_amounts,
     refuse_unfinished,
 )
-from gpubench_plugin.bench.subjects import reconfigure
 from gpubench_plugin.bench.variants import Variants, with_variants
 from gpubench_plugin.config.parametrization import fixture_names
-from gpubench_plugin.config.rounds_file import FixedRounds
-from gpubench_plugin.core.errors import Misuse, error_text
-from gpubench_plugin.core.events import FlopsEvent, TrafficEvent, TurnsEvent
+from gpubench_plugin.core.errors import Misuse
+from gpubench_plugin.core.events import TrafficEvent, TurnsEvent
 from gpubench_plugin.core.quality_flags import CHANGED_WORK, LEFT_RUNNING, UNCHECKED
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
 from gpubench_plugin.environment.system_facts import rank_machine
@@ -56,9 +54,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture
 
 T = TypeVar("T")
-
-_LONGEST_S: Final = 60.0
-"""First step of which no further one is taken to ask what it does; of a pedantic one assumed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,14 +173,8 @@ class Measuring:
         measurement = self._conclude(observations, replace(check, correctness=correctness))
         return self._publish(measurement, samples, traffic_before)
 
-    def fix(self, request: pytest.FixtureRequest, rounds: int, calls: int, warmup: int) -> None:
-        """Make `rounds` of so many `calls` after `warmup` others like them, and no further call."""
-        configuration, of_warmup = self._case.configuration, {"warmup_iterations": warmup * calls}
-        own = {**of_warmup, "warmup_max_s": 1e-6, "by": "steps", "steps": rounds * calls}
-        section = configuration.measure.model_copy(update=own)
-        reconfigure(request, configuration.model_copy(update={"measure": section}))
-        fixed = FixedRounds(rounds=rounds, durations_per_round=1, calls_per_duration=calls)
-        self.state.case = replace(self._case, fixed_rounds=fixed)
+    def make_no_further_call(self) -> None:
+        """Neither check nor inspect: only the calls that are asked for are made."""
         self.is_pedantic, self.precision, self.subjects.tensor_memory = True, None, None
 
     def _nondeterminism_errors(self) -> AbstractContextManager[None]:
@@ -235,29 +224,22 @@ class Measuring:
     def _question(self, steps: Variants, check: ResultCheck, first_s: float | None) -> Step:
         """What is to be asked after the timing, with an error where a call then does other work.
 
-        Every rank must call it. A subject takes three steps, unless its first one took a minute.
+        Every rank must call it.
         """
-        agreement = self.group.agreement
         if self._case.configuration.measure.check is False:
             return list
         if not steps.is_single:
             return self._comparison(steps, lambda _, timed: timed.run(), check)
-        module = getattr(steps.candidate.subject, "module", None)
-        is_short = first_s is not None and first_s < _LONGEST_S
-        if module is None or not agreement.decide(int(is_short)):
-            return list
         # Compiled code is not to be run eagerly before it is timed.
         counts = not self._is_compiled(steps.candidate.subject)
-        return same_work(steps.candidate.run_briefly, module, agreement, counts=counts)
+        return question_about(steps.candidate, first_s, self.group.agreement, counts=counts)
 
     def _time_step(
         self, timed: TimedStep, tracers: Tracers, stated: Work, own_work: Work
     ) -> _Timed:
         variant = self._variant("", timed)
         if self.is_pedantic:
-            warmup = range(self._case.configuration.measure.warmup_iterations)
-            seconds = (variant.clock.time_single_call(variant.task) for _ in warmup)
-            variant = replace(variant, first_call_s=min(seconds, default=_LONGEST_S))
+            variant = warmed_up(variant, self._case.configuration.measure.warmup_iterations)
         first_call = FirstCallValidator(timed, self.subjects.all, stated=stated)
 
         def on_first_call() -> None:
@@ -385,7 +367,7 @@ class Measuring:
         self, steps: Variants, run: Callable[[str, TimedStep], object], check: ResultCheck
     ) -> tuple[object, str]:
         """Run each variant once by `run`, before anything is timed."""
-        self._passed_by_all(partial(self._require_equal_names, steps))
+        self._passed_by_all(partial(steps.require_equal_names, self.group.agreement))
         return self._passed_by_all(self._comparison(steps, run, check))
 
     def _comparison(
@@ -393,19 +375,6 @@ class Measuring:
     ) -> Callable[[], tuple[object, str]]:
         device, subjects = self.group.device, self.subjects.all
         return partial(steps.compare_results, run, device=device, subjects=subjects, check=check)
-
-    def _require_equal_names(self, steps: Variants) -> None:
-        """Refuse ranks with other variants, or another order: the n-th of all is measured as one.
-
-        Every rank must call it.
-        """
-        names = ", ".join(steps.steps)
-        code = float(crc32(names.encode()))
-        if self.group.agreement.mean([code]) != [code]:
-            raise Misuse(
-                f"gpubench.compare: this rank has the variants {names}, another rank others; "
-                "allowed: the same on all ranks, in the same order"
-            )
 
     @contextmanager
     def _probed(self, clocks: Sequence[Clock]) -> Iterator[probing.Probes]:
@@ -477,23 +446,10 @@ class Measuring:
         """
         if subject is None:
             return stated
-        subject_work = replace(subject_work, flops=subject_work.flops or self._count_flops(subject))
+        flops = subject_work.flops or probing.count_flops(subject, self.record.log)
+        subject_work = replace(subject_work, flops=flops)
         refuse_contradicting_amounts(stated, subject_work, subject)
         return replace(subject_work, **stated.known_amounts)
-
-    def _count_flops(self, subject: Subject) -> float | None:
-        """Count the FLOPs of one call on fake tensors; ops without a formula are journalled.
-
-        So is the reason where they cannot be counted, None.
-        """
-        from gpubench_plugin.measure.probes.operations import count_flops
-
-        try:
-            flops = count_flops(subject.flops_step)
-        except Exception as error:  # a model that needs values, while everything is measured
-            flops = FlopsEvent(per_call=None, reason=error_text(error))
-        self.record.log(flops.line())
-        return flops.per_call or None
 
     def _conclude(self, observations: Mapping[str, Observation], check: Check) -> Measurement:
         """Build the measurement over all ranks; ranks other than zero get their own.

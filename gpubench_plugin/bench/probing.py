@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.core.errors import Throttled, Unsupported
-from gpubench_plugin.core.events import ThrottledEvent, ThrottleWaitEvent
+from gpubench_plugin.core.errors import Throttled, Unsupported, error_text
+from gpubench_plugin.core.events import FlopsEvent, ThrottledEvent, ThrottleWaitEvent
 from gpubench_plugin.core.quality_flags import PRECISION_UNUSED, THROTTLED
 from gpubench_plugin.measure.probes.interference import Suspension
 from gpubench_plugin.measure.probes.memory import MemoryGrowth, PeakMemory
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.clocks.base import Clock
     from gpubench_plugin.measure.probes.nvml import DeviceState
     from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
+    from gpubench_plugin.measure.protocols import Log, Subject
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.agreement import RankAgreement
     from gpubench_plugin.results.report_payload import LiveRecord
@@ -181,6 +182,21 @@ def inspect_call(
     if census is None or not census.confirms(precision.compute_dtype):
         samples = samples.flagged(PRECISION_UNUSED)
     return samples, {"product_dtypes": census and dict(census.products)}, facts
+
+
+def count_flops(subject: Subject, log: Log) -> float | None:
+    """Count the FLOPs of one call on fake tensors; `log` gets the operations without a formula.
+
+    It gets the reason where they cannot be counted, None.
+    """
+    from gpubench_plugin.measure.probes import operations
+
+    try:
+        flops = operations.count_flops(subject.flops_step)
+    except Exception as error:  # a model that needs values, while everything is measured
+        flops = FlopsEvent(per_call=None, reason=error_text(error))
+    log(flops.line())
+    return flops.per_call or None
 
 
 def file_name(case: Case) -> str:

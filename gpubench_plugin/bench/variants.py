@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
+from zlib import crc32
 
 from gpubench_plugin.bench.step import (
     Comparison,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.measure.clocks.base import Step
     from gpubench_plugin.measure.protocols import Subject
+    from gpubench_plugin.ranks.agreement import RankAgreement
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,39}")
 _RESERVED: Final = re.compile(r"(?:^|_)ci_(?:low|high)$")
@@ -97,6 +99,19 @@ class Variants:
                 timed.run()
 
         return TimedStep(step=call)
+
+    def require_equal_names(self, agreement: RankAgreement) -> None:
+        """Refuse ranks with other variants, or another order: the n-th of all is measured as one.
+
+        Every rank must call it.
+        """
+        names = ", ".join(self.steps)
+        code = float(crc32(names.encode()))
+        if agreement.mean([code]) != [code]:
+            raise Misuse(
+                f"gpubench.compare: this rank has the variants {names}, another rank others; "
+                "allowed: the same on all ranks, in the same order"
+            )
 
     def compare_results(
         self,
