@@ -98,7 +98,7 @@ def fitted_samples(
     attempt = partial(_attempt, setup_with, device)
     fit = fit_batch(attempt, smallest=smallest, epoch=epoch)
     subjects = subjects_of(request)
-    subjects.add_check(fit)
+    subjects.add_check(fit.prepare)
     subjects.is_fitted = True
     return fit.samples
 

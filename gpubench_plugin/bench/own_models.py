@@ -17,7 +17,7 @@ from gpubench_plugin.bench.workload_fixtures import drawn_section
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Misuse, UsageProblem, invalid_choice
 from gpubench_plugin.training import seeding
-from gpubench_plugin.training.check import RecordFacts
+from gpubench_plugin.training.check import recording
 from gpubench_plugin.workloads._own.batch import StatedBatch
 from gpubench_plugin.workloads._own.model import StatedModel
 from gpubench_plugin.workloads._own.workload import OwnWorkload, StatedLoss
@@ -128,7 +128,7 @@ class OwnModels:
 
     def _built(self, setup: TrainingSetup, loss: StatedLoss) -> nn.Module:
         """The model, whose number of parameters is recorded: others are not comparable."""
-        facts = RecordFacts(own_model={"model": setup.workload.section.name, "loss": loss.name})
+        facts = recording(own_model={"model": setup.workload.section.name, "loss": loss.name})
         subjects_of(self.request).add_check(facts)
         module = setup.module()
         parameters = sum(parameter.numel() for parameter in module.parameters())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import torch
 
     from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
-    from gpubench_plugin.measure.protocols import Checkable, Log, Subject
+    from gpubench_plugin.measure.protocols import Log, Subject, UntimedCheck
 
     Facts = Callable[[], Mapping[str, float]]
     import pytest
@@ -72,9 +72,9 @@ class Subjects:
     """Subjects and checks of one benchmark, in the order its fixtures were created."""
 
     def __init__(self) -> None:
-        self._entries: list[tuple[Subject, tuple[Checkable, ...]]] = []
-        """Each subject with itself and its checks, in order."""
-        self._checks: list[Checkable] = []
+        self._entries: list[tuple[Subject, tuple[UntimedCheck, ...]]] = []
+        """Each subject with its own check and its further ones, in order."""
+        self._checks: list[UntimedCheck] = []
         self._facts: list[tuple[Subject, Facts]] = []
         self._tracked: list[FirstForward] = []
         self.is_fitted = False
@@ -83,17 +83,21 @@ class Subjects:
         """On a CPU: created before the fixtures of the benchmark build anything."""
 
     def add(
-        self, subject: Subject, *, before: Iterable[Checkable] = (), after: Iterable[Checkable] = ()
+        self,
+        subject: Subject,
+        *,
+        before: Iterable[UntimedCheck] = (),
+        after: Iterable[UntimedCheck] = (),
     ) -> None:
-        """Register `subject` with the checks that run right before and after it."""
-        self._entries.append((subject, (*before, subject, *after)))
+        """Register `subject` with the checks that run right before and after its own."""
+        self._entries.append((subject, (*before, subject.prepare, *after)))
 
     def include(self, subject: Subject) -> None:
         """Register `subject` if no fixture has done so."""
         if all(registered is not subject for registered in self.all):
             self.add(subject)
 
-    def add_check(self, check: Checkable) -> None:
+    def add_check(self, check: UntimedCheck) -> None:
         """Register a check that belongs to no subject."""
         self._checks.append(check)
 
@@ -123,11 +127,11 @@ class Subjects:
         Raises:
             CorrectnessError: a check failed.
         """
-        independent = [checkable.prepare(log) for checkable in self._checks]
+        independent = [check(log) for check in self._checks]
         others = [parts for subject, parts in self._entries if subject is not timed]
-        other_correctness = [part.prepare(log).correctness for parts in others for part in parts]
+        other_correctness = [check(log).correctness for parts in others for check in parts]
         own = [parts for subject, parts in self._entries if subject is timed]
-        checks = [*independent, *(part.prepare(log) for parts in own for part in parts)]
+        checks = [*independent, *(check(log) for parts in own for check in parts)]
         return Check(
             correctness=_merge((*other_correctness, *(check.correctness for check in checks))),
             facts=_merge(check.facts for check in checks),

@@ -18,8 +18,8 @@ from gpubench_plugin.core.errors import Unsupported, UsageProblem
 from gpubench_plugin.launchers.context import context_of
 from gpubench_plugin.measure.process_state import release_memory
 from gpubench_plugin.training import seeding
-from gpubench_plugin.training.check import RecordFacts, steps_of_check
-from gpubench_plugin.training.evaluation import Evaluation, EvaluationCheck, Evaluator
+from gpubench_plugin.training.check import recording, steps_of_check
+from gpubench_plugin.training.evaluation import Evaluation, Evaluator, check_evaluation
 from gpubench_plugin.training.inference import Inference
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.reference import Fp32Reference
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from gpubench_plugin.config.sections import Configuration, TrainingSection
-    from gpubench_plugin.measure.protocols import Checkable
+    from gpubench_plugin.measure.protocols import UntimedCheck
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
     from gpubench_plugin.training.checkpoint import Checkpoints
@@ -181,10 +181,10 @@ class TrainingSetup:
                 yield plain.course(module, source)
 
     @property
-    def seeds(self) -> RecordFacts:
+    def seeds(self) -> UntimedCheck:
         """Record of the seeds."""
         seed, world_size = self.configuration.experiment.seed, self.group.world.size
-        return RecordFacts(seeds=seeding.seeds_of(seed, world_size=world_size))
+        return recording(seeds=seeding.seeds_of(seed, world_size=world_size))
 
 
 def in_fp32(
@@ -213,18 +213,18 @@ def checked_trainer(
         reference=reference_of(setup, shared=case_of(request).shares_device),
         evaluate=None if evaluator is None else evaluator.evaluate,
     )
-    before: list[Checkable] = []
+    before: list[UntimedCheck] = []
     if training.resume is not None:
-        from gpubench_plugin.training.checkpoint import ResumeFromCheckpoint
+        from gpubench_plugin.training.checkpoint import resume_training
 
         checkpoints = checkpoints_of(request, "training.resume", setup)
         path = request.config.rootpath / training.resume
-        before.append(ResumeFromCheckpoint(checkpoints, path, trainer))
-    after: list[Checkable] = [setup.seeds]
+        before.append(partial(resume_training, checkpoints, path, trainer))
+    after: list[UntimedCheck] = [setup.seeds]
     evaluate = None
     if evaluator is not None:
         evaluate = cache(evaluator.evaluate)  # since the record and the checkpoint need it
-        after.append(EvaluationCheck(evaluate))
+        after.append(partial(check_evaluation, evaluate))
     if training.checkpoint:
         after.append(_checkpointing(request, trainer, setup, evaluate))
     subjects_of(request).add(trainer, before=before, after=after)
@@ -236,9 +236,9 @@ def _checkpointing(
     trainer: Trainer,
     setup: TrainingSetup,
     evaluate: Callable[[], Evaluation] | None,
-) -> Checkable:
+) -> UntimedCheck:
     """Check that writes a checkpoint of `trainer`."""
-    from gpubench_plugin.training.checkpoint import WriteCheckpoint
+    from gpubench_plugin.training.checkpoint import write_checkpoint
 
     def metrics() -> Mapping[str, float]:
         (loss,) = setup.group.agreement.mean([float(trainer.last_loss)])
@@ -246,7 +246,7 @@ def _checkpointing(
 
     checkpoints = checkpoints_of(request, "training.checkpoint", setup)
     best_metric = "loss" if evaluate is None else "test_loss"
-    return WriteCheckpoint(checkpoints, trainer, metrics=metrics, best_metric=best_metric)
+    return partial(write_checkpoint, checkpoints, trainer, metrics, best_metric)
 
 
 def checked_inference(

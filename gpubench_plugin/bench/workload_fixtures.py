@@ -91,7 +91,7 @@ def data(request: pytest.FixtureRequest, _gpubench_setup: TrainingSetup) -> Iter
 
     Ranks that share a batch get the samples of all. Loader workers end with the benchmark.
     """
-    from gpubench_plugin.training.check import RecordFacts
+    from gpubench_plugin.training.check import recording
 
     configuration = _gpubench_setup.configuration
     if "inference" in request.fixturenames and not is_shadowed(request, "inference"):
@@ -99,7 +99,7 @@ def data(request: pytest.FixtureRequest, _gpubench_setup: TrainingSetup) -> Iter
         configuration = configuration.with_samples(batch_size)
     with closing(replace(_gpubench_setup, configuration=configuration).source()) as source:
         if description := source.description():
-            subjects_of(request).add_check(RecordFacts(data=dict(description)))
+            subjects_of(request).add_check(recording(data=dict(description)))
         yield source
 
 

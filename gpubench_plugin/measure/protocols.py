@@ -1,4 +1,4 @@
-"""Protocols of checks and of subjects, which are timed."""
+"""What a check is, and the protocol of subjects, which are timed."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from gpubench_plugin.core.records import Check, Work
 
 Log = Callable[[Mapping[str, object]], None]
 
+UntimedCheck = Callable[[Log], Check]
+"""Check before the timing, which records progress in the journal; raises a CorrectnessError."""
 
-class Checkable(Protocol):
-    """Part of a benchmark with an untimed check before the timing."""
+
+@runtime_checkable
+class Subject(Protocol):
+    """Object whose step can be timed and that knows its work: a trainer, for example.
+
+    It checks itself before the timing and counts while it runs. If a step is a whole training, an
+    optional method ``short_step`` runs a short part with the same computation and memory.
+    """
 
     def prepare(self, log: Log) -> Check:
         """Run the untimed check; `log` records progress in the journal.
@@ -19,15 +27,6 @@ class Checkable(Protocol):
         Raises:
             CorrectnessError: the check failed.
         """
-
-
-@runtime_checkable
-class Subject(Checkable, Protocol):
-    """Object whose step can be timed and that knows its work: a trainer, for example.
-
-    It checks itself before the timing and counts while it runs. If a step is a whole training, an
-    optional method ``short_step`` runs a short part with the same computation and memory.
-    """
 
     @property
     def calls(self) -> int:

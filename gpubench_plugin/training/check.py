@@ -21,7 +21,7 @@ from gpubench_plugin.training.seeding import RandomState
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.sections import TrainingSection
-    from gpubench_plugin.measure.protocols import Log
+    from gpubench_plugin.measure.protocols import UntimedCheck
     from gpubench_plugin.ranks.agreement import RankAgreement
     from gpubench_plugin.training.optimization import Optimization
     from gpubench_plugin.workloads.base import Batch
@@ -46,15 +46,9 @@ def refuse_autocast(device: torch.device) -> None:
         )
 
 
-class RecordFacts:
-    """Records `facts` under ``correctness``, without a check."""
-
-    def __init__(self, **facts: object):
-        self._facts = facts
-
-    def prepare(self, log: Log) -> Check:
-        """Return the facts as the record's; nothing is checked."""
-        return Check(correctness=self._facts)
+def recording(**facts: object) -> UntimedCheck:
+    """Record `facts` under ``correctness``; nothing is checked."""
+    return lambda _: Check(correctness=facts)
 
 
 def require_scalar_loss(

@@ -190,59 +190,47 @@ def _sha256(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type] # a gap in its stub
 
 
-@dataclass(frozen=True, eq=False)
-class ResumeFromCheckpoint:
-    """Check that resumes `trainer` from the checkpoint at `path`."""
+def resume_training(checkpoints: Checkpoints, path: Path, trainer: Trainer, log: Log) -> Check:
+    """Resume `trainer` from the checkpoint at `path`, on all ranks or none.
 
-    checkpoints: Checkpoints
-    path: Path
-    trainer: Trainer
-
-    def prepare(self, log: Log) -> Check:
-        """Load the checkpoint on all ranks or none.
-
-        Raises:
-            UsageProblem: it is damaged, or does not fit, on this rank or another.
-            ResultsError: it cannot be read.
-        """
-        failure: GpubenchError | None = None
-        try:
-            manifest = self.checkpoints.load(self.path, self.trainer)
-        except GpubenchError as error:
-            failure = type(error)(f"training.resume: {error}")
-        # All ranks or none start training.
-        elsewhere = UsageProblem(f"training.resume: another rank could not load {self.path}")
-        _raise_on_all_ranks(self.checkpoints.group, failure, elsewhere)
-        event = ResumedEvent(step=manifest.step, file=manifest.file, sha256=manifest.sha256)
-        log(event.line())
-        return Check(correctness={"resumed": asdict(event)})
+    Raises:
+        UsageProblem: it is damaged, or does not fit, on this rank or another.
+        ResultsError: it cannot be read.
+    """
+    failure: GpubenchError | None = None
+    try:
+        manifest = checkpoints.load(path, trainer)
+    except GpubenchError as error:
+        failure = type(error)(f"training.resume: {error}")
+    # All ranks or none start training.
+    elsewhere = UsageProblem(f"training.resume: another rank could not load {path}")
+    _raise_on_all_ranks(checkpoints.group, failure, elsewhere)
+    event = ResumedEvent(step=manifest.step, file=manifest.file, sha256=manifest.sha256)
+    log(event.line())
+    return Check(correctness={"resumed": asdict(event)})
 
 
-@dataclass(frozen=True, eq=False)
-class WriteCheckpoint:
-    """Check that writes a checkpoint of `trainer` with `metrics` after its untimed training.
+def write_checkpoint(
+    checkpoints: Checkpoints,
+    trainer: Trainer,
+    metrics_of: Callable[[], Mapping[str, float]],
+    best_metric: str,
+    log: Log,
+) -> Check:
+    """Write a checkpoint of `trainer` with its metrics after its untimed training.
 
     The best checkpoint has the lowest `best_metric`.
+
+    Raises:
+        ResultsError: it could not be written.
     """
-
-    checkpoints: Checkpoints
-    trainer: Trainer
-    metrics: Callable[[], Mapping[str, float]]
-    best_metric: str
-
-    def prepare(self, log: Log) -> Check:
-        """Write the checkpoint, untimed.
-
-        Raises:
-            ResultsError: it could not be written.
-        """
-        metrics = self.metrics()
-        path = self.checkpoints.save(self.trainer, metrics, best_metric=self.best_metric)
-        if path is None:
-            return Check()
-        event: dict[str, Any] = {"step": self.trainer.calls, "manifest": path.name, **metrics}
-        log(CheckpointEvent(**event).line())
-        return Check(correctness={"checkpoint": event})
+    metrics = metrics_of()
+    path = checkpoints.save(trainer, metrics, best_metric=best_metric)
+    if path is None:
+        return Check()
+    event: dict[str, Any] = {"step": trainer.calls, "manifest": path.name, **metrics}
+    log(CheckpointEvent(**event).line())
+    return Check(correctness={"checkpoint": event})
 
 
 FORMAT: Final = stored.Format(kind="checkpoint manifest", newest=2)

@@ -93,21 +93,15 @@ class Evaluator:
         return [fsum(losses), fsum(_values(correct)), float(sum(sizes))]
 
 
-@dataclass(frozen=True, eq=False)
-class EvaluationCheck:
-    """Evaluates after the untimed training (``training.evaluate``)."""
+def check_evaluation(evaluate: Callable[[], Evaluation], log: Log) -> Check:
+    """Evaluate after the untimed training (``training.evaluate``).
 
-    evaluate: Callable[[], Evaluation]
-
-    def prepare(self, log: Log) -> Check:
-        """Evaluate, untimed.
-
-        Raises:
-            CorrectnessError: the loss is not finite.
-        """
-        evaluation: dict[str, Any] = self.evaluate().metrics
-        log(EvaluationEvent(**evaluation).line())
-        return Check(correctness={"evaluation": evaluation}, facts=evaluation)
+    Raises:
+        CorrectnessError: the loss is not finite.
+    """
+    evaluation: dict[str, Any] = evaluate().metrics
+    log(EvaluationEvent(**evaluation).line())
+    return Check(correctness={"evaluation": evaluation}, facts=evaluation)
 
 
 def _values(tensors: list[Tensor]) -> list[float]:

@@ -67,17 +67,15 @@ TOGETHER = {
     """,
     "test_checks.py": """
         import pytest
-        class Broken:
-            def __init__(self, rank): self.rank = rank
-            def prepare(self, log):
-                if self.rank == 1:
-                    raise RuntimeError("no luck")
-                from gpubench_plugin.core.records import Check
-                return Check()
         @pytest.mark.gpubench(ranks="any")
         def test_broken(request, gpubench, process_group):
             from gpubench_plugin.bench.subjects import subjects_of
-            subjects_of(request).add_check(Broken(process_group.world.rank))
+            from gpubench_plugin.core.records import Check
+            def check(log):
+                if process_group.world.rank == 1:
+                    raise RuntimeError("no luck")
+                return Check()
+            subjects_of(request).add_check(check)
             gpubench(lambda: None)
         @pytest.mark.gpubench(ranks="any")
         def test_after_broken(gpubench):

@@ -10,7 +10,7 @@ from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, UsageProblem
 from gpubench_plugin.precision.single import FP32
 from gpubench_plugin.ranks.agreement import RankAgreement
-from gpubench_plugin.training.evaluation import Evaluation, EvaluationCheck, Evaluator
+from gpubench_plugin.training.evaluation import Evaluation, Evaluator, check_evaluation
 from gpubench_plugin.workloads.base import Batch
 from tests.unit.training.conftest import Together
 
@@ -126,8 +126,7 @@ def test_after_training_goes_on_record_untimed():
         calls.append(1)
         return Evaluation(loss=0.5, accuracy=0.9)
 
-    subject = EvaluationCheck(evaluate)
-    check = subject.prepare(events.append)
+    check = check_evaluation(evaluate, events.append)
     expected = {"test_loss": 0.5, "test_accuracy": 0.9}
     assert (check.facts, check.correctness) == (expected, {"evaluation": expected})
     assert events == [{"event": "evaluation", **expected}]
