@@ -202,25 +202,6 @@ def benchmark_history(
     return BenchmarkHistory(benchmark=benchmark, metric=metric, segments=series)
 
 
-def levels_of_median(
-    source: HistorySource, shown: BenchmarkHistory, *, branch: str | None, limit: int
-) -> list[str]:
-    """Runs with which a new level of the median starts, but none of the metric `shown`.
-
-    A minimum misses what slows most calls but not the fastest.
-    """
-    median_history = benchmark_history(
-        source, shown.benchmark, STEP_TIME, branch=branch, limit=limit
-    )
-    known = _new_levels(shown)
-    return [run_id for run_id in _new_levels(median_history) if run_id not in known]
-
-
-def _new_levels(history: BenchmarkHistory | None) -> list[str]:
-    segments = history.segments if history else ()
-    return [change.point.run_id for segment in segments for change in segment.changes or ()]
-
-
 class HistorySource:
     """Source of earlier results: the registry, or the run directories."""
 

@@ -68,8 +68,6 @@ class History(Command):
             elif options.branch is None:
                 notes.append(f"no run of branch {_MAIN} is known; showing all branches")
             histories = [*_histories(source, options, branch)]
-            if options.metric is None:
-                notes += _median_notes(source, histories, branch, options.last)
         if any(segment.changes is None for history in histories for segment in history.segments):
             notes.append(_EXTRA_MISSING)
         warn(notes)
@@ -79,20 +77,6 @@ class History(Command):
             page = history_lines(histories, output_width(), glyphs())
             show(options, {"histories": [asdict(history) for history in histories]}, page)
         return ExitCode.OK
-
-
-def _median_notes(
-    source: HistorySource, histories: Sequence[BenchmarkHistory], branch: str | None, last: int
-) -> Iterator[str]:
-    """Notes on new levels that only the median has, which is judged beside the minimum."""
-    from gpubench_plugin.baselines.trend import levels_of_median
-
-    for shown in histories:
-        if new := levels_of_median(source, shown, branch=branch, limit=last):
-            yield (
-                f"{shown.benchmark}: the median has a new level starting with {', '.join(new)}, "
-                f"{shown.metric} has none there; see --metric=step_time_s"
-            )
 
 
 def _histories(

@@ -46,27 +46,6 @@ def test_history_shows_the_step_time_that_is_judged_under_its_own_name(
     assert out.count("51.38 ms") == 4
 
 
-def test_new_level_of_the_median_is_noted_where_minima_are_shown(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """What slows most calls and not the fastest leaves the minimum as it was; gates judge both."""
-    pytest.importorskip("ruptures")
-    median_s = [0.05138] * 8 + [0.1027] * 4
-    for number, value in enumerate(median_s):
-        metrics = {**MINIMA, "step_time_s": (value, "s", "lower")}
-        write_run(Path("results"), number, [measurement(timer="perf_counter", metrics=metrics)])
-    assert main(["history", "mlp"]) == 0
-    out, err = capsys.readouterr()
-    assert "step_time_min_s: 12 runs" in out
-    assert "no level change detected" in out
-    assert f"{MLP}: the median has a new level starting with" in err
-    assert "see --metric=step_time_s" in err
-    assert main(["history", "mlp", "--metric=step_time_s"]) == 0
-    out, err = capsys.readouterr()
-    assert "new level starting with" in out
-    assert "the median" not in err
-
-
 def test_doubts_that_touch_the_metric_stand_in_each_row(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
