@@ -177,8 +177,7 @@ def to_yaml(configurations: Mapping[str, Configuration[Any]]) -> str:
             shared[content] = configuration.model_dump(mode="json")
         # As in the journal, a path that is not UTF-8 is escaped.
         values[node_id.encode("utf-8", "backslashreplace").decode("utf-8")] = shared[content]
-    text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
-    return text
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
 def read_resolved(path: Path) -> dict[str, Any]:

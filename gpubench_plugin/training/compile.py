@@ -48,8 +48,7 @@ class CountingBackend:
         self.graphs += 1
         targets = [node.target for node in graph.graph.nodes if node.op in _CALLS]
         self.operations.update(str(getattr(target, "__name__", target)) for target in targets)
-        forward: Callable[..., object] = graph.forward
-        return forward
+        return graph.forward
 
 
 COUNTING: Final = CountingBackend()

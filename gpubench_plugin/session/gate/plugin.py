@@ -52,7 +52,7 @@ class GateItem(pytest.Item):
         full_name = benchmark.name
         function = getattr(benchmark, "originalname", None) or full_name.partition("[")[0]
         name = f"{function}{_MARKER}{full_name.removeprefix(function)}"
-        item: Self = cls.from_parent(
+        return cls.from_parent(
             benchmark.session,
             name=name,
             nodeid=benchmark.nodeid.removesuffix(full_name) + name,
@@ -60,7 +60,6 @@ class GateItem(pytest.Item):
             benchmark=benchmark,
             outcome_of=outcome_of,
         )
-        return item
 
     def runtest(self) -> None:
         """Pass, fail or skip according to the verdicts."""

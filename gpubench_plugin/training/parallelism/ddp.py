@@ -43,5 +43,4 @@ class DDP(Parallelism):
         """Accumulate gradients locally until a backward pass outside the context averages them."""
         if not isinstance(module, DistributedDataParallel):
             return super().no_sync(module)
-        context: AbstractContextManager[None] = module.no_sync()
-        return context
+        return module.no_sync()
