@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import re
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
@@ -311,6 +312,28 @@ def test_what_others_held_up_is_a_flag_of_the_record(monkeypatch: pytest.MonkeyP
     for flags in (("contended",), ()):
         monkeypatch.setattr(Contention, "flags", flags)
         assert ("contended" in bench(Group())(step).flags) is bool(flags)
+
+
+def test_what_the_ranks_of_a_host_run_is_nobody_elses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank of a host is told the processes of all of them, and of no other host's."""
+
+    class Agreement(RankAgreement):
+        def mean(self, values: Sequence[float]) -> list[float]:
+            return [value / 4 or 100 + rank for rank, value in enumerate(values)]
+
+    def watch(*ranks: int) -> Contention:
+        known.append(ranks)
+        raise KeyboardInterrupt
+
+    known: list[tuple[int, ...]] = []
+    monkeypatch.setattr(measuring, "Contention", watch)
+    for rank in (0, 3):
+        group = Group()
+        group.world = World(rank=rank, local_rank=rank % 2, size=4, local_size=2)
+        group.agreement = Agreement()
+        with pytest.raises(KeyboardInterrupt):
+            bench(group)(step)
+    assert known == [(os.getpid(), 101), (102, os.getpid())]
 
 
 def test_what_rank_zero_finds_wrong_fails_every_rank() -> None:
