@@ -35,9 +35,11 @@ FORMAT: Final = stored.Format(kind="journal line", newest=1)
 # results. Two thousand times as long as a write and a sync take.
 _PATIENCE_S: Final = 1.0
 
-# Read at a time: thousands of events, ten times as large as objects, or a record; a longer line is
-# read whole.
-_CHUNK_BYTES: Final = 1 << 20
+# Read at a time: hundreds of events, ten times as large as objects, in memory that the allocator
+# keeps, unlike that of larger blocks; a longer line, such as a record, is read whole.
+_CHUNK_BYTES: Final = 1 << 16
+
+_OF_NUMBERS: Final = b"+-.0123456789"
 
 
 def utc_now() -> str:
@@ -141,12 +143,15 @@ class JournalTail:
     a resumed session removes a torn one. A file that has become shorter is read again.
 
     With `needed` events, a long training costs little: what begins and ends like a line of another
-    event is left out unparsed, but for the last line of those that are read at a time.
+    event is left out unparsed, but for the last line of those that are read at a time. With
+    `points`, that is one of so many parts of the file, and of lines of other events that are alike
+    but for their numbers the last one is read.
     """
 
-    def __init__(self, path: Path, needed: Collection[str] = ()):
+    def __init__(self, path: Path, needed: Collection[str] = (), *, points: int = 0):
         self._path = path
-        self._others = _lines_of_others(needed) if needed else None
+        self._pattern = _pattern_of(needed)
+        self._points = points
         self._offset = 0
         self._lines = 0
 
@@ -161,35 +166,45 @@ class JournalTail:
         """
         try:
             with files.open_to_read(self._path, limit=json_files.LIMIT_BYTES) as file:
-                if file.seek(0, os.SEEK_END) < self._offset:  # it was replaced by a shorter one
+                if (size := file.seek(0, os.SEEK_END)) < self._offset:  # a shorter one replaced it
                     self._offset = self._lines = 0
+                if self._points:
+                    chunk_bytes = size // self._points + 1
                 file.seek(self._offset)
                 data = file.read(chunk_bytes)
-                if b"\n" not in data and len(data) == chunk_bytes:
+                if b"\n" not in data.lstrip() and len(data) == chunk_bytes:
                     data += file.readline(json_files.LIMIT_BYTES)
         except FileNotFoundError as error:
             raise ResultsError(f"cannot read {self._path}: {error.strerror}") from error
-        lines, _, torn = data.rpartition(b"\n")
-        if self._others is not None:  # the last line has no break, and so stays
-            lines = self._others.sub(b"\n", lines.rstrip())
-        events = [
-            FORMAT.parse(line, f"{self._path}, line {number}")
-            for number, line in enumerate(lines.split(b"\n"), start=self._lines + 1)
-            if line.strip()
-        ]
-        self._offset += len(data) - len(torn)
-        self._lines += data.count(b"\n")
+        data = data[: data.rfind(b"\n") + 1]
+        text = data.rstrip()
+        events: list[Json] = []
+        number = self._lines + 1
+        for others, line in self._pattern.findall(text):
+            first, number = number, number + others.count(b"\n")
+            rows = _last_of_alike(others + line, first) if self._points else [(number, line)]
+            events += [FORMAT.parse(row, f"{self._path}, line {n}") for n, row in rows]
+        self._offset += len(data)
+        self._lines = number - 1 + data.count(b"\n", len(text))
         return events
 
 
-def _lines_of_others(needed: Collection[str]) -> re.Pattern[bytes]:
-    """Pattern of lines of events that are not `needed`, with their line breaks.
+def _pattern_of(needed: Collection[str]) -> re.Pattern[bytes]:
+    """Pattern of blank lines and, unless none is `needed`, those of other events; and of the next.
 
     The event is their first string but the time, as in :func:`line_of`; all else is to be parsed.
     """
-    head = rf'(?:"schema_version": {FORMAT.newest}, |"time": "[^"\\\n]*", )*'
+    head = rf'(?:"schema_version": {FORMAT.newest}, |"time": "[^"\\\n]*", )*+'
     event = rf'"event": "(?!(?:{"|".join(needed)})")\w+"'
-    return re.compile(rf"^\{{{head}{event}[^\n]*\}}\n".encode(), re.MULTILINE)
+    other = rf"|\{{{head}{event}.*\}}" if needed else ""
+    return re.compile(rf"((?:(?:[^\S\n]*{other})\n)*+)(.+)".encode())
+
+
+def _last_of_alike(lines: bytes, first: int) -> list[tuple[int, bytes]]:
+    """Of `lines`, numbered from the `first`, the last of those with equal text around numbers."""
+    shapes = lines.translate(None, _OF_NUMBERS).split(b"\n")
+    last = dict(zip(shapes, enumerate(lines.split(b"\n"), first), strict=True))
+    return sorted(row for row in last.values() if row[1].strip())
 
 
 def restore_non_finite(event: Json) -> Json:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.results import journal
 
-_MOST_LOSSES: Final = 1024
+MOST_LOSSES: Final = 1024
 """More than a terminal has columns."""
 _PROGRESS: Final = ("half_width", "step_s", "samples_per_s", "tokens_per_s", "remaining_s")
 _FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -90,7 +90,7 @@ class BenchmarkProgress:
         if self._count % self._stride == 0:
             self.losses.append(loss)
         self._count += 1
-        if len(self.losses) > _MOST_LOSSES:
+        if len(self.losses) > MOST_LOSSES:
             self.losses = self.losses[::2]
             self._stride *= 2
 

@@ -100,6 +100,10 @@ _UNFINISHED: Final = (
 )
 
 
+OUTLINE: Final = ("run_started", "run_resumed", "run_finished", "benchmark", "phase")
+"""Events of a run as a whole, and of the phases and ends of benchmarks."""
+
+
 class RunReader:
     """A stored run, read lazily from its directory.
 
@@ -114,7 +118,7 @@ class RunReader:
     @cached_property
     def outline(self) -> list[Json]:
         """The journal's lines on the run, on phases and ends of benchmarks, and its last line."""
-        return list(self.lines("run_started", "run_resumed", "run_finished", "benchmark", "phase"))
+        return list(self.lines(*OUTLINE))
 
     def lines(self, *events: str) -> Iterator[Json]:
         """The journal's lines of these `events` and a few others; without any, all lines."""

@@ -71,9 +71,9 @@ def dump(record: object) -> Json:
 
 
 def restore(kind: type[_Record], fields: object, label: str, *, strict: bool = False) -> _Record:
-    """Deserialize the output of :func:`dump` to a record of a `kind`.
+    """Deserialize the output of :func:`dump`, or its JSON text in bytes, to a record of a `kind`.
 
-    Unless `strict`, numeric strings become numbers, and booleans too.
+    Unless `strict`, as text is read, numeric strings become numbers, and booleans too.
 
     Raises:
         BrokenFile: ``<label> violates the schema at <key>: <reason>``.
@@ -85,7 +85,8 @@ def restore(kind: type[_Record], fields: object, label: str, *, strict: bool = F
         if not strict:
             return adapter.validate_python(fields)
         # In strict mode, pydantic builds a dataclass from an object in JSON text only.
-        return adapter.validate_json(json.dumps(fields), strict=True)
+        text = fields if isinstance(fields, bytes) else json.dumps(fields)
+        return adapter.validate_json(text, strict=True)
     except ValidationError as error:
         problems = error.errors(include_url=False)
         # Of a misspelt key, not of the one that is missing for it.

@@ -131,7 +131,7 @@ def _read_journal(path: Path) -> None:
             label = f"{path}, line {number}"
             fields = journal.FORMAT.parse(line, label)
             record = journal_schema.LINES.get(fields.get("event", ""), journal_schema.OtherEvent)
-            stored.restore(record, fields, label, strict=True)
+            stored.restore(record, line, label, strict=True)
 
 
 KINDS: Final[Mapping[str, Kind]] = {

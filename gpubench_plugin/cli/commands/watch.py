@@ -24,8 +24,8 @@ from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.reports.live import current_line, ended_line, live_json, live_lines, run_line
 from gpubench_plugin.results.journal import JournalTail
-from gpubench_plugin.results.progress import BenchmarkProgress, RunProgress
-from gpubench_plugin.results.reader import RunReader, intact, is_being_written
+from gpubench_plugin.results.progress import MOST_LOSSES, BenchmarkProgress, RunProgress
+from gpubench_plugin.results.reader import OUTLINE, RunReader, intact, is_being_written
 from gpubench_plugin.results.run_directory import RunDirectory, find_run
 
 _POLL_S: Final = 0.5
@@ -54,7 +54,8 @@ class Watch(Command):
             raise UsageProblem("--format=json: for the state at one time; add --once")
         places = Locations.of(options)
         directory = find_run(places.results_dir, options.run, cwd=places.cwd)
-        tail, run = JournalTail(directory.journal), RunProgress(run_id=directory.run_id)
+        tail = JournalTail(directory.journal, OUTLINE, points=MOST_LOSSES)
+        run = RunProgress(run_id=directory.run_id)
         if not options.once:
             _Watcher(directory, tail, run).follow()
         else:

@@ -13,8 +13,9 @@ from gpubench_plugin.cli.commands import runs
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.core.errors import BrokenFile
 from gpubench_plugin.results import journal
+from gpubench_plugin.results.progress import MOST_LOSSES
 from gpubench_plugin.results.reader import RunReader
-from gpubench_plugin.system import json_files
+from gpubench_plugin.system import json_files, stored
 from tests.support.exhaustive import shown
 from tests.support.runs_builder import MLP, RESNET, measurement, write_run
 
@@ -78,6 +79,7 @@ def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         ("runs show last", 6_000),
         ("compare last last", 20),
         ("db ingest", 10),
+        ("watch --once", 2 * MOST_LOSSES),
     ],
 )
 def test_of_a_long_training_only_what_is_needed_is_read(
@@ -102,8 +104,9 @@ def test_of_a_long_training_only_what_is_needed_is_read(
 def test_a_journal_is_validated_line_by_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is never in memory as a whole."""
+    """It is never in memory as a whole, and no line is written anew to be validated."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delattr(stored, "json")
     run = killed(tmp_path / "results", training(3_000))
     command = f"validate {run.journal}"
     peak_bytes_of(command)  # imports what it needs
@@ -170,6 +173,25 @@ def test_lines_are_counted_whether_read_or_not(
         path.write_text(f"{text}\n{broken}\n{LOG}\n")
         with pytest.raises(BrokenFile, match=r"metrics\.jsonl, line 16"):
             [*journal.JournalTail(path, ["phase"])]
+
+
+@pytest.mark.parametrize(("points", "steps"), [(1, [5, 9]), (100, [*range(10)])])
+def test_of_lines_that_are_alike_the_last_one_is_read(
+    points: int, steps: list[int], tmp_path: Path
+) -> None:
+    """In each part, before and after a needed one: what is logged seldom is not lost."""
+    path = tmp_path / "metrics.jsonl"
+    names = {5: "accuracy"}
+    logs = "".join(
+        f'{HEAD}"log", "step": {n}, "metrics": {{"{names.get(n, "loss")}": -{n}.5e-0{n}}}}}\n'
+        for n in range(10)
+    )
+    path.write_text(f'{logs}\n{HEAD}"phase"}}\n{logs}\n{{"torn')
+    events = [*journal.JournalTail(path, ["phase"], points=points)]
+    assert [event.get("step", event["event"]) for event in events] == [*steps, "phase", *steps]
+    path.write_text(f'{logs}\n{HEAD}"phase"}}\n{logs}\n{{"broken\n')
+    with pytest.raises(BrokenFile, match=r"metrics\.jsonl, line 24"):
+        [*journal.JournalTail(path, ["phase"], points=points)]
 
 
 def test_a_line_that_is_broken_inside_is_noticed_where_it_is_needed(
