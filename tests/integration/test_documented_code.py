@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import importlib
 import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -31,6 +32,7 @@ COMPONENT = re.compile(
     r"|^@(?:metrics|Format)\b",
     re.MULTILINE,
 )
+OF_THE_READER = {"Cache", "TEXT", "parse", "text_of", "train_one_step"}
 OF_A_PROJECT = re.compile(r"(.*/)?(test_\w+|conftest)\.py")
 
 ENTRY_POINTS = """
@@ -132,12 +134,31 @@ def trained(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 @pytest.mark.parametrize("name", [name for name, _ in BLOCKS])
 def test_a_block_imports_what_there_is(name: str) -> None:
-    """It is Python, what it takes from this package exists, and a component names its file."""
+    """It is Python, what it takes from this package exists, and a component names its file.
+
+    A test runs as it was pasted: names that it does not import are those of the reader's own code.
+    """
     block = dict(BLOCKS)[name]
-    for node in ast.walk(ast.parse(block.text)):
+    nodes = [*ast.walk(ast.parse(block.text))]
+    assert "def test_" not in block.text or unbound(nodes) <= OF_THE_READER
+    for node in nodes:
         if isinstance(node, ast.ImportFrom) and f"{node.module}.".startswith("gpubench_plugin."):
             exec(ast.unparse(node), {})
     assert block.file or not COMPONENT.search(block.text)
+
+
+def unbound(nodes: Sequence[ast.AST]) -> set[str]:
+    """The names that are read there, but neither built in nor bound anywhere in it."""
+    names = [node for node in nodes if isinstance(node, ast.Name)]
+    bound = {name.id for name in names if not isinstance(name.ctx, ast.Load)}
+    for node in nodes:
+        if isinstance(node, ast.alias):
+            bound.add((node.asname or node.name).partition(".")[0])
+        elif isinstance(node, ast.arg):
+            bound.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            bound.add(node.name)
+    return {name.id for name in names} - bound - {*dir(builtins)}
 
 
 def test_every_component_is_installed() -> None:
