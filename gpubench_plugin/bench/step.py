@@ -67,7 +67,7 @@ def as_subject(value: object) -> Subject | None:
 def result_reason(value: object, subjects: Sequence[Subject]) -> str:
     """Explain that `value` is no step, but maybe the result of one of the `subjects`."""
     noun = type(value).__name__
-    article = "an" if noun[0] in "aeiou" else "a"
+    article = "an" if noun[0].lower() in "aeiou" else "a"
     kind = short_repr(value) if value is None else f"{article} {noun}"
     if shape := getattr(value, "shape", None):
         kind += f" of shape {tuple(shape)}"

@@ -103,12 +103,11 @@ def _cell(measurement: Measurement, spec: MetricColumn, glyphs: Glyphs) -> tuple
     name = next((name for name in spec.metrics if name in measurement.metrics), None)
     if name is None:
         return "", "", ""
-    width = half_width(measurement, name) if spec.has_interval else None
+    is_doubtful = spec.has_interval and bool(doubtful_flags(measurement.flags))
+    width = half_width(measurement, name) if spec.has_interval and not is_doubtful else None
     text = spec.metrics[name](measurement.metrics[name].value, digits_for(width))
     number, _, unit = text.partition(" ")
-    if spec.has_interval and doubtful_flags(measurement.flags):
-        return f"{glyphs.doubtful} {number}", unit, ""
-    return number, unit, _plus_minus(width, glyphs)
+    return f"{glyphs.doubtful} " * is_doubtful + number, unit, _plus_minus(width, glyphs)
 
 
 def _joined(cell: tuple[str, str, str]) -> str:
@@ -161,23 +160,21 @@ def _relative(measurements: Sequence[Measurement], groups: Sequence[str], glyphs
 def step(measurement: Measurement, glyphs: Glyphs) -> str:
     """Median step with relative half-width: ``18.42 ms ±0.54%``.
 
-    A doubtful one has a mark and no interval, ``≈ 18 ms``. Of too few rounds for an interval their
-    number and range are shown, ``684 ms [661 ms, 702 ms] n=3``; the number also beside an interval
-    of so few rounds that they are taken as independent, ``24.2 ms ±0.09% n=12``.
+    A doubtful one has a mark and no interval, ``≈ 18.4 ms``. Of too few rounds for an interval
+    their number and range are shown, ``684 ms [661 ms, 702 ms] n=3``; the number also beside an
+    interval of so few rounds that they are taken as independent, ``24.2 ms ±0.09% n=12``.
     """
     median = measurement.metrics.get(STEP_TIME)
     if median is None:
         return ""
-    width = half_width(measurement, STEP_TIME)
-    rounds = int(measurement.metrics["rounds"].value) if "rounds" in measurement.metrics else None
     mark = f"{glyphs.doubtful} " * bool(doubtful_flags(measurement.flags))
+    width = None if mark else half_width(measurement, STEP_TIME)
+    rounds = int(measurement.metrics["rounds"].value) if "rounds" in measurement.metrics else None
     if rounds is not None and interval_ranks(rounds, measurement.confidence) is None:
         return f"{mark}{_of_few(measurement, median.value, glyphs)} n={rounds}"
     text = duration(median.value, digits_for(width), glyphs.micro)
-    if mark:
-        return f"{mark}{text}"
     is_few = rounds is not None and rounds < FEWEST_TO_JUDGE and measurement.launches == 1
-    return f"{text}{_plus_minus(width, glyphs)}{f' n={rounds}' if is_few and width else ''}"
+    return f"{mark}{text}{_plus_minus(width, glyphs)}{f' n={rounds}' if is_few and width else ''}"
 
 
 def _of_few(measurement: Measurement, median_s: float, glyphs: Glyphs) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from gpubench_plugin.core.format import counted, duration, listed, percentage
+from gpubench_plugin.core.format import duration, listed, percentage
 from gpubench_plugin.core.quality_flags import (
     DOUBTFUL_FLAGS,
     doubtful_flags,
@@ -69,8 +69,8 @@ class Remarks:
         groups = self._by(self.measurements, doubts)
         is_told = "doubts" in shown or (len(groups) == 1 and "step" in shown)
         for (_, text), names in sorted(groups.items()):
-            subject = counted(len(names), "benchmark") if is_told else _listed(names)
-            yield from self._line(f"{self.glyphs.doubtful} {text} ({subject})", CAUTION)
+            whose = "" if is_told else f" ({_listed(names)})"
+            yield from self._line(f"{self.glyphs.doubtful} {text}{whose}", CAUTION)
 
     def notes(self, shown: Collection[str]) -> Iterator[Line]:
         """Slow ranks, fitted batches, lapsed checks, and the notes that have no column."""

@@ -161,7 +161,7 @@ def glyphs_for(encoding: str | None) -> Glyphs:
     return UNICODE
 
 
-# Digits of a number without an interval: more would claim a precision that was not measured.
+# Digits of a number without an interval, or in doubt: more would claim what was not measured.
 _WITHOUT_INTERVAL: Final = 3
 
 

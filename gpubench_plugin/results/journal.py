@@ -39,8 +39,6 @@ _PATIENCE_S: Final = 1.0
 # keeps, unlike that of larger blocks; a longer line, such as a record, is read whole.
 _CHUNK_BYTES: Final = 1 << 16
 
-_OF_NUMBERS: Final = b"+-.0123456789"
-
 
 def utc_now() -> str:
     """Current UTC time in ISO 8601 with microseconds."""
@@ -202,7 +200,7 @@ def _pattern_of(needed: Collection[str]) -> re.Pattern[bytes]:
 
 def _last_of_alike(lines: bytes, first: int) -> list[tuple[int, bytes]]:
     """Of `lines`, numbered from the `first`, the last of those with equal text around numbers."""
-    shapes = lines.translate(None, _OF_NUMBERS).split(b"\n")
+    shapes = lines.translate(None, b"+-.0123456789").split(b"\n")
     last = dict(zip(shapes, enumerate(lines.split(b"\n"), first), strict=True))
     return sorted(row for row in last.values() if row[1].strip())
 

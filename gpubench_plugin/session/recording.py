@@ -353,17 +353,19 @@ class SessionRecorder:
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Print the result table before pytest-benchmark's."""
-        terminalreporter.section("gpubench", sep="=")
         measurements = [
             replace(m, machine={**self._machine, **m.machine})
             for i, m in self.measurements.items()
             if i not in self._passed_tests
         ]
+        pytest_benchmark.hide_table(self._config, self._own_cases.keys() | self._unselected)
+        if not (measurements or self._write_error or self._index_warning):
+            return  # tests on ranks passed, and the header has named the folder
+        terminalreporter.section("gpubench", sep="=")
         if measurements:
             options = self._settings.table
             lines = partial(terminal.closing_lines, measurements, options=options)
             write_lines(terminalreporter, lines)
-        pytest_benchmark.hide_table(self._config, self._own_cases.keys() | self._unselected)
         if self._write_error is None:
             terminalreporter.write(f"recorded in {self._display_directory()}\n")
         else:

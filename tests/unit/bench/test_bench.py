@@ -7,6 +7,7 @@ import math
 import os
 import re
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -602,6 +603,7 @@ def test_a_step_that_makes_something_to_be_called_is_measured(making: Any) -> No
         (2.5, r"a float, 2\.5"),
         (torch.ones(2, 3), r"a Tensor of shape \(2, 3\)"),
         (4950, "an int, 4950"),
+        (OrderedDict(), r"an OrderedDict\b[^;]*"),
     ],
 )
 def test_a_result_in_place_of_a_step_is_refused(result: Any, kind: str) -> None:

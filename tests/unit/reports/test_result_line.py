@@ -50,7 +50,7 @@ def earlier(step: float, flags: tuple[str, ...] = ()) -> Result:
         (measured(), earlier(373e-6), "374.7 µs ±0.90%  +0.46% ✓"),
         (measured(), earlier(363.4e-6, ("contended",)), "374.7 µs ±0.90%  ≈+3% ✓"),
         (measured(flags=("outliers",)), None, "374.7 µs ±0.90% ✓"),
-        (measured(flags=("contended",)), earlier(363.4e-6), "≈ 374.7 µs"),
+        (measured(flags=("contended",)), earlier(363.4e-6), "≈ 375 µs"),
         (measured(half_width=None, rounds=1), earlier(374.7e-6), "375 µs n=1  0.00% ?"),
     ],
 )

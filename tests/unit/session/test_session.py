@@ -78,16 +78,16 @@ def ended(session: SessionRecorder, code: int) -> Any:
 
 
 def test_results_that_cannot_be_written_stop_the_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever would be measured next would be lost; the end says so instead of ``recorded in``."""
-    monkeypatch.setattr(SessionRecorder, "_display_directory", lambda self: "results/it")
+    """Whatever would be measured next would be lost; the end says so, and nothing of no results."""
+    monkeypatch.setattr(SessionRecorder, "_display_directory", lambda self: "it")
     monkeypatch.setattr(room.pytest_benchmark, "hide_table", lambda *_: None)
     item: Any = SimpleNamespace(session=SimpleNamespace(shouldfail=""))
     for files, said, end in (
-        (Files(), "", "recorded in results/it\n"),
+        (Files(), "", ""),
         (
             Files(full=True),
             "cannot write results: no space left",
-            "cannot write results: no space left; what was recorded before is in results/it\n",
+            "gpubench: cannot write results: no space left; what was recorded before is in it\n",
         ),
     ):
         session = started(monkeypatch, files)
@@ -99,10 +99,11 @@ def test_results_that_cannot_be_written_stop_the_session(monkeypatch: pytest.Mon
         assert item.session.shouldfail == said
         texts: list[str] = []
         reporter: Any = SimpleNamespace(
-            section=lambda *_, **__: None, write=lambda text, texts=texts, **_: texts.append(text)
+            section=lambda title, texts=texts, **_: texts.append(f"{title}: "),
+            write=lambda text, texts=texts, **_: texts.append(text),
         )
         session.pytest_terminal_summary(reporter)
-        assert texts == [end]
+        assert "".join(texts) == end
 
 
 @pytest.mark.parametrize(
