@@ -5,16 +5,32 @@ import pytest
 from gpubench_plugin import CorrectnessError
 from gpubench_plugin.config.marks import caches
 
+LAYOUTS = ("contiguous", "padded", "transposed")
+"""``padded``: rows with gaps; ``transposed``: column-major."""
+
+_GAP = 8  # elements, enough to make rows not contiguous
+
+
+def with_layout(matrix, layout):
+    """Copy `matrix` with the strides of one of :data:`LAYOUTS`."""
+    import torch
+
+    if layout == "padded":
+        rows, columns = matrix.shape
+        return matrix.new_zeros(rows, columns + _GAP)[:, :columns].copy_(matrix)
+    if layout == "transposed":
+        return torch.empty_like(matrix.t().contiguous()).copy_(matrix.t()).t()
+    return matrix.contiguous()
+
 
 @caches
-@pytest.mark.parametrize("layout", ["contiguous", "padded", "transposed"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.gpubench(config="micro", timing="kernel")
 def test_layout_elementwise(gpubench, torch_device, sizes, layout, cache):
     """A sum with a contiguous matrix: two matrices are read, one is written."""
     import torch
 
     from gpubench_plugin.workloads._micro.checks import require_equal
-    from gpubench_plugin.workloads._micro.layouts import with_layout
 
     plain, other = torch.randn(2, sizes.rows, sizes.columns, device=torch_device)
     matrix, total = with_layout(plain, layout), torch.empty_like(plain)
@@ -27,7 +43,7 @@ def test_layout_elementwise(gpubench, torch_device, sizes, layout, cache):
     gpubench(step, bytes=3 * plain.nbytes)
 
 
-@pytest.mark.parametrize("layout", ["contiguous", "padded", "transposed"])
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.precision("fp32")
 @pytest.mark.gpubench(config="micro", timing="kernel")
 def test_layout_matmul(gpubench, torch_device, sizes, tolerance, layout):
@@ -35,7 +51,6 @@ def test_layout_matmul(gpubench, torch_device, sizes, tolerance, layout):
     import torch
 
     from gpubench_plugin.workloads._micro.checks import require_close
-    from gpubench_plugin.workloads._micro.layouts import with_layout
 
     size = sizes.matrix_size
     plain, other = torch.randn(2, size, size, device=torch_device)
@@ -58,8 +73,6 @@ def test_validation(gpubench, torch_device, sizes, validation):
     ``finite`` takes a pass over the elements, and synchronizes a device.
     """
     import torch
-
-    from gpubench_plugin.workloads._micro.layouts import with_layout
 
     matrix = torch.randn(sizes.rows, sizes.columns, device=torch_device)
     result = torch.empty_like(matrix)

@@ -6,7 +6,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from gpubench_plugin.core.errors import Unsupported
-from gpubench_plugin.workloads._micro.attention import flops, run_attention
+from tests.support.micro_suite import operations
+
+SUITE = operations("test_attention")
+flops, run_attention = SUITE.flops, SUITE.run_attention
 
 
 def _attention() -> torch.Tensor:

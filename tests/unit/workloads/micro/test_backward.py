@@ -1,23 +1,25 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
 
-from gpubench_plugin.workloads._micro.backward import LinearStacks, NodeTimes
+from tests.support.micro_suite import operations
 
+SUITE: Any = operations("test_autograd")
 _CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def chains() -> LinearStacks:
+def chains() -> Any:
     """Two graphs of three layers."""
     torch.manual_seed(0)
-    return LinearStacks(graphs=2, layers=3, size=4, device=_CPU)
+    return SUITE.LinearStacks(graphs=2, layers=3, size=4, device=_CPU)
 
 
-def test_concurrent_backward_passes_give_the_gradients_of_serial_ones(chains: LinearStacks) -> None:
+def test_concurrent_backward_passes_give_the_gradients_of_serial_ones(chains: Any) -> None:
     """Three weights and three biases per graph, the same bits in either order."""
     chains.forward()
     chains.serial()
@@ -29,7 +31,7 @@ def test_concurrent_backward_passes_give_the_gradients_of_serial_ones(chains: Li
     assert all(map(torch.equal, chains.gradients(), serial))
 
 
-def test_a_failure_in_a_thread_is_raised(chains: LinearStacks) -> None:
+def test_a_failure_in_a_thread_is_raised(chains: Any) -> None:
     """A second backward pass of the same graph is an error, also in a thread."""
     chains.forward()
     chains.serial()
@@ -37,9 +39,9 @@ def test_a_failure_in_a_thread_is_raised(chains: LinearStacks) -> None:
         chains.concurrent(threads)
 
 
-def test_the_shares_of_the_kinds_of_node_add_up(chains: LinearStacks) -> None:
+def test_the_shares_of_the_kinds_of_node_add_up(chains: Any) -> None:
     """Every kind has a part of the time, all together all of it."""
-    times = NodeTimes()
+    times = SUITE.NodeTimes()
     times.hook(chains.forward())
     with ThreadPoolExecutor(2) as threads:
         chains.concurrent(threads)
@@ -48,9 +50,9 @@ def test_the_shares_of_the_kinds_of_node_add_up(chains: LinearStacks) -> None:
     assert sum(map(times.share, times.kinds)) == pytest.approx(1)
 
 
-def test_counting_begins_anew_and_ends(chains: LinearStacks) -> None:
+def test_counting_begins_anew_and_ends(chains: Any) -> None:
     """After a reset nothing was spent; after leaving nothing is seen any more."""
-    times = NodeTimes()
+    times = SUITE.NodeTimes()
     times.hook(chains.forward())
     chains.serial()
     times.reset()

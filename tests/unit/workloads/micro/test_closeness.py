@@ -11,8 +11,8 @@ from gpubench_plugin.workloads._micro.checks import (
     require_equal,
     skip_if_unsupported,
 )
-from gpubench_plugin.workloads._micro.layouts import LAYOUTS, with_layout
 from gpubench_plugin.workloads.base import DTYPES
+from tests.support.micro_suite import operations
 
 
 def test_the_error_is_relative_to_the_norm() -> None:
@@ -111,8 +111,8 @@ def test_what_goes_wrong_is_not_hidden(error: Exception) -> None:
 )
 def test_the_same_matrix_in_another_layout(layout: str, stride: tuple[int, int]) -> None:
     """Values stay, strides differ: a gap of eight after every row, or column after column."""
-    matrix = torch.arange(20.0).reshape(4, 5)
-    made = with_layout(matrix, layout)
+    suite, matrix = operations("test_layouts"), torch.arange(20.0).reshape(4, 5)
+    made = suite.with_layout(matrix, layout)
     assert torch.equal(made, matrix)
     assert made.stride() == stride
-    assert layout in LAYOUTS
+    assert layout in suite.LAYOUTS
