@@ -60,7 +60,6 @@ def nested(key: Key, value: Any) -> dict[str, Any]:
 PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
     "quick": {
         "ci_half_width": 0.02,
-        "max_rounds": 200,
         "max_time_s": 0.5,
         "time_s": 0.5,
         "warmup_max_rounds": 50,

@@ -29,9 +29,9 @@ def test_a_profile_stands_in_for_the_defaults(tmp_path: Path) -> None:
     assert resolved(tmp_path).measure == MeasureSection()
     quick = resolved(tmp_path, "measure.profile=quick").measure
     assert quick == MeasureSection(profile="quick", **PROFILES["quick"])
-    assert (quick.max_time_s, quick.max_rounds) == (0.5, 200)
+    assert (quick.max_time_s, quick.warmup_max_rounds) == (0.5, 50)
     measure = resolved(tmp_path, "measure.max_time_s=3", "measure.profile=quick").measure
-    assert (measure.max_time_s, measure.max_rounds) == (3.0, 200)
+    assert (measure.max_time_s, measure.warmup_max_rounds) == (3.0, 50)
     chosen = resolved(tmp_path, "measure.profile=full", file="measure: {profile: quick}")
     assert chosen.measure.max_rounds == 2000
     none = resolved(tmp_path, "measure.profile=null", file="measure: {profile: quick}")
@@ -41,7 +41,7 @@ def test_a_profile_stands_in_for_the_defaults(tmp_path: Path) -> None:
     stated = [f"measure.{key}={value}" for key, value in PROFILES["quick"].items()]
     one_by_one = comparable(resolved(tmp_path, *stated))
     assert comparable(resolved(tmp_path, "measure.profile=quick")) == one_by_one
-    assert one_by_one["measure.max_rounds"] == 200
+    assert one_by_one["measure.max_time_s"] == 0.5
 
 
 @pytest.mark.parametrize("where", ["file", "preset", "overlay", "command line"])
