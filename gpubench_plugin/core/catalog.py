@@ -119,6 +119,7 @@ def aliases(kind: str) -> dict[str, tuple[str, ...]]:
     return names
 
 
+@cache
 def _built_in(kind: str) -> dict[str, str]:
     """Module of each built-in component, by component name."""
     modules = _modules(kind)

@@ -244,10 +244,9 @@ def has_outliers(durations_s: Sequence[float]) -> bool:
     """
     import numpy as np
 
-    sorted_durations = sorted(durations_s)
-    median_s = median(sorted_durations)
+    durations = np.asarray(durations_s)
     with np.errstate(invalid="ignore"):  # the recording refuses infinite durations
-        end = float(np.quantile(sorted_durations, _BULK))
+        median_s, end = np.quantile(durations, (0.5, _BULK))
     bulk = max(end - median_s, _LEAST_BULK * median_s)
     limit = median_s + _REACH * bulk
-    return sum(duration > limit for duration in sorted_durations) > _SHARE * len(sorted_durations)
+    return bool(np.count_nonzero(durations > limit) > _SHARE * len(durations))
