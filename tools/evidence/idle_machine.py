@@ -41,15 +41,20 @@ ROUND_S = 0.001
 # A rounding of 0.05%, finer than the noise of any round; 16 bits reach from 10 ns to over a day.
 RESOLUTION = 0.0005
 PROFILES = {"quick": "quick", "no profile": None}
-COLUMNS = (*(f"in doubt, {name}" for name in PROFILES), "doubts, no profile", "median half-width")
+COLUMNS = (
+    *(f"{what}, {name}" for name in PROFILES for what in ("measured", "in doubt")),
+    *("doubts, no profile", "median half-width"),
+)
 
 INTRODUCTION = """# How often a number is in doubt on an idle machine
 
 Written by `python tools/evidence/idle_machine.py --against=CHECKOUT`; in brackets what commit
-`db56f806` told. {launches} launches, recorded from {first} to {last} on a cloud machine of two
-processors that did nothing else, whose neighbours did: {steps} steps for 3.5 s each, replayed by
-the real loop, which ends where it would have ended. Whether others used the processors is as it was
-recorded.
+`f2007b9c` told, which went on to the limit of time where there was no interval. {launches}
+launches, recorded from {first} to {last} on a cloud machine of two processors that did nothing
+else, whose neighbours did: {steps} steps for 3.5 s each, replayed by the real loop, which ends
+where it would have ended. Whether others used the processors is as it was recorded. *Measured* is
+the mean time of the timed calls.
+
 """
 
 
@@ -149,15 +154,17 @@ def counted(traces: list[Trace]) -> dict[str, str]:
     """What the loop tells of the `traces`."""
     cells, doubts, widths = {}, Counter[str](), []
     for title, profile in PROFILES.items():
-        doubtful = 0
+        doubtful, measured_s = 0, 0.0
         for trace in traces:
             samples = steps.measured(trace.course(), step_s=1e-9, profile=profile)
             flags = doubtful_flags((*samples.flags, *["contended"] * trace.contended))
             doubtful += bool(flags)
+            measured_s += sum(samples.block_s)
             if profile is None:
                 doubts.update(flags)
                 ends = steps.told(samples)
                 widths += [] if flags or ends is None else [(ends[2] - ends[0]) / 2 / ends[1]]
+        cells[f"measured, {title}"] = f"{measured_s / len(traces):.2f} s"
         cells[f"in doubt, {title}"] = f"{doubtful / len(traces):.0%}"
     names = [f"`{name}` {number / len(traces):.0%}" for name, number in doubts.most_common()]
     cells["doubts, no profile"] = ", ".join(names)

@@ -43,9 +43,9 @@ PHASES = {"a fiftieth": 50, "a twentieth": 20, "a tenth": 10, "a fifth": 5}
 INTRODUCTION = """# How often the interval of the median is right
 
 Written by `python tools/evidence/interval.py --against=CHECKOUT`; in brackets what commit
-`db56f806` told, when a number that was not known to ±1%, or came from fewer than 50 independent
-rounds, was in doubt and had no interval. Steps of 2 ms on a virtual clock, the real loop: warm-up,
-looks, limits. 200 runs a row, 80 in `full`, seeded.
+`f2007b9c` told, which went on to the limit of time where there was no interval, and in `quick` to
+200 rounds. Steps of 2 ms on a virtual clock, the real loop: warm-up, looks, limits. 200 runs a row,
+80 in `full`, seeded.
 
 *told*: how often a reader sees an interval, at 95%; in the other cases the number is in doubt.
 *right*: of those told, how many hold the true median. *narrow and wrong*: told with a half-width of
@@ -55,7 +55,7 @@ the time or 30% of it.
 
 Where phases last for up to a twentieth of the timed span, at least 93% of the intervals are right
 from 100 rounds on; the table of a fixed number of rounds shows it without the loop. Hardest are two
-equal modes, of which one may fill the time by chance: in `quick`, whose 200 rounds hold twenty of
+equal modes, of which one may fill the time by chance: in `quick`, whose 250 rounds hold 25 of
 them, 93% are right in 1,000 runs. Of phases of a tenth or a fifth of it a measurement sees too few:
 some are not told, and the others are right less often. Phases longer than the measurement cannot be
 seen at all.

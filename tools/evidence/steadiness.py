@@ -41,10 +41,9 @@ RATES = (*(f"`{flag}`" for flag in (*DOUBTS, "outliers")), "warm-up")
 INTRODUCTION = """# Steps that change while they are measured
 
 Written by `python tools/evidence/steadiness.py --against=CHECKOUT`; in brackets what commit
-`db56f806` told, when ends that differ were a trend, whatever lay between them, and 50 independent
-rounds were needed. The real loop on a virtual clock, noise of 0.5% on the steps of the first
-tables. `full` measures a second, where `quick` and the defaults measure 0.2 s: what changes only
-after 0.3 s is beyond these.
+`f2007b9c` told, which went on to the limit of time where there was no interval. The real loop on
+a virtual clock, noise of 0.5% on the steps of the first tables. `full` measures a second, where
+`quick` and the defaults measure 0.2 s: what changes only after 0.3 s is beyond these.
 
 The first table gives the median of 20 runs, relative to the step's steady time; of a leak, which
 has none, to the time of its first call. Then the share of runs that are right (within 2%, or by an
