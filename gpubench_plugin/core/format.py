@@ -88,9 +88,9 @@ def byte_size(value: float, digits: int = MOST_DIGITS) -> str:
     return f"{value:.0f} B" if abs(value) < 1024 else scaled(value, _BINARY, digits)
 
 
-def duration(seconds: float, digits: int = MOST_DIGITS, micro: str = "µ") -> str:
-    """Format a duration in ns, µs, ms or s: ``18.42 ms``; `micro` is for ASCII terminals."""
-    scales = ((1.0, " s"), (1e-3, " ms"), (1e-6, f" {micro}s"), (1e-9, " ns"))
+def duration(seconds: float, digits: int = MOST_DIGITS) -> str:
+    """Format a duration in ns, µs, ms or s: ``18.42 ms``."""
+    scales = ((1.0, " s"), (1e-3, " ms"), (1e-6, " µs"), (1e-9, " ns"))
     return scaled(seconds, scales, digits)
 
 
@@ -154,10 +154,10 @@ def count(value: float, digits: int = MOST_DIGITS) -> str:
     return scaled(value, _THOUSANDS, digits)
 
 
-def quantity(value: float, unit: str, *, micro: str = "µ") -> str:
+def quantity(value: float, unit: str) -> str:
     """A metric's value with its unit: ``18.42 ms``, ``912.4 MiB``, ``12.34k/s``, ``3.100 W``."""
     if unit == "s":
-        return duration(value, micro=micro)
+        return duration(value)
     format_value = _FORMATTERS.get(unit)
     return format_value(value) if format_value else f"{significant(value)} {unit}"
 

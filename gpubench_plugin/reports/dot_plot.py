@@ -22,10 +22,10 @@ from gpubench_plugin.reports.markup import (
     marked,
 )
 from gpubench_plugin.reports.table import wrapped
-from gpubench_plugin.reports.text import LEAST_EXTENT, Glyphs, cut, fill, printable, width
+from gpubench_plugin.reports.text import LEAST_EXTENT, cut, fill, printable, width
 from gpubench_plugin.reports.verdicts import number
 
-Sign = Literal["hollow", "filled", "diamond"]
+Sign = Literal["○", "●", "◆"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,18 +50,16 @@ _MIN_COLUMNS: Final = 8
 _GUTTER: Final = 5
 _ABOVE, _BELOW, _RAISED = "^", "v", "!"
 
-_MARKUP: Final[Mapping[Sign, Markup]] = {"hollow": PLAIN, "filled": BOLD, "diamond": GOOD}
+_MARKUP: Final[Mapping[Sign, Markup]] = {"○": PLAIN, "●": BOLD, "◆": GOOD}
 
 
-def dot_lines(
-    dots: Sequence[Dot], unit: str, noun: str, total: int, glyphs: Glyphs
-) -> Iterator[Line]:
+def dot_lines(dots: Sequence[Dot], unit: str, noun: str, total: int) -> Iterator[Line]:
     """Plot one or more `dots`, in time order, in `total` columns; of many, neighbours share one.
 
     `noun` is what a dot is, in the singular.
     """
     scale = _Scale.of(dots)
-    labels = {row: number(scale.at(row), unit, glyphs) for row in (0, _ROWS // 2, _ROWS - 1)}
+    labels = {row: number(scale.at(row), unit) for row in (0, _ROWS // 2, _ROWS - 1)}
     all_flags = {flag for dot in dots for flag in dot.flags}
     flags = (*doubtful_flags(all_flags), *other_flags(sorted(all_flags)))
     names = (noun, *labels.values(), *map(printable, flags))
@@ -72,19 +70,19 @@ def dot_lines(
     gap = " " * (2 * len(columns) <= available)
 
     def axis(label: str, cells: Iterable[Span]) -> Line:
-        text = fill(cut(label, gutter, glyphs.ellipsis), gutter, right=True)
+        text = fill(cut(label, gutter), gutter, right=True)
         spans = [(f"{sign}{gap}", markup) for sign, markup in cells]
-        return line_of([(f"{text} {glyphs.axis} ", PLAIN), *spans])
+        return line_of([(f"{text} │ ", PLAIN), *spans])
 
     for row in reversed(range(_ROWS)):
-        yield axis(labels.get(row, ""), [_cell(dots, row, scale, glyphs) for dots in columns])
+        yield axis(labels.get(row, ""), [_cell(dots, row, scale) for dots in columns])
     for flag in flags:
         raised = [any(flag in dot.flags for dot in dots) for dots in columns]
         yield axis(printable(flag), [(_RAISED if here else " ", CAUTION) for here in raised])
     last = f"{len(dots)}".rjust((len(columns) - 1) * (1 + len(gap)))
     numbers = f"1{last if len(last) > 1 else f' {last}'}" if len(dots) > 1 else "1"
     yield ((f"{fill(noun, gutter, right=True)}   {numbers}", PLAIN),)
-    for text in scale.outside(dots, noun, unit, glyphs):
+    for text in scale.outside(dots, noun, unit):
         yield from marked(wrapped(text, total), CAUTION)
 
 
@@ -120,7 +118,7 @@ class _Scale:
         position = math.log(value) if self.logarithmic else value
         return min(max(round((position - self.low) / self.extent * (_ROWS - 1)), -1), _ROWS)
 
-    def outside(self, dots: Sequence[Dot], noun: str, unit: str, glyphs: Glyphs) -> Iterator[str]:
+    def outside(self, dots: Sequence[Dot], noun: str, unit: str) -> Iterator[str]:
         """Notes on a logarithmic scale and on out-of-range dots."""
         if self.logarithmic:
             yield "logarithmic scale"
@@ -129,15 +127,15 @@ class _Scale:
             (_BELOW, -1, "below the plot, down to", min),
         ):
             if values := [dot.value for dot in dots if self.row(dot.value) == row]:
-                end = number(extreme(values), unit, glyphs)
+                end = number(extreme(values), unit)
                 yield f"{sign} {counted(len(values), noun)} {place} {end}"
 
 
-def _cell(dots: Sequence[Dot], row: int, scale: _Scale, glyphs: Glyphs) -> Span:
+def _cell(dots: Sequence[Dot], row: int, scale: _Scale) -> Span:
     """Cell of a column's dots in a row; out-of-range values are arrows at the edge."""
     dots_here = [dot for dot in dots if min(max(scale.row(dot.value), 0), _ROWS - 1) == row]
     if not dots_here:
         return " ", PLAIN
     dot = dots_here[-1]
     arrow = {_ROWS: _ABOVE, -1: _BELOW}.get(scale.row(dot.value))
-    return arrow or str(getattr(glyphs, dot.sign)), _MARKUP[dot.sign]
+    return arrow or dot.sign, _MARKUP[dot.sign]

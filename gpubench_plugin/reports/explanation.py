@@ -15,16 +15,16 @@ from gpubench_plugin.core.verdicts import Verdict
 from gpubench_plugin.reports.dot_plot import Dot, Sign, dot_lines
 from gpubench_plugin.reports.markup import BOLD, GOOD, PLAIN, Line, marked
 from gpubench_plugin.reports.table import column, lines, wrapped
-from gpubench_plugin.reports.text import Glyphs, printable
+from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdicts import change_text, colour, interval_text, kind_text
 
 Role = Literal["base", "head", "pinned run", "earlier run", "this run", "round", "launch"]
 
 # Of roles whose dots are not hollow.
 _SIGNS: Final[Mapping[Role, Sign]] = {
-    "head": "filled",
-    "pinned run": "diamond",
-    "this run": "filled",
+    "head": "●",
+    "pinned run": "◆",
+    "this run": "●",
 }
 
 
@@ -84,16 +84,16 @@ def split_verdict(verdict: Verdict) -> tuple[Verdict, ...]:
     return tuple(parts) or (verdict,)
 
 
-def explanation_lines(explanation: Explanation, total: int, glyphs: Glyphs) -> Iterator[Line]:
+def explanation_lines(explanation: Explanation, total: int) -> Iterator[Line]:
     """The page, at most `total` columns wide."""
     yield ((printable(explanation.benchmark), BOLD),)
     yield from marked(wrapped(explanation.subject, total))
     yield from _verdicts(explanation, total)
     for metric, unit in explanation.units.items():
-        yield from _plot(explanation, metric, unit, total, glyphs)
+        yield from _plot(explanation, metric, unit, total)
     for title, body in {
         "flags": _text(_meanings(explanation.points), total),
-        "looks, recomputed from the recorded launches": _looks(explanation.looks, total, glyphs),
+        "looks, recomputed from the recorded launches": _looks(explanation.looks, total),
         "based on": _text(explanation.facts, total),
         "launches not judged": _text(explanation.unused, total),
         "notes": _text(explanation.notes, total),
@@ -120,22 +120,20 @@ def _verdicts(explanation: Explanation, total: int) -> Iterator[Line]:
                 yield from _text([f"{prefix}limit {part.limit}: {origin}"], total)
 
 
-def _plot(
-    explanation: Explanation, metric: str, unit: str, total: int, glyphs: Glyphs
-) -> Iterator[Line]:
+def _plot(explanation: Explanation, metric: str, unit: str, total: int) -> Iterator[Line]:
     points = [point for point in explanation.points if metric in point.values]
     if not points:
         return
     yield ()
-    signs = {point.role: _SIGNS.get(point.role, "hollow") for point in points}
-    legend = "  ".join(f"{getattr(glyphs, sign)} {role}" for role, sign in sorted(signs.items()))
+    signs = {point.role: _SIGNS.get(point.role, "○") for point in points}
+    legend = "  ".join(f"{sign} {role}" for role, sign in sorted(signs.items()))
     heading = f"{metric} of each {explanation.noun} in time order:"
     yield from marked(wrapped(f"{heading} {legend}", total), BOLD)
     dots = [
         Dot(value=point.values[metric], sign=signs[point.role], flags=point.flags)
         for point in points
     ]
-    yield from dot_lines(dots, unit, explanation.noun, total, glyphs)
+    yield from dot_lines(dots, unit, explanation.noun, total)
 
 
 def _meanings(points: Sequence[PlotPoint]) -> Iterator[str]:
@@ -144,7 +142,7 @@ def _meanings(points: Sequence[PlotPoint]) -> Iterator[str]:
         yield f"{flag}: {MEANINGS[flag]}" if flag in MEANINGS else flag
 
 
-def _looks(looks: Sequence[LookVerdicts], total: int, glyphs: Glyphs) -> Iterator[Line]:
+def _looks(looks: Sequence[LookVerdicts], total: int) -> Iterator[Line]:
     rows = [
         (look.pairs, part)
         for look in looks
@@ -155,14 +153,14 @@ def _looks(looks: Sequence[LookVerdicts], total: int, glyphs: Glyphs) -> Iterato
         column("pairs", [pairs for pairs, _ in rows], numeric=True),
         column("metric", [verdict.metric for _, verdict in rows]),
         column("verdict", [kind_text(verdict.kind) for _, verdict in rows]),
-        column("change", [change_text(verdict, glyphs) for _, verdict in rows], numeric=True),
+        column("change", [change_text(verdict) for _, verdict in rows], numeric=True),
         column(
             "99% interval",
             [interval_text(part).strip("[]").replace(", ", " to ") for _, part in rows],
             numeric=True,
         ),
     ]
-    return marked(lines(table, total, glyphs) if rows else [])
+    return marked(lines(table, total) if rows else [])
 
 
 def _advice(advice: Sequence[Recommendation], total: int) -> Iterator[Line]:

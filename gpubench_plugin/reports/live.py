@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gpubench_plugin.core.format import counted, decimal_rate, duration, percentage, rough_duration
 from gpubench_plugin.core.quality_flags import doubtful_flags
-from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, evenly_chosen, printable, sparkline
+from gpubench_plugin.reports.text import cut, evenly_chosen, printable, sparkline
 from gpubench_plugin.results.progress import BenchmarkProgress, RunProgress
 
 _DIGITS: Final = 3
@@ -16,7 +16,7 @@ _LABEL_COLUMNS: Final = 9
 _MOST_NUMBERS: Final = 6
 
 
-def current_line(run: RunProgress, name: str = "", glyphs: Glyphs = UNICODE) -> str:
+def current_line(run: RunProgress, name: str = "") -> str:
     """One line about the running benchmark: ``[3/12] name: build``; empty where none is running.
 
     Without a `name` it is ``[3/12] build``.
@@ -25,7 +25,7 @@ def current_line(run: RunProgress, name: str = "", glyphs: Glyphs = UNICODE) -> 
     if live is None:
         return ""
     label = f"{name}: " if name else ""
-    return printable(f"{_place(run)} {label}{status_text(live, glyphs)}")
+    return printable(f"{_place(run)} {label}{status_text(live)}")
 
 
 def _place(run: RunProgress) -> str:
@@ -33,9 +33,9 @@ def _place(run: RunProgress) -> str:
     return f"[{min(len(run.outcomes) + 1, run.total)}/{run.total}]"
 
 
-def status_text(live: BenchmarkProgress, glyphs: Glyphs = UNICODE) -> str:
+def status_text(live: BenchmarkProgress) -> str:
     """Phase, how far it is, and the time left: ``measure, 120 rounds, ±0.8%, 3 s left``."""
-    parts = [live.phase or "start", *_position(live, glyphs)]
+    parts = [live.phase or "start", *_position(live)]
     if live.launch is not None:
         parts.insert(0, f"launch {live.launch}")
     if live.remaining_s is not None:
@@ -43,7 +43,7 @@ def status_text(live: BenchmarkProgress, glyphs: Glyphs = UNICODE) -> str:
     return ", ".join(parts)
 
 
-def _position(live: BenchmarkProgress, glyphs: Glyphs) -> Iterator[str]:
+def _position(live: BenchmarkProgress) -> Iterator[str]:
     if live.phase != "measure" and live.step is not None:
         is_limited = live.phase == "train" and live.steps
         yield f"step {live.step}" + (f" of at most {live.steps}" if is_limited else "")
@@ -52,7 +52,7 @@ def _position(live: BenchmarkProgress, glyphs: Glyphs) -> Iterator[str]:
     elif live.phase == "measure" and live.rounds is not None:
         yield counted(live.rounds, "round")
         if live.half_width is not None:
-            yield f"{glyphs.plus_minus}{percentage(live.half_width)}"
+            yield f"±{percentage(live.half_width)}"
 
 
 def run_line(run: RunProgress, state: str) -> str:
@@ -63,38 +63,38 @@ def run_line(run: RunProgress, state: str) -> str:
     return printable(f"{text} ({outcomes})" if outcomes else text)
 
 
-def ended_line(run: RunProgress, benchmark: str, glyphs: Glyphs = UNICODE) -> str:
+def ended_line(run: RunProgress, benchmark: str) -> str:
     """One line about a `benchmark` that is done: ``a.py::test: measured, ≈ 15 ms (contended)``."""
     text, step_s = f"{benchmark}: {run.outcomes[benchmark]}", run.step_times_s.get(benchmark)
     if step_s is not None:
         doubts = doubtful_flags(run.flags[benchmark])
-        step = duration(step_s, 2 if doubts else 4, glyphs.micro)
-        text += f", {glyphs.doubtful} {step} ({', '.join(doubts)})" if doubts else f", {step}"
+        step = duration(step_s, 2 if doubts else 4)
+        text += f", ≈ {step} ({', '.join(doubts)})" if doubts else f", {step}"
     return printable(text)
 
 
-def live_lines(run: RunProgress, state: str, width: int, glyphs: Glyphs) -> list[str]:
+def live_lines(run: RunProgress, state: str, width: int) -> list[str]:
     """Lines about the run and its current benchmark, none wider than `width`."""
     lines = [run_line(run, state)]
     if (live := run.current) is not None:
         room = width - 2 * (1 + _LABEL_COLUMNS) - 2
-        bars = sparkline(evenly_chosen(live.losses, room), glyphs)
+        bars = sparkline(evenly_chosen(live.losses, room))
         loss = "" if live.loss is None else f" {live.loss:.4g}"
         numbers = [*live.numbers.items()][-_MOST_NUMBERS:]
         facts = {
-            "phase": status_text(live, glyphs),
+            "phase": status_text(live),
             "loss": f"{bars}{loss}" if bars else "",
             "logged": ", ".join(f"{name} {value:.4g}" for name, value in numbers),
-            "speed": ", ".join(_speed(live, glyphs)),
+            "speed": ", ".join(_speed(live)),
         }
         rows = (f"  {name:<{_LABEL_COLUMNS}}{printable(t)}" for name, t in facts.items() if t)
         lines += [printable(f"{_place(run)} {live.id}"), *rows]
-    return [cut(line, width, glyphs.ellipsis) for line in lines]
+    return [cut(line, width) for line in lines]
 
 
-def _speed(live: BenchmarkProgress, glyphs: Glyphs) -> Iterator[str]:
+def _speed(live: BenchmarkProgress) -> Iterator[str]:
     if live.step_s:
-        yield f"{duration(live.step_s, micro=glyphs.micro)} per step"
+        yield f"{duration(live.step_s)} per step"
     for value, unit in ((live.samples_per_s, "samples/s"), (live.tokens_per_s, "tokens/s")):
         if value:
             yield decimal_rate(value, unit, _DIGITS)

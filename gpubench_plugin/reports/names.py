@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpubench_plugin.reports.text import Glyphs, cut, printable, shorten, width
+from gpubench_plugin.reports.text import cut, printable, shorten, width
 
 _PREFIX: Final = re.compile(r"(^|::)test_")
 # Width that every name gets: a test's name and the end of its parameters.
@@ -26,9 +26,9 @@ def name_room(total: int) -> int:
     return max(_MIN_ROOM, total // 3)
 
 
-def screen_names(ids: Iterable[str], total: int, glyphs: Glyphs) -> Mapping[str, str]:
+def screen_names(ids: Iterable[str], total: int) -> Mapping[str, str]:
     """The name of each of the `ids` in all parts of a screen of `total` columns."""
-    return short_names(ids).fitting(name_room(total), glyphs).by_id
+    return short_names(ids).fitting(name_room(total)).by_id
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,7 @@ class ShortNames:
         """The names of these `ids`, in order."""
         return [self.by_id[node_id] for node_id in ids]
 
-    def fitting(self, room: int, glyphs: Glyphs) -> ShortNames:
+    def fitting(self, room: int) -> ShortNames:
         """The names within `room` columns, still distinct.
 
         Where one is too long, an ellipsis stands for what all tests' names begin with, and then for
@@ -52,8 +52,8 @@ class ShortNames:
         if any(width(name) > room for name in names):
             beginning = _common_beginning(names)
             if len(beginning) >= _MIN_GAIN:
-                names = [f"{glyphs.ellipsis}{name.removeprefix(beginning)}" for name in names]
-        names = _numbered(shorten(names, room, glyphs.ellipsis), room, glyphs)
+                names = [f"…{name.removeprefix(beginning)}" for name in names]
+        names = _numbered(shorten(names, room), room)
         return replace(self, by_id=dict(zip(self.by_id, names, strict=True)))
 
 
@@ -95,12 +95,12 @@ def _common_beginning(names: Sequence[str]) -> str:
     return common[: max(map(common.rfind, "_/:.")) + 1]
 
 
-def _numbered(names: Sequence[str], room: int, glyphs: Glyphs) -> list[str]:
+def _numbered(names: Sequence[str], room: int) -> list[str]:
     """The `names`, the second and later of the same with a number."""
     occurrences: Counter[str] = Counter()
     numbered = []
     for name in names:
         occurrences[name] += 1
         suffix = f"#{occurrences[name]}" if occurrences[name] > 1 else ""
-        numbered.append(cut(name, room - len(suffix), glyphs.ellipsis) + suffix)
+        numbered.append(cut(name, room - len(suffix)) + suffix)
     return numbered

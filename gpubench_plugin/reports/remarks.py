@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from gpubench_plugin.core.format import duration, listed, percentage
 from gpubench_plugin.core.quality_flags import (
@@ -18,7 +18,7 @@ from gpubench_plugin.reports.columns import metric_text
 from gpubench_plugin.reports.markup import BAD, BOLD, CAUTION, PLAIN, Line, Markup
 from gpubench_plugin.reports.names import screen_names
 from gpubench_plugin.reports.table import GAP, Column, column, paragraph, table, width_of
-from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable, reworded, shorten
+from gpubench_plugin.reports.text import cut, printable, shorten
 from gpubench_plugin.reports.verdicts import kind_text
 
 _Key = TypeVar("_Key")
@@ -45,7 +45,6 @@ class Remarks:
     measurements: Sequence[Measurement]
     names: Mapping[str, str]
     width: int
-    glyphs: Glyphs
 
     def failures(self) -> Iterator[Line]:
         """Why the failed ones failed, each reason once, and whole."""
@@ -70,7 +69,7 @@ class Remarks:
         is_told = "doubts" in shown or (len(groups) == 1 and "step" in shown)
         for (_, text), names in sorted(groups.items()):
             whose = "" if is_told else f" ({_listed(names)})"
-            yield from self._line(f"{self.glyphs.doubtful} {text}{whose}", CAUTION)
+            yield from self._line(f"≈ {text}{whose}", CAUTION)
 
     def notes(self, shown: Collection[str]) -> Iterator[Line]:
         """Slow ranks, fitted batches, lapsed checks, and the notes that have no column."""
@@ -90,7 +89,7 @@ class Remarks:
     def metrics(self, metrics: Sequence[str]) -> Iterator[Line]:
         """The `metrics` that have no column, a line per benchmark."""
         for measurement in self.measurements:
-            values = {name: metric_text(measurement, name, self.glyphs) for name in metrics}
+            values = {name: metric_text(measurement, name) for name in metrics}
             text = ", ".join(f"{name} {value}" for name, value in values.items() if value)
             if text:
                 yield from self._line(f"{self.names[measurement.id]}: {text}", PLAIN)
@@ -117,7 +116,7 @@ class Remarks:
         return groups
 
     def _line(self, text: str, markup: Markup) -> Iterator[Line]:
-        return paragraph(reworded(text, self.glyphs), self.width, markup)
+        return paragraph(text, self.width, markup)
 
 
 def _reason(measurement: Measurement) -> str:
@@ -148,12 +147,10 @@ def _slowest_rank_text(measurement: Measurement) -> str:
     return f"slowest rank {slowest.rank}{host_text}: +{percentage(lag)} over the fastest"
 
 
-def operator_lines(
-    measurements: Sequence[Measurement], width: int, glyphs: Glyphs = UNICODE
-) -> list[Line]:
+def operator_lines(measurements: Sequence[Measurement], width: int) -> list[Line]:
     """The operators of each profiled benchmark with the most time of their own, per step."""
     lines: list[Line] = []
-    names = screen_names((measurement.id for measurement in measurements), width, glyphs)
+    names = screen_names((measurement.id for measurement in measurements), width)
     for measurement in measurements:
         if not (operators := measurement.correctness.get("operators")):
             continue
@@ -162,8 +159,8 @@ def operator_lines(
             lines += paragraph(text, width)
         else:
             title = f"{names[measurement.id]}: {_heading(measurement, operators)}"
-            lines.append(((cut(title, width, glyphs.ellipsis), BOLD),))
-            lines += _operator_table(operators["top"][:_SHOWN], width, glyphs)
+            lines.append(((cut(title, width), BOLD),))
+            lines += _operator_table(operators["top"][:_SHOWN], width)
     return lines
 
 
@@ -174,18 +171,15 @@ def _heading(measurement: Measurement, operators: Json) -> str:
     return f"{shown} of {operators['operators']} operators by own {place}, per {step}"
 
 
-def _operator_table(rows: Sequence[Json], width: int, glyphs: Glyphs) -> list[Line]:
-    def time(value: Any) -> str:
-        return duration(value, micro=glyphs.micro)
-
+def _operator_table(rows: Sequence[Json], width: int) -> list[Line]:
     numbers = [
         column("calls", [f"{row['calls']:.3g}" for row in rows], numeric=True),
-        column("self", [time(row["self_s"]) for row in rows], numeric=True),
-        column("total", [time(row["total_s"]) for row in rows], numeric=True),
+        column("self", [duration(row["self_s"]) for row in rows], numeric=True),
+        column("total", [duration(row["total_s"]) for row in rows], numeric=True),
         column("share", [percentage(row["share"]) for row in rows], numeric=True),
     ]
     title = f"{GAP}operator"
     room = max(width - width_of(numbers), len(title)) - len(GAP)
-    names = shorten([printable(row["name"]) for row in rows], room, glyphs.ellipsis)
+    names = shorten([printable(row["name"]) for row in rows], room)
     operators = Column(title=title, cells=[f"{GAP}{name}" for name in names])
-    return [*table([operators, *numbers], glyphs)]
+    return [*table([operators, *numbers])]

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gpubench_plugin.core.format import short_commit
 from gpubench_plugin.reports.table import column, labelled, lines, wrapped
-from gpubench_plugin.reports.text import Glyphs, evenly_chosen, printable, sparkline
+from gpubench_plugin.reports.text import evenly_chosen, printable, sparkline
 from gpubench_plugin.results.progress import Curve
 from gpubench_plugin.results.reader import RunOverview
 
@@ -20,7 +20,7 @@ _BARS: Final = 24  # of a sparkline: the rest of 80 columns is for names and num
 SHOWN: Final = frozenset({"epoch", "log"})
 
 
-def run_table(runs: Sequence[RunOverview], total: int, glyphs: Glyphs) -> Iterator[str]:
+def run_table(runs: Sequence[RunOverview], total: int) -> Iterator[str]:
     """The table, `total` columns wide, with damaged runs listed below."""
     measured = [f"{r.measured}/{r.benchmarks}" if r.state != "broken" else "" for r in runs]
     yield from lines(
@@ -34,7 +34,6 @@ def run_table(runs: Sequence[RunOverview], total: int, glyphs: Glyphs) -> Iterat
             column("experiment", [run.experiment for run in runs]),
         ],
         total,
-        glyphs,
         uncut_columns=2,
     )
     for run in runs:
@@ -95,7 +94,7 @@ def _commit(run: RunOverview, *, full: bool = False) -> str:
     return f"{commit_text}+changes" if commit_text and run.dirty else commit_text
 
 
-def curve_lines(curves: Iterable[Curve], total: int, glyphs: Glyphs) -> Iterator[str]:
+def curve_lines(curves: Iterable[Curve], total: int) -> Iterator[str]:
     """Tables of the `curves` of epochs and of ``gpubench.log``, at most `total` columns wide."""
     shown = [curve for curve in curves if curve.event in SHOWN]
     for benchmark, group in groupby(shown, key=attrgetter("benchmark")):
@@ -108,10 +107,9 @@ def curve_lines(curves: Iterable[Curve], total: int, glyphs: Glyphs) -> Iterator
                 column("points", [len(curve.values) for curve in own], numeric=True),
                 column("first", [f"{curve.values[0]:.4g}" for curve in own], numeric=True),
                 column("last", [f"{curve.values[-1]:.4g}" for curve in own], numeric=True),
-                column("shape", [_shape(curve, glyphs) for curve in own]),
+                column("shape", [_shape(curve) for curve in own]),
             ],
             total,
-            glyphs,
         )
 
 
@@ -123,6 +121,6 @@ def curves_as_json(curves: Iterable[Curve]) -> list[dict[str, Any]]:
     ]
 
 
-def _shape(curve: Curve, glyphs: Glyphs) -> str:
+def _shape(curve: Curve) -> str:
     values = [value for value in curve.values if isfinite(value)]
-    return sparkline(evenly_chosen(values, _BARS), glyphs)
+    return sparkline(evenly_chosen(values, _BARS))

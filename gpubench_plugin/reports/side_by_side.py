@@ -26,7 +26,7 @@ from gpubench_plugin.reports.names import (
     without_parameter,
 )
 from gpubench_plugin.reports.table import Column, column, paragraph, table, width_of
-from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, digits_for, printable
+from gpubench_plugin.reports.text import NOTHING, cut, digits_for, printable
 
 # Parameters that are compared, with their names for people.
 _PARAMETERS: Final[Mapping[str, str]] = {"torch_device": "device", "precision": "precision"}
@@ -36,9 +36,7 @@ _Row = Mapping[str, Measurement]
 """One benchmark by value of the parameter."""
 
 
-def side_by_side_lines(
-    measurements: Sequence[Measurement], width: int, glyphs: Glyphs = UNICODE
-) -> list[Line]:
+def side_by_side_lines(measurements: Sequence[Measurement], width: int) -> list[Line]:
     """A table of devices, and one of precisions, where a benchmark was measured in several.
 
     Each row is a benchmark, each column a value, in the order of the session. Behind the numbers
@@ -53,7 +51,7 @@ def side_by_side_lines(
             continue
         if lines:
             lines.append((("", PLAIN),))
-        lines += _table(rows, names, title, width, glyphs)
+        lines += _table(rows, names, title, width)
     return lines
 
 
@@ -70,12 +68,12 @@ def _rows(measurements: Sequence[Measurement], parameter: str) -> list[_Row]:
 
 
 def _table(
-    rows: Sequence[_Row], names: Mapping[str, str], title: str, total: int, glyphs: Glyphs
+    rows: Sequence[_Row], names: Mapping[str, str], title: str, total: int
 ) -> Iterator[Line]:
     """Numbers and ratios by value; where they do not fit, ratios only."""
     firsts = [next(iter(row.items())) for row in rows]
     labels = [without_parameter(names[measurement.id], value) for value, measurement in firsts]
-    short = ShortNames(by_id={label: label for label in labels}).fitting(name_room(total), glyphs)
+    short = ShortNames(by_id={label: label for label in labels}).fitting(name_room(total))
     first = Column(title=f"by {title}", cells=short.of(labels))
     show = throughput if any(map(_has_different_work, rows)) else step
     values = list(dict.fromkeys(value for row in rows for value in row))
@@ -83,15 +81,15 @@ def _table(
     narrow: list[Column] = []
     for value in values:
         measured = [row.get(value) for row in rows]
-        cells = [show(measurement, glyphs) if measurement else "" for measurement in measured]
-        relative = [_relative(row, value, values[0], glyphs) for row in rows]
+        cells = [show(measurement) if measurement else "" for measurement in measured]
+        relative = [_relative(row, value, values[0]) for row in rows]
         wide += [column(value, cells, numeric=True), column("", relative, numeric=True)]
         narrow.append(column(value, relative, numeric=True))
     columns = wide if first.width + width_of(wide) <= total else narrow
-    return table([first, *columns], glyphs, total=total, nothing=glyphs.nothing)
+    return table([first, *columns], total=total, nothing=NOTHING)
 
 
-def _relative(row: _Row, value: str, reference: str, glyphs: Glyphs) -> str:
+def _relative(row: _Row, value: str, reference: str) -> str:
     """``2.31x``: how many times as fast as with the `reference`; empty without one of both."""
     measurement, base = row.get(value), row.get(reference)
     if measurement is None or base is None:
@@ -106,7 +104,7 @@ def _relative(row: _Row, value: str, reference: str, glyphs: Glyphs) -> str:
     numbers = measurement.metrics[name].value, base.metrics[name].value
     speed = numbers[0] / numbers[1] if is_rate else numbers[1] / numbers[0]
     is_doubtful = measurement is not base and doubtful_flags((*measurement.flags, *base.flags))
-    return f"{glyphs.doubtful}{ratio(speed, 1)}" if is_doubtful else ratio(speed)
+    return f"≈{ratio(speed, 1)}" if is_doubtful else ratio(speed)
 
 
 def _has_different_work(by_value: Mapping[str, Measurement]) -> bool:
@@ -119,9 +117,7 @@ def _has_different_work(by_value: Mapping[str, Measurement]) -> bool:
     )
 
 
-def scaling_lines(
-    measurements: Sequence[Measurement], width: int, glyphs: Glyphs = UNICODE
-) -> list[Line]:
+def scaling_lines(measurements: Sequence[Measurement], width: int) -> list[Line]:
     """Speed-up and efficiency of each benchmark measured on several world sizes.
 
     Both are metrics, see :mod:`gpubench_plugin.compare.scaling`: a benchmark without a work count
@@ -132,21 +128,21 @@ def scaling_lines(
     if not groups:
         return []
     names = short_names(measurement.id for measurement in measurements).by_id
-    titles = [cut(_title(group, names), width, glyphs.ellipsis) for group in groups]
+    titles = [cut(_title(group, names), width) for group in groups]
     above = [title for group, title in zip(groups, titles, strict=True) for _ in group]
-    columns = _scaling_columns([row for group in groups for row in group], glyphs)
-    return [*table(columns, glyphs, total=width, nothing=glyphs.nothing, groups=above)]
+    columns = _scaling_columns([row for group in groups for row in group])
+    return [*table(columns, total=width, nothing=NOTHING, groups=above)]
 
 
-def _scaling_columns(rows: Sequence[Measurement], glyphs: Glyphs) -> list[Column]:
+def _scaling_columns(rows: Sequence[Measurement]) -> list[Column]:
     shares = (("speed-up", SPEED_UP, significant), ("efficiency", EFFICIENCY, percentage))
     return [
         column("  ranks", [m.world_size for m in rows], numeric=True),
         column("threads", [m.machine.get("torch.threads", "") for m in rows], numeric=True),
-        column("step", [step(m, glyphs) for m in rows], numeric=True),
-        metric_column(rows, "throughput", glyphs),
+        column("step", [step(m) for m in rows], numeric=True),
+        metric_column(rows, "throughput"),
         *(
-            column(title, [with_interval(m, name, show, glyphs) for m in rows], numeric=True)
+            column(title, [with_interval(m, name, show) for m in rows], numeric=True)
             for title, name, show in shares
         ),
     ]
@@ -159,20 +155,18 @@ def _title(group: Sequence[Measurement], names: Mapping[str, str]) -> str:
     return f"{name} ({kind} scaling)" if kind else name
 
 
-def variant_lines(
-    measurements: Sequence[Measurement], width: int, glyphs: Glyphs = UNICODE
-) -> list[Line]:
+def variant_lines(measurements: Sequence[Measurement], width: int) -> list[Line]:
     """One line per variant but the first of its benchmark: its speed-up over that one."""
-    names = screen_names((measurement.id for measurement in measurements), width, glyphs)
+    names = screen_names((measurement.id for measurement in measurements), width)
     return [
         line
         for measurement in measurements
-        for sentence, markup in _sentences(measurement, glyphs)
+        for sentence, markup in _sentences(measurement)
         for line in paragraph(f"{names[measurement.id]}: {sentence}", width, markup)
     ]
 
 
-def _sentences(measurement: Measurement, glyphs: Glyphs) -> Iterator[tuple[str, Markup]]:
+def _sentences(measurement: Measurement) -> Iterator[tuple[str, Markup]]:
     variants = measurement.variants
     records = measurement.correctness.get("variants", ())
     for variant, record in zip(variants[1:], records[1:], strict=True):
@@ -183,34 +177,34 @@ def _sentences(measurement: Measurement, glyphs: Glyphs) -> Iterator[tuple[str, 
                 ratio(record["no_conclusion"][key], 2) for key in ("turns", "medians")
             )
             sentence = (
-                f"{glyphs.doubtful} no conclusion: {printable(variant)} is {by_turns} as fast as "
+                f"≈ no conclusion: {printable(variant)} is {by_turns} as fast as "
                 f"{printable(variants[0])} by the turns, {by_medians} by the medians of the "
                 "rounds: slow calls disturbed the turns; repeat"
             )
             yield sentence, CAUTION
         elif metric in measurement.metrics:
-            yield _sentence(measurement, metric, variant, variants[0], glyphs)
+            yield _sentence(measurement, metric, variant, variants[0])
 
 
 def _sentence(
-    measurement: Measurement, metric: str, variant: str, reference: str, glyphs: Glyphs
+    measurement: Measurement, metric: str, variant: str, reference: str
 ) -> tuple[str, Markup]:
     """``compiled is 1.82x (1.79 .. 1.86) as fast as eager``, and how it is marked."""
     value = measurement.metrics[metric].value
     low, high = map(measurement.metrics.get, confidence_bounds_of(metric))
     subject, tail = f"{printable(variant)} is", f"as fast as {printable(reference)}"
-    mark, rough = f"{glyphs.doubtful} ", f"{subject} {ratio(value, 1)} {tail}"
+    rough = f"≈ {subject} {ratio(value, 1)} {tail}"
     if low is None or high is None:
-        return f"{mark}{rough}: too few turns for an interval", CAUTION
+        return f"{rough}: too few turns for an interval", CAUTION
     bounds = low.value, high.value
     is_doubtful = bool(doubtful_flags(measurement.flags))
     is_visible = not bounds[0] <= 1 <= bounds[1]
     if is_doubtful and is_visible:
-        return f"{mark}{rough}", CAUTION
+        return rough, CAUTION
     # Ends need a digit more than the value, or an interval of 1% would end where it begins.
     digits = 2 if is_doubtful else max(3, digits_for((bounds[1] - bounds[0]) / 2 / value))
     ends = " .. ".join(significant(bound, digits) for bound in bounds)
     if is_visible:
         return f"{subject} {ratio(value, digits)} ({ends}) {tail}", BOLD
     sentence = f"no difference visible: {subject} {ends} times {tail}"
-    return (f"{mark}{sentence}", CAUTION) if is_doubtful else (sentence, PLAIN)
+    return (f"≈ {sentence}", CAUTION) if is_doubtful else (sentence, PLAIN)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, glyphs_for, printable
+from gpubench_plugin.reports.text import cut, encodable, printable
 
 # Down (IND), which scrolls in the last row, and up again (RI): so there is a row below.
 _ROOM: Final = "\x1bD\x1bM"
@@ -38,7 +38,6 @@ class StatusLine:
 
     write: Callable[[str], object]
     enabled: bool
-    glyphs: Glyphs = field(default=UNICODE, kw_only=True)
     _shown_at: float = field(default=-math.inf, init=False)
 
     def show(self, text: str, *, at_once: bool = False) -> None:
@@ -49,7 +48,7 @@ class StatusLine:
         if not at_once and current - self._shown_at < _INTERVAL_S:
             return
         self._shown_at = current
-        line = cut(printable(text), shutil.get_terminal_size().columns - 1, self.glyphs.ellipsis)
+        line = cut(printable(text), shutil.get_terminal_size().columns - 1)
         self.write(f"{_BEFORE}{line}{_AFTER}")
 
     def clear(self) -> None:
@@ -66,11 +65,11 @@ def status_line(*, enabled: bool = True) -> StatusLine:
         terminal = os.dup(sys.stdout.fileno()) if is_terminal else None
     except (OSError, ValueError):
         terminal = None
-    glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
 
     def write(text: str) -> None:
         if terminal is not None:
             with suppress(OSError):  # a terminal that was closed fails no measurement
-                os.write(terminal, text.encode(sys.stdout.encoding or "utf-8", "replace"))
+                encoding = sys.stdout.encoding or "ascii"
+                os.write(terminal, encodable(text, sys.stdout).encode(encoding))
 
-    return StatusLine(write, terminal is not None, glyphs=glyphs)
+    return StatusLine(write, terminal is not None)

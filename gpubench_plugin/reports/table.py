@@ -9,7 +9,7 @@ from itertools import groupby
 from typing import Final
 
 from gpubench_plugin.reports.markup import BOLD, PLAIN, Line, Markup, Span, line_of, marked, plain
-from gpubench_plugin.reports.text import Glyphs, cut, defuse_commands, fill, printable, width
+from gpubench_plugin.reports.text import cut, defuse_commands, fill, printable, width
 
 GAP: Final = "  "
 _MIN_WIDTH: Final = 6  # below which no column is cut: a few letters and an ellipsis
@@ -54,7 +54,6 @@ def narrowed(
 
 def table(
     columns: Sequence[Column],
-    glyphs: Glyphs,
     *,
     total: int | None = None,
     uncut_columns: int = 1,
@@ -76,7 +75,7 @@ def table(
         for text, markup, room, c in zip(cells, markups, widths, visible, strict=True):
             if spans:
                 spans.append((GAP, markup if markup == spans[-1][1] else PLAIN))
-            spans.append((fill(cut(text, room, glyphs.ellipsis), room, right=c.numeric), markup))
+            spans.append((fill(cut(text, room), room, right=c.numeric), markup))
         return line_of(spans)
 
     if any(c.title for c in visible):
@@ -92,13 +91,9 @@ def table(
             )
 
 
-def lines(
-    columns: Sequence[Column], total: int | None, glyphs: Glyphs, *, uncut_columns: int = 1
-) -> list[str]:
+def lines(columns: Sequence[Column], total: int | None, *, uncut_columns: int = 1) -> list[str]:
     """The :func:`table` as plain text."""
-    return [
-        plain(line) for line in table(columns, glyphs, total=total, uncut_columns=uncut_columns)
-    ]
+    return [plain(line) for line in table(columns, total=total, uncut_columns=uncut_columns)]
 
 
 def _fitted(columns: Sequence[Column], total: int | None, uncut_columns: int) -> list[int]:

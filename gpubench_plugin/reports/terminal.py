@@ -28,7 +28,7 @@ from gpubench_plugin.reports.names import screen_names
 from gpubench_plugin.reports.remarks import NOT_IN_TABLE, Remarks, operator_lines
 from gpubench_plugin.reports.side_by_side import scaling_lines, side_by_side_lines, variant_lines
 from gpubench_plugin.reports.table import GAP, Column, column, narrowed, paragraph, table, wrapped
-from gpubench_plugin.reports.text import UNICODE, Glyphs, cut, printable
+from gpubench_plugin.reports.text import NOTHING, cut, printable
 from gpubench_plugin.reports.verdicts import kind_text
 
 _COLOURS: Final[Mapping[Outcome, Markup]] = {
@@ -75,14 +75,13 @@ def header_lines(
 def closing_lines(
     measurements: Sequence[Measurement],
     width: int,
-    glyphs: Glyphs = UNICODE,
     options: TableOptions = AUTO_TABLE,
 ) -> list[Line]:
     """All that a session ends with: the summary, operators, scaling, and what was compared."""
-    lines = summary_lines(measurements, width, glyphs, options)
+    lines = summary_lines(measurements, width, options)
     parts = (operator_lines, scaling_lines, side_by_side_lines, variant_lines)
     for part in parts if options.shown else ():
-        if part_lines := part(measurements, width, glyphs):
+        if part_lines := part(measurements, width):
             lines += [(), *part_lines]
     return lines
 
@@ -90,7 +89,6 @@ def closing_lines(
 def summary_lines(
     measurements: Sequence[Measurement],
     width: int,
-    glyphs: Glyphs = UNICODE,
     options: TableOptions = AUTO_TABLE,
 ) -> list[Line]:
     """Table of measured and failed benchmarks, remarks, unmeasured ones, and outcome counts.
@@ -103,9 +101,9 @@ def summary_lines(
         return [(("nothing was measured", CAUTION),)]
     if not options.shown:
         return [_counts(measurements)]
-    names = screen_names((m.id for m in measurements), width, glyphs)
+    names = screen_names((m.id for m in measurements), width)
     rows = [m for m in measurements if m.outcome not in NOT_IN_TABLE]
-    remarks = Remarks(measurements, names, width, glyphs)
+    remarks = Remarks(measurements, names, width)
     results = _result_lines(rows, remarks, options) if rows else ()
     return [*results, *remarks.left_out(), _counts(measurements)]
 
@@ -130,7 +128,7 @@ def _result_lines(
     Below it are also metrics without a column, since it did not fit, or since a column of ours has
     their name.
     """
-    names, total, glyphs = remarks.names, remarks.width, remarks.glyphs
+    names, total = remarks.names, remarks.width
     stated = options
     groupings = {BY_FILE, BY_FUNCTION, "none"} | {n for m in measurements for n in m.params}
     if options.group_by not in groupings:
@@ -138,11 +136,11 @@ def _result_lines(
     rows, groups = _grouped(_sorted(measurements, options, names), options)
     indent = GAP if any(groups) else ""
     benchmark = Column(title=_TITLE, cells=[indent + names[row.id] for row in rows])
-    candidates = _columns(rows, groups, glyphs, options)
+    candidates = _columns(rows, groups, options)
     missing = [n for n in options.columns if n not in candidates and n not in _FOLDED]
     if missing and not candidates:
         options = replace(options, columns=())
-        candidates = _columns(rows, groups, glyphs, options)
+        candidates = _columns(rows, groups, options)
     metrics = [name for name in candidates if _is_metric(name)]
     give_way = [*_FOLDED, *reversed(metrics), *_LEFT_OUT]
     if options.columns:
@@ -154,8 +152,8 @@ def _result_lines(
         replace(c, markup=[*map(partial(_markup, name), rows, c.cells)])
         for name, c in _with_outcomes(columns, rows).items()
     ]
-    titles = [cut(printable(group), total, glyphs.ellipsis) for group in groups]
-    yield from table([benchmark, *marked_columns], glyphs, nothing=glyphs.nothing, groups=titles)
+    titles = [cut(printable(group), total) for group in groups]
+    yield from table([benchmark, *marked_columns], nothing=NOTHING, groups=titles)
     for text in _problems(measurements, stated, missing, groupings):
         yield from paragraph(text, total, CAUTION)
     yield from remarks.failures()
@@ -165,19 +163,19 @@ def _result_lines(
 
 
 def _columns(
-    rows: Sequence[Measurement], groups: Sequence[str], glyphs: Glyphs, options: TableOptions
+    rows: Sequence[Measurement], groups: Sequence[str], options: TableOptions
 ) -> dict[str, Column]:
     """The columns to show, where there is room: those chosen, or those that have a value."""
     shown = list(options.columns)
     if not shown and options.group_by == BY_FILE:  # tests in a file are no alternatives
         groups = [row.group or row.id for row in rows]
-    by_name = named_columns(rows, groups, glyphs)
+    by_name = named_columns(rows, groups)
     if not shown:
         shown = [name for name in by_name if name != "outcome"]
         shown[-2:-2] = filter(_is_metric, own_metrics(rows))
     for name in shown:
         if name not in by_name:
-            texts = [metric_text(m, name, glyphs) for m in rows]
+            texts = [metric_text(m, name) for m in rows]
             by_name[name] = column(printable(name), texts, numeric=True)
     return {name: by_name[name] for name in shown if any(by_name[name].cells)}
 

@@ -1,4 +1,4 @@
-"""Terminal text: width in columns, cutting, glyphs, digits of numbers, sparklines."""
+"""Terminal text: width in columns, cutting, digits of numbers, sparklines."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import math
 import re
 import unicodedata
 from collections.abc import Collection, Sequence
-from dataclasses import astuple, dataclass
 from typing import Final
 
 from gpubench_plugin.core.format import MOST_DIGITS
 
 # Columns to which parameters are cut at least: the first letters and the last word.
 _MIN_PARAMETERS: Final = 10
+_ELLIPSIS: Final = "…"
+NOTHING: Final = "\N{EN DASH}"  # in the cell of a number that is not there
 _COMMAND: Final = re.compile(r"(?<!\S)::|##\[")
 _ESCAPED: Final = {"::": r"\x3a:", "##[": r"#\x23["}
 
@@ -45,14 +46,14 @@ def fill(text: str, columns: int, *, right: bool = False) -> str:
     return f"{space}{text}" if right else f"{text}{space}"
 
 
-def cut(text: str, columns: int, ellipsis: str) -> str:
+def cut(text: str, columns: int, ellipsis: str = _ELLIPSIS) -> str:
     """Cut `text` at the end to `columns`."""
     if width(text) <= columns:
         return text
     return _head(text, max(columns - width(ellipsis), 0)) + ellipsis
 
 
-def shorten(texts: Sequence[str], columns: int, ellipsis: str) -> list[str]:
+def shorten(texts: Sequence[str], columns: int) -> list[str]:
     """Shorten `texts` to `columns` in the middle, keeping them distinct if possible.
 
     Parameters in brackets are cut before a test's name. The cut moves until all texts differ, if
@@ -63,22 +64,22 @@ def shorten(texts: Sequence[str], columns: int, ellipsis: str) -> list[str]:
     unique = {*texts}
     heads = sorted(range(max(columns, 1)), key=lambda head: abs(head - columns // 3))
     for head in (*heads, heads[0]):
-        shortened = {text: _without_middle(text, columns, ellipsis, head=head) for text in unique}
+        shortened = {text: _without_middle(text, columns, head) for text in unique}
         if len({*shortened.values()}) == len(unique):
             break
     return [shortened[text] for text in texts]
 
 
-def _without_middle(text: str, columns: int, ellipsis: str, *, head: int) -> str:
+def _without_middle(text: str, columns: int, head: int) -> str:
     if width(text) <= columns:
         return text
     test, bracket, variant = text.partition("[")
     room = columns - width(test + bracket)
     if bracket and room >= _MIN_PARAMETERS:
-        return f"{test}[{_without_middle(variant, room, ellipsis, head=head * room // columns)}"
-    head = min(head, max(columns - width(ellipsis), 0))
-    tail = max(columns - width(ellipsis) - head, 0)
-    return _head(text, head) + ellipsis + _head(text[::-1], tail)[::-1]
+        return f"{test}[{_without_middle(variant, room, head * room // columns)}"
+    head = min(head, max(columns - 1, 0))
+    tail = max(columns - 1 - head, 0)
+    return _head(text, head) + _ELLIPSIS + _head(text[::-1], tail)[::-1]
 
 
 def _head(text: str, columns: int) -> str:
@@ -106,59 +107,29 @@ def _escape_control(character: str) -> str:
     return character
 
 
-@dataclass(frozen=True, kw_only=True)
-class Glyphs:
-    """Non-ASCII symbols of a report, or their ASCII replacements."""
-
-    micro: str = "µ"
-    plus_minus: str = "±"
-    ellipsis: str = "…"
-    nothing: str = "\N{EN DASH}"
-    doubtful: str = "≈"
-    separator: str = "·"
-    to: str = "→"
-    hollow: str = "○"
-    filled: str = "●"
-    diamond: str = "◆"
-    axis: str = "│"
-    regressed: str = "✗"
-    improved: str = "✓"
-    trusted: str = "✓"
+_BLOCKS: Final = "▁▂▃▄▅▆▇█"
+# What is printed for the signs of reports where an encoding lacks one; of equal width where columns
+# have been aligned.
+_IN_ASCII: Final = {
+    ", ±": ", +-",
+    " ±": "+-",
+    " µs": " us",  # other letters may be a name's, and are escaped
+    **dict(zip(f"…{NOTHING}≈·○●◆│✗✓", "~-~|ox#|x+", strict=True)),
+    **dict(zip(_BLOCKS, "01234567", strict=True)),
+    "→": "->",
+    "≥": ">=",
+}
 
 
-UNICODE: Final = Glyphs()
-ASCII: Final = Glyphs(
-    micro="u",
-    plus_minus="+-",
-    ellipsis="~",
-    nothing="-",
-    doubtful="~",
-    separator="|",
-    to="->",
-    hollow="o",
-    filled="x",
-    diamond="#",
-    axis="|",
-    regressed="x",
-    improved="+",
-    trusted="ok",
-)
-
-
-def reworded(text: str, glyphs: Glyphs) -> str:
-    """The text of a record in the symbols of this terminal."""
-    if glyphs != ASCII:
-        return text
-    return text.replace("µ", glyphs.micro).replace("≥", ">=").replace("…", glyphs.ellipsis)
-
-
-def glyphs_for(encoding: str | None) -> Glyphs:
-    """Symbols for a terminal with this `encoding`; ASCII if unknown."""
+def encodable(text: str, stream: object) -> str:
+    """`text` as the `stream` can encode it: with ASCII for the signs of reports, else escapes."""
+    encoding = getattr(stream, "encoding", None) or "ascii"
     try:
-        "".join(astuple(UNICODE)).encode(encoding or "ascii")
-    except (LookupError, UnicodeEncodeError):
-        return ASCII
-    return UNICODE
+        text.encode(encoding)
+    except UnicodeEncodeError:
+        for sign, replacement in _IN_ASCII.items():
+            text = text.replace(sign, replacement)
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 # Digits of a number without an interval, or in doubt: more would claim what was not measured.
@@ -180,8 +151,6 @@ def digits_for(half_width: float | None) -> int:
 
 # Range of a plot relative to its values, at least: noise below 1% would fill it otherwise.
 LEAST_EXTENT: Final = 0.01
-_BLOCKS: Final = "▁▂▃▄▅▆▇█"
-_DIGITS: Final = "01234567"
 MARK: Final = "|"  # before the first value of a new level
 
 
@@ -193,13 +162,13 @@ def evenly_chosen(values: Sequence[float], most: int) -> Sequence[float]:
     return [values[last * bar // (bars - 1)] for bar in range(bars)]
 
 
-def sparkline(values: Sequence[float], glyphs: Glyphs, marks: Collection[int] = ()) -> str:
+def sparkline(values: Sequence[float], marks: Collection[int] = ()) -> str:
     """One bar per value, from lowest to highest, with :data:`MARK` before `marks`."""
     if not values:
         return ""
-    signs = _DIGITS if glyphs == ASCII else _BLOCKS
     low, high = min(values), max(values)
     extent = max(high - low, abs(high) * LEAST_EXTENT) or 1.0
     start = (low + high - extent) / 2
-    bars = (signs[min(int((v - start) / extent * len(signs)), len(signs) - 1)] for v in values)
+    most = len(_BLOCKS)
+    bars = (_BLOCKS[min(int((v - start) / extent * most), most - 1)] for v in values)
     return "".join(f"{MARK if i in marks else ''}{sign}" for i, sign in enumerate(bars))

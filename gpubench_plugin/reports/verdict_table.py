@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from gpubench_plugin.compare.threshold import MEDIANS
@@ -19,7 +18,7 @@ from gpubench_plugin.core.verdicts import Comparison, Verdict, VerdictPart
 from gpubench_plugin.reports.markup import BOLD, CAUTION, PLAIN, Line, Markup, marked
 from gpubench_plugin.reports.names import ShortNames, short_names
 from gpubench_plugin.reports.table import GAP, Column, column, paragraph, table, width_of, wrapped
-from gpubench_plugin.reports.text import UNICODE, Glyphs, printable, reworded
+from gpubench_plugin.reports.text import NOTHING, printable
 from gpubench_plugin.reports.text import width as text_width
 from gpubench_plugin.reports.verdicts import (
     change_text,
@@ -59,7 +58,6 @@ def head_labels(number_of_heads: int) -> list[str]:
 def verdict_lines(
     comparisons: Sequence[Comparison],
     width: int,
-    glyphs: Glyphs = UNICODE,
     *,
     only_changed: bool = False,
     longest_name: int | None = None,
@@ -72,22 +70,22 @@ def verdict_lines(
     names = short_names(v.id for comparison in comparisons for v in comparison.verdicts)
     rows = _rows_of(comparisons)
     visible = [row for row in rows if not (only_changed and row.is_unchanged)]
-    verdict_table = _Table(visible, len(comparisons), names, width, glyphs)
+    verdict_table = _Table(visible, len(comparisons), names, width)
     room = min(verdict_table.name_room, longest_name or width)
-    labels = names.fitting(room, glyphs).by_id
+    labels = names.fitting(room).by_id
     hidden_text = f"not listed: {counted(len(rows) - len(visible), 'row')} without a change"
     unlisted = [((hidden_text, PLAIN),)] if len(visible) < len(rows) else []
     parts = (
         [
             *_sides(comparisons, width),
             *(paragraph(f"all: {names.file}", width) if names.file else ()),
-            *_notes(comparisons, labels, width, glyphs),
+            *_notes(comparisons, labels, width),
         ],
         [*verdict_table.lines(labels), *unlisted],
         [
-            *_reason_lines(comparisons, labels, width, glyphs),
-            *_environment(comparisons, width, glyphs),
-            *_counts(comparisons, width, glyphs),
+            *_reason_lines(comparisons, labels, width),
+            *_environment(comparisons, width),
+            *_counts(comparisons, width),
         ],
     )
     return [line for part in parts if part for line in ((), *part)][1:]
@@ -100,12 +98,9 @@ class _Table:
         name_room: width that is left for names.
     """
 
-    def __init__(
-        self, rows: Sequence[_Row], heads: int, names: ShortNames, width: int, glyphs: Glyphs
-    ):
+    def __init__(self, rows: Sequence[_Row], heads: int, names: ShortNames, width: int):
         self._rows = rows
         self._heads = range(heads)
-        self._glyphs = glyphs
         self._left_out: set[str] = set()
         longest = max((text_width(name) for name in names.of(row.id for row in rows)), default=0)
         least = min(longest, max(_SHORT_NAME, width // 4))
@@ -139,15 +134,14 @@ class _Table:
             columns = self._columns(self._heads[start : start + self._heads_per_table])
             yield from table(
                 [Column(title="benchmark", cells=cells), *columns.values()],
-                self._glyphs,
-                nothing=self._glyphs.nothing,
+                nothing=NOTHING,
                 groups=[row.metric for row in self._rows] if self._indent else (),
             )
 
     def _columns(self, heads: Sequence[int]) -> dict[str, Column]:
         """The columns that are neither empty nor left out, without that of the names."""
         bases = [row.base for row in self._rows]
-        base_texts = [number(c.base, c.unit, self._glyphs) if c else "" for c in bases]
+        base_texts = [number(c.base, c.unit) if c else "" for c in bases]
         columns = {
             "metric": column("metric", [row.metric for row in self._rows]),
             "base": column("base", base_texts, numeric=True),
@@ -172,33 +166,33 @@ class _Table:
             is_numeric = title not in {"verdict", ""}
             return Column(title=title, cells=texts, numeric=is_numeric, markup=markup)
 
-        def sign(cell: VerdictPart) -> str:
-            return mark(cell.kind, self._glyphs)
-
-        change = partial(change_text, glyphs=self._glyphs)
         label = head_labels(len(self._heads))[head]
         values = {label: show(label, self._value)}
         if len(self._heads) > 1:
-            marked_change = show("change", lambda c: f"{change(c)} {sign(c)}".strip(), colours)
+            marked_change = show(
+                "change", lambda c: f"{change_text(c)} {mark(c.kind)}".strip(), colours
+            )
             return {**values, f"change of {label}": marked_change}
         launches = [getattr(cell, "launches", 0) for cell in cells]
         launch_texts = [str(n or "") * (max(launches) > 1) for n in launches]
         columns = {
             **values,
-            "change": show("change", change, colours),
+            "change": show("change", change_text, colours),
             "interval": show("interval", interval_text),
             "launches": column("launches", launch_texts, numeric=True),
-            "verdict": show("verdict", lambda c: f"{sign(c)} {kind_text(c.kind)}".strip(), colours),
+            "verdict": show(
+                "verdict", lambda c: f"{mark(c.kind)} {kind_text(c.kind)}".strip(), colours
+            ),
         }
         if "verdict" in self._left_out:
-            columns["mark"] = show("", sign, colours)
+            columns["mark"] = show("", lambda c: mark(c.kind), colours)
         return columns
 
     def _value(self, cell: VerdictPart) -> str:
         """The head's value, or why there is none."""
         if cell.head is None:
             return kind_text(cell.kind)
-        return printable(number(cell.head, cell.unit, self._glyphs))
+        return printable(number(cell.head, cell.unit))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,7 +273,7 @@ def _by_text(texts: Sequence[Iterable[str]]) -> Mapping[str, list[int]]:
 
 
 def _notes(
-    comparisons: Sequence[Comparison], labels: Mapping[str, str], width: int, glyphs: Glyphs
+    comparisons: Sequence[Comparison], labels: Mapping[str, str], width: int
 ) -> Iterator[Line]:
     """Notes with the benchmarks' labels for their ids, and the heads that they are about."""
     texts = [
@@ -287,13 +281,13 @@ def _notes(
     ]
     for note, heads in _by_text(texts).items():
         prefix = _heads_text(heads, len(comparisons))
-        text = ": ".join(filter(None, (prefix, reworded(note, glyphs))))
+        text = ": ".join(filter(None, (prefix, note)))
         yield from paragraph(text, width, CAUTION)
 
 
-def _environment(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) -> Iterator[Line]:
+def _environment(comparisons: Sequence[Comparison], width: int) -> Iterator[Line]:
     texts = [
-        [difference_text(difference, glyphs) for difference in each.environment_differences]
+        [difference_text(difference) for difference in each.environment_differences]
         for each in comparisons
     ]
     differences = [
@@ -310,12 +304,12 @@ def _environment(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) 
         yield ((f"  and {hidden_count} more; --format=json has all", PLAIN),)
 
 
-def _counts(comparisons: Sequence[Comparison], width: int, glyphs: Glyphs) -> Iterator[Line]:
+def _counts(comparisons: Sequence[Comparison], width: int) -> Iterator[Line]:
     """The counts per head with the marks of the table, which they explain."""
     titles = head_labels(len(comparisons))
     for title, comparison in zip(titles, comparisons, strict=True):
         prefix = f"{title}: " if len(titles) > 1 else ""
-        text = f"{prefix}{headline(comparison.verdicts, glyphs, marks=True)}"
+        text = f"{prefix}{headline(comparison.verdicts, marks=True)}"
         yield from paragraph(text, width, overall_colour(comparison.verdicts))
 
 
@@ -329,7 +323,7 @@ class _Reason:
 
 
 def _reason_lines(
-    comparisons: Sequence[Comparison], labels: Mapping[str, str], width: int, glyphs: Glyphs
+    comparisons: Sequence[Comparison], labels: Mapping[str, str], width: int
 ) -> Iterator[Line]:
     """A line per reason with the benchmarks that have it; what is unchanged needs none.
 
@@ -346,15 +340,15 @@ def _reason_lines(
     count = len(comparisons)
     for clause, having in shared.items():
         if len(having) == len(reasons):
-            yield from _lines(having[0].verdict, "all of these", clause, width, glyphs)
+            yield from _lines(having[0].verdict, "all of these", clause, width)
     for reason in reasons:
         own = [clause for clause in reason.clauses if clause not in shared]
         if own or not has_value(reason.verdict):
             names = _names([reason], count)
-            yield from _lines(reason.verdict, names, _SEPARATOR.join(own), width, glyphs)
+            yield from _lines(reason.verdict, names, _SEPARATOR.join(own), width)
     for clause, having in shared.items():
         if len(having) < len(reasons):
-            yield from _lines(having[0].verdict, _names(having, count), clause, width, glyphs)
+            yield from _lines(having[0].verdict, _names(having, count), clause, width)
 
 
 def _with_labels(text: str, labels: Mapping[str, str]) -> str:
@@ -406,8 +400,8 @@ def _names(reasons: Sequence[_Reason], heads: int) -> str:
     return listed([f"{label} ({text})" if text else label for label, text in texts], _MAX_NAMES)
 
 
-def _lines(verdict: Verdict, names: str, text: str, width: int, glyphs: Glyphs) -> Iterator[Line]:
+def _lines(verdict: Verdict, names: str, text: str, width: int) -> Iterator[Line]:
     """``mlp_train, mlp_infer: 38% slower, limit 2%``; the kind first where no row has it."""
     kind = "" if has_value(verdict) else kind_text(verdict.kind)
-    full_text = ": ".join(filter(None, (kind, names, reworded(text, glyphs))))
+    full_text = ": ".join(filter(None, (kind, names, text)))
     return paragraph(full_text, width, colour(verdict))

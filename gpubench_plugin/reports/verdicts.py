@@ -17,7 +17,6 @@ from gpubench_plugin.core.verdicts import (
     VerdictPart,
 )
 from gpubench_plugin.reports.markup import BAD, CAUTION, GOOD, PLAIN, Markup
-from gpubench_plugin.reports.text import UNICODE, Glyphs
 
 # Any other verdict is doubtful.
 _COLOURS: Final[Mapping[VerdictKind, Markup]] = {
@@ -28,17 +27,15 @@ _COLOURS: Final[Mapping[VerdictKind, Markup]] = {
 }
 
 
-def headline(
-    verdicts: Iterable[VerdictPart], glyphs: Glyphs = UNICODE, *, marks: bool = False
-) -> str:
+def headline(verdicts: Iterable[VerdictPart], *, marks: bool = False) -> str:
     """Counts by kind, ``2 regressed · 1 improved · 46 unchanged``, with their `marks`."""
     counts = Counter(verdict.kind for verdict in verdicts)
     parts = (
-        f"{mark(kind, glyphs) if marks else ''} {counts[kind]} {kind_text(kind)}".strip()
+        f"{mark(kind) if marks else ''} {counts[kind]} {kind_text(kind)}".strip()
         for kind in VERDICT_KINDS
         if counts[kind]
     )
-    return f" {glyphs.separator} ".join(parts) or "nothing was compared"
+    return " · ".join(parts) or "nothing was compared"
 
 
 def kind_text(kind: VerdictKind | Outcome) -> str:
@@ -46,15 +43,15 @@ def kind_text(kind: VerdictKind | Outcome) -> str:
     return kind.replace("_", " ")
 
 
-def mark(kind: VerdictKind, glyphs: Glyphs = UNICODE) -> str:
+def mark(kind: VerdictKind) -> str:
     """A sign for a kind: ``✗`` regressed, ``✓`` improved, ``=`` unchanged, ``?`` inconclusive.
 
     Empty for kinds that compare no values.
     """
     marks: Mapping[VerdictKind, str] = {
-        "regressed": glyphs.regressed,
+        "regressed": "✗",
         "errored": "!",
-        "improved": glyphs.improved,
+        "improved": "✓",
         "unchanged": "=",
         "inconclusive": "?",
     }
@@ -95,17 +92,17 @@ def has_value(verdict: VerdictPart) -> bool:
     return verdict.base is not None or verdict.head is not None
 
 
-def number(value: float | None, unit: str, glyphs: Glyphs = UNICODE) -> str:
+def number(value: float | None, unit: str) -> str:
     """A value with its unit, or empty."""
-    return "" if value is None else quantity(value, unit, micro=glyphs.micro)
+    return "" if value is None else quantity(value, unit)
 
 
-def change_text(verdict: VerdictPart, glyphs: Glyphs = UNICODE) -> str:
+def change_text(verdict: VerdictPart) -> str:
     """Change from base to head, head/base − 1: ``+4.12%``, in doubt ``≈ +4%``, or empty."""
     effect, is_rough = verdict.effect, verdict.doubts and verdict.interval is None
     change = -effect if effect is not None and verdict.better == "higher" else effect
     text = signed(change, 1 if is_rough else 3)
-    return f"{glyphs.doubtful} {text}" if verdict.doubts and text else text
+    return f"≈ {text}" if verdict.doubts and text else text
 
 
 def interval_text(verdict: VerdictPart) -> str:
@@ -123,10 +120,10 @@ def signed(fraction: float | None, digits: int = 3) -> str:
     return "" if fraction is None else change_percentage(fraction, digits, with_sign=True)
 
 
-def difference_text(difference: FactDifference, glyphs: Glyphs = UNICODE) -> str:
+def difference_text(difference: FactDifference) -> str:
     """``torch.version: "2.12.0" → "2.13.0"``."""
     base, head = (
         "absent" if fact is None else json.dumps(fact, default=str, ensure_ascii=False)
         for fact in (difference.base, difference.head)
     )
-    return f"{difference.key}: {base} {glyphs.to} {head}"
+    return f"{difference.key}: {base} → {head}"

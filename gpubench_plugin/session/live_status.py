@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.reports.live import current_line
 from gpubench_plugin.reports.status import status_line
-from gpubench_plugin.reports.text import glyphs_for
+from gpubench_plugin.reports.text import encodable
 from gpubench_plugin.results.progress import RunProgress
 
 if TYPE_CHECKING:
@@ -42,7 +42,6 @@ class LiveStatus:
         self._config = config
         self._names = names
         self._run = RunProgress(run_id="", ids=tuple(names))
-        self._glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
         is_shared = _shares_terminal(config)
         self._writes_lines = bool(os.environ.get("CI")) or (is_shared and sys.stdout.isatty())
         self._line = status_line(enabled=not self._writes_lines and not is_shared)
@@ -60,11 +59,11 @@ class LiveStatus:
         live = self._run.current
         if live is None:
             return
-        self._text = current_line(self._run, glyphs=self._glyphs)
+        self._text = current_line(self._run)
         self._line.show(self._text, at_once=event["event"] == "phase")
         if self._writes_lines and self._is_due((benchmark, live.phase)):
             self._written_at, self._written_phase = monotonic(), (benchmark, live.phase)
-            self.write(benchmark, current_line(self._run, self._names[benchmark], self._glyphs))
+            self.write(benchmark, current_line(self._run, self._names[benchmark]))
 
     def end(self, benchmark: str) -> None:
         """Count the `benchmark` as done."""
@@ -98,7 +97,7 @@ class LiveStatus:
             return
         with nullcontext() if capture is None else capture.global_and_fixture_disabled():
             begun = reporter.currentfspath  # what pytest has written of its line, if anything
-            reporter.write_line(f"gpubench: {text}")
+            reporter.write_line(encodable(f"gpubench: {text}", sys.stdout))
             if begun is not None:
                 file = f"{benchmark.partition('::')[0]} "
                 reporter.write(begun if isinstance(begun, str) else file, flush=True)

@@ -25,7 +25,7 @@ from gpubench_plugin.environment.fingerprints import machine_facts
 from gpubench_plugin.launchers.context import context_of, update_context
 from gpubench_plugin.reports import terminal
 from gpubench_plugin.reports.markup import Line
-from gpubench_plugin.reports.text import Glyphs, glyphs_for, printable
+from gpubench_plugin.reports.text import encodable, printable
 from gpubench_plugin.results import pytest_benchmark, report_payload
 from gpubench_plugin.results.registry.connection import store_run
 from gpubench_plugin.session.busy_machine import BusyMachine
@@ -392,12 +392,10 @@ def _has_outcome(payloads: Sequence[Json]) -> bool:
     return any("outcome" in payload or "measurement" in payload for payload in payloads)
 
 
-def write_lines(
-    reporter: pytest.TerminalReporter, lines: Callable[[int, Glyphs], Iterable[Line]]
-) -> None:
-    """Print the `lines` made for the terminal's width and symbols."""
+def write_lines(reporter: pytest.TerminalReporter, lines: Callable[[int], Iterable[Line]]) -> None:
+    """Print the `lines` made for the terminal's width."""
     width = reporter.config.get_terminal_writer().fullwidth
-    for line in lines(width, glyphs_for(getattr(sys.stdout, "encoding", None))):
+    for line in lines(width):
         for text, markup in line:
-            reporter.write(text, **markup)
+            reporter.write(encodable(text, sys.stdout), **markup)
         reporter.write("\n")

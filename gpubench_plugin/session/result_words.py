@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.reports.columns import result_line
-from gpubench_plugin.reports.text import glyphs_for
+from gpubench_plugin.reports.text import encodable
 from gpubench_plugin.results import report_payload
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ class ResultWords:
         if measurement is None:
             return status
         category, letter, word = status
-        glyphs = glyphs_for(getattr(sys.stdout, "encoding", None))
-        text = result_line(measurement, self._earlier(measurement), glyphs)
+        text = encodable(result_line(measurement, self._earlier(measurement)), sys.stdout)
         if isinstance(word, str):
             return category, letter, f"{word} {text}".strip()
         return category, letter, (f"{word[0]} {text}".strip(), word[1])

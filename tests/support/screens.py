@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from types import SimpleNamespace
+
+from gpubench_plugin.reports.text import encodable
 
 SCREENS = Path(__file__).parents[1] / "unit" / "reports" / "screens"
 ACCEPT = "GPUBENCH_ACCEPT_SCREENS"
@@ -22,3 +25,8 @@ def assert_screen(name: str, text: str) -> None:
     if os.environ.get(ACCEPT):
         file.write_text(text, encoding="utf-8")
     assert text == file.read_text(encoding="utf-8"), f"{file.name} differs; {ACCEPT}=1 rewrites it"
+
+
+def in_ascii(text: str) -> str:
+    """The `text` as an ASCII terminal gets it."""
+    return encodable(text, SimpleNamespace(encoding="ascii"))

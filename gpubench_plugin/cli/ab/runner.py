@@ -28,7 +28,7 @@ from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.core.format import counted, rough_duration
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.reports.status import StatusLine
-from gpubench_plugin.reports.text import glyphs_for, printable
+from gpubench_plugin.reports.text import encodable, printable
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.system import json_files
@@ -44,8 +44,7 @@ class Progress:
     def __init__(self, stream: TextIO):
         self._stream = stream
         self._is_terminal = stream.isatty()
-        glyphs = glyphs_for(getattr(stream, "encoding", None))
-        self._line = StatusLine(self._write, self._is_terminal, glyphs=glyphs)
+        self._line = StatusLine(self._write, self._is_terminal)
 
     def launch(self, text: str) -> None:
         """Show what a starting launch is."""
@@ -66,8 +65,7 @@ class Progress:
         self._line.clear()
 
     def _write(self, text: str) -> None:
-        encoding = getattr(self._stream, "encoding", None) or "ascii"
-        self._stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
+        self._stream.write(encodable(text, self._stream))
         self._stream.flush()
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from gpubench_plugin.cli.commands.base import ExitCode
 from gpubench_plugin.config.settings import OPTIONS, OptionValue, results_dir_from
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.reports.text import Glyphs, glyphs_for, printable
+from gpubench_plugin.reports.text import encodable, printable
 from gpubench_plugin.system import json_files
 
 if TYPE_CHECKING:
@@ -122,9 +122,8 @@ def echo(lines: Iterable[str]) -> None:
 
 
 def echo_text(text: str) -> None:
-    """Write `text` to stdout; characters that its encoding lacks are written as escapes."""
-    encoding = sys.stdout.encoding or "ascii"
-    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    """Write `text` to stdout, see :func:`encodable`."""
+    sys.stdout.write(encodable(text, sys.stdout))
 
 
 def echo_report(text: str) -> None:
@@ -163,8 +162,3 @@ def colored() -> bool:
     """Whether to use colours, following https://no-color.org."""
     environ = os.environ
     return sys.stdout.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-
-
-def glyphs() -> Glyphs:
-    """Symbols that stdout can encode."""
-    return glyphs_for(sys.stdout.encoding)

@@ -14,7 +14,6 @@ from gpubench_plugin.cli.commands._places import (
     RUN,
     Locations,
     add_locations,
-    glyphs,
     output_width,
     show,
 )
@@ -23,7 +22,7 @@ from gpubench_plugin.compare.launch_values import FEWEST
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.reports.table import column, lines, wrapped
-from gpubench_plugin.reports.text import printable
+from gpubench_plugin.reports.text import NOTHING, printable
 
 _NAME: Final[Mapping[str, Any]] = {"metavar": "BASELINE", "help": "baseline name"}
 
@@ -185,7 +184,7 @@ def _list(options: argparse.Namespace, baselines: Baselines, resolver: Resolver)
         return document, [f"no baseline in {printable(baselines.location)}; {hint}"]
 
     def texts(key: str) -> list[str]:
-        return ["" if row["problem"] else str(row[key] or glyphs().nothing) for row in rows]
+        return ["" if row["problem"] else str(row[key] or NOTHING) for row in rows]
 
     accepted = ["" if row["problem"] else str(row["accepted"]) for row in rows]
     cells = [
@@ -196,7 +195,7 @@ def _list(options: argparse.Namespace, baselines: Baselines, resolver: Resolver)
         column("changed", [row["changed"][:16].replace("T", " ") for row in rows]),
         column("", [row["problem"] and f"broken: {row['problem']}" for row in rows]),
     ]
-    return document, lines(cells, output_width(), glyphs())
+    return document, lines(cells, output_width())
 
 
 def _row(name: str, baselines: Baselines) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from gpubench_plugin.cli.commands._places import (
     add_locations,
     colored,
     echo_report,
-    glyphs,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.compare.comparison import compare_paired, compare_runs
@@ -118,7 +117,6 @@ class Compare(Command):
             only_changed=options.only_changed,
             width=shutil.get_terminal_size().columns,
             color=colored(),
-            glyphs=glyphs(),
         )
         echo_report(render(comparisons, page))
         return exit_code(comparisons, missing)

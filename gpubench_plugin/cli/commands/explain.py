@@ -14,7 +14,6 @@ from gpubench_plugin.cli.commands._places import (
     Locations,
     add_locations,
     colored,
-    glyphs,
     output_width,
     show,
 )
@@ -55,7 +54,7 @@ class Explain(Command):
         """Print why the benchmark has its verdict, or how its value was measured."""
         explanation = _explanation(options.subject, options.benchmark, Locations.of(options))
         render = painted if colored() else plain
-        lines = map(render, explanation_lines(explanation, output_width(), glyphs()))
+        lines = map(render, explanation_lines(explanation, output_width()))
         show(options, stored.dump(explanation), lines)
         return ExitCode.OK
 
@@ -110,8 +109,8 @@ def _explained_run(text: str, benchmark: str, paths: Locations) -> Explanation:
     document = verdicts.read(directory.verdicts) if directory.verdicts.is_file() else None
     if document is not None and any(entry.metric for entry in document.for_benchmark(name)):
         with paths.resolver() as resolver:
-            return explain_run(run, document, name, resolver=resolver, glyphs=glyphs())
+            return explain_run(run, document, name, resolver=resolver)
     measurement = {entry.id: entry for entry in stored_run.record().benchmarks}.get(name)
     if measurement is None:
         raise BrokenFile(f"{directory.config_resolved} has no configuration for {name}")
-    return explain_measurement(run.run_id, measurement, document, glyphs=glyphs())
+    return explain_measurement(run.run_id, measurement, document)

@@ -12,7 +12,6 @@ from gpubench_plugin.cli.commands._places import (
     add_last,
     add_locations,
     echo_text,
-    glyphs,
     output_width,
     show,
     warn,
@@ -21,7 +20,7 @@ from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import UsageProblem, invalid_choice
 from gpubench_plugin.core.format import Cell, counted, csv_text, listed, short_commit
 from gpubench_plugin.reports.table import column, lines, wrapped
-from gpubench_plugin.reports.text import Glyphs, printable, sparkline
+from gpubench_plugin.reports.text import printable, sparkline
 from gpubench_plugin.reports.verdicts import number, signed
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class History(Command):
         if options.format == "csv":
             echo_text(history_csv(histories))
         else:
-            page = history_lines(histories, output_width(), glyphs())
+            page = history_lines(histories, output_width())
             show(options, {"histories": [asdict(history) for history in histories]}, page)
         return ExitCode.OK
 
@@ -126,9 +125,7 @@ _POINT = ("run_id", "started", "branch", "commit", "value")
 _CSV = ("benchmark", "metric", "fingerprint", *_POINT, "unit", "change", "work", "doubts")
 
 
-def history_lines(
-    histories: Sequence[BenchmarkHistory], total: int, glyphs: Glyphs
-) -> Iterator[str]:
+def history_lines(histories: Sequence[BenchmarkHistory], total: int) -> Iterator[str]:
     """Lines for all series of the `histories`, at most `total` columns wide."""
     for place, history in enumerate(histories):
         if place:
@@ -148,7 +145,7 @@ def history_lines(
             yield from wrapped(heading, total)
             for part in (_plot, _table, _changes):
                 yield ""
-                yield from part(segment, total, glyphs)
+                yield from part(segment, total)
 
 
 def history_csv(histories: Sequence[BenchmarkHistory]) -> str:
@@ -178,51 +175,50 @@ def _work_text(segment: TrendSegment) -> str:
     return " ".join(f"{name}={amount:.6g}" for name, amount in (segment.work or {}).items())
 
 
-def _plot(segment: TrendSegment, total: int, glyphs: Glyphs) -> Iterator[str]:
+def _plot(segment: TrendSegment, total: int) -> Iterator[str]:
     values = [point.value for point in segment.points]
     marks = {change.index for change in segment.changes or ()}
-    bars = sparkline(values, glyphs, marks)
+    bars = sparkline(values, marks)
     columns = max(total - 2, 1)
     for start in range(0, len(bars), columns):
         yield f"  {bars[start : start + columns]}"
     unit = segment.points[-1].unit
-    low, high = (number(extreme, unit, glyphs) for extreme in (min(values), max(values)))
+    low, high = (number(extreme, unit) for extreme in (min(values), max(values)))
     yield f"  {printable(f'lowest {low}, highest {high}')}"
 
 
-def _table(segment: TrendSegment, total: int, glyphs: Glyphs) -> list[str]:
+def _table(segment: TrendSegment, total: int) -> list[str]:
     points = segment.points
     marks = {c.index: f"new {signed(c.change)}".strip() for c in segment.changes or ()}
     return lines(
         [
             column("run", [point.run_id for point in points]),
-            column("value", [_value(point, glyphs) for point in points], numeric=True),
+            column("value", [_value(point) for point in points], numeric=True),
             column("commit", [short_commit(point.commit) for point in points]),
             column("branch", [point.branch or "" for point in points]),
             column("level", [marks.get(i, "") for i in range(len(points))]),
             column("doubts", [", ".join(point.doubts) for point in points]),
         ],
         total,
-        glyphs,
     )
 
 
-def _value(point: Point, glyphs: Glyphs) -> str:
-    return f"{glyphs.doubtful} " * bool(point.doubts) + number(point.value, point.unit, glyphs)
+def _value(point: Point) -> str:
+    return "≈ " * bool(point.doubts) + number(point.value, point.unit)
 
 
-def _changes(segment: TrendSegment, total: int, glyphs: Glyphs) -> Iterator[str]:
+def _changes(segment: TrendSegment, total: int) -> Iterator[str]:
     if segment.changes == ():
         yield "no level change detected"
     for change in segment.changes or ():
         unit = change.point.unit
         old_level, new_level = (
-            number(level, unit, glyphs) for level in (change.old_level, change.new_level)
+            number(level, unit) for level in (change.old_level, change.new_level)
         )
         commit = f" (commit {short_commit(change.point.commit)})" if change.point.commit else ""
         size = signed(change.change)
         yield from wrapped(
-            f"new level starting with {change.point.run_id}{commit}: {old_level} {glyphs.to} "
+            f"new level starting with {change.point.run_id}{commit}: {old_level} → "
             f"{new_level}{size and f', {size}'}",
             total,
         )

@@ -9,7 +9,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import ClassVar, Final
 
-from gpubench_plugin.cli.commands._places import add_format, glyphs, output_width, show
+from gpubench_plugin.cli.commands._places import add_format, output_width, show
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core import catalog
 from gpubench_plugin.reports.table import column, lines
@@ -63,4 +63,4 @@ def _table(components: Sequence[Mapping[str, str]]) -> Iterator[str]:
             column("", [row[title] for row in rows]) for title in ("name", "meaning", "where")
         ]
         yield from ["", kind] if number else [kind]
-        yield from (f"{_INDENT}{line}" for line in lines(columns, total, glyphs()))
+        yield from (f"{_INDENT}{line}" for line in lines(columns, total))

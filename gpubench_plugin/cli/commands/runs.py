@@ -17,7 +17,6 @@ from gpubench_plugin.cli.commands._places import (
     add_last,
     add_locations,
     exit_code,
-    glyphs,
     output_width,
     show,
     warn,
@@ -104,11 +103,7 @@ def _list(options: argparse.Namespace, paths: Locations) -> int:
             ),
             limit=min(options.last, sys.maxsize) or None,
         )
-    lines = (
-        run_table(runs, output_width(), glyphs())
-        if runs
-        else [f"no matching run in {paths.results_dir}"]
-    )
+    lines = run_table(runs, output_width()) if runs else [f"no matching run in {paths.results_dir}"]
     show(options, {"runs": [run_as_json(run) for run in runs]}, lines)
     warn([*filter(None, [connection.error]), *connection.notes, *notes])
     return ExitCode.OK
@@ -158,7 +153,7 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
     }
     lines = (
         *run_in_full(run, names, verdicts, environment, output_width(), current=current),
-        *curve_lines(curves, output_width(), glyphs()),
+        *curve_lines(curves, output_width()),
         *(part(_results) or ()),
     )
     show(options, document, lines)
@@ -198,7 +193,7 @@ def _artifacts(options: argparse.Namespace, paths: Locations) -> int:
         column("file", [file.name for file in files]),
     ]
     document = {"run_id": directory.run_id, "artifacts": [asdict(file) for file in files]}
-    show(options, document, lines(cells, None, glyphs()))  # uncut: hashes and names are for copying
+    show(options, document, lines(cells, None))  # uncut: hashes and names are for copying
     if unhashed := sum(file.sha256 is None for file in files):
         warn([f"files larger than 1 GiB, not hashed: {unhashed}; --hash-all hashes them"])
     return exit_code(RunReader(directory).overview().error)
@@ -241,7 +236,7 @@ def _curves(run: RunReader, *, with_all: bool) -> tuple[Curve, ...]:
 def _results(run: RunReader) -> list[str]:
     """What the session ended with: table, doubts, comparisons."""
     measurements = list(run.measurements.values())
-    return ["", *map(plain, closing_lines(measurements, output_width(), glyphs()))]
+    return ["", *map(plain, closing_lines(measurements, output_width()))]
 
 
 def _verdicts(run: RunReader) -> str:

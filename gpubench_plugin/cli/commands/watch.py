@@ -15,7 +15,6 @@ from gpubench_plugin.cli.commands._places import (
     add_locations,
     echo,
     exit_code,
-    glyphs,
     output_width,
     show,
 )
@@ -61,7 +60,7 @@ class Watch(Command):
         else:
             state = _state(directory, tail, run)
             width = output_width() if sys.stdout.isatty() else _LOG_WIDTH
-            show(options, live_json(run, state), live_lines(run, state, width, glyphs()))
+            show(options, live_json(run, state), live_lines(run, state, width))
         return exit_code(RunReader(directory).overview().error)
 
 
@@ -109,9 +108,9 @@ class _Watcher:
     def _show(self, state: str) -> None:
         lines: list[str] = []
         if self._is_terminal:
-            lines = live_lines(self._run, state, output_width() - 1, glyphs())
+            lines = live_lines(self._run, state, output_width() - 1)
         elif (live := self._run.current) is not None and self._is_due(live):
-            lines = [current_line(self._run, live.id, glyphs())]
+            lines = [current_line(self._run, live.id)]
         self._write(lines)
         self._rows = len(lines) if self._is_terminal else 0
 
@@ -124,7 +123,7 @@ class _Watcher:
             sys.stdout.write(f"\x1b[{self._rows}A\x1b[J")
         outcomes = self._run.outcomes.items()
         ended = [name for name, outcome in outcomes if self._known.get(name) != outcome]
-        echo([*(ended_line(self._run, name, glyphs()) for name in ended), *lines])
+        echo([*(ended_line(self._run, name) for name in ended), *lines])
         sys.stdout.flush()
         self._known = dict(outcomes)
 

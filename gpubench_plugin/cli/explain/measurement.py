@@ -8,13 +8,12 @@ from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import MEANINGS, doubtful_flags, explanation
 from gpubench_plugin.core.records import STEP_TIME, Measurement, Samples, confidence_bounds_of
 from gpubench_plugin.reports.explanation import Explanation, PlotPoint, Recommendation
-from gpubench_plugin.reports.text import Glyphs
 from gpubench_plugin.reports.verdicts import kind_text, number
 from gpubench_plugin.results.verdicts import VerdictDocument
 
 
 def explain_measurement(
-    run_id: str, measurement: Measurement, document: VerdictDocument | None, *, glyphs: Glyphs
+    run_id: str, measurement: Measurement, document: VerdictDocument | None
 ) -> Explanation:
     """Explain what the number of a `measurement` is based on.
 
@@ -30,7 +29,7 @@ def explain_measurement(
         units={STEP_TIME: "s"} if measured else {},
         verdicts=() if document is None else document.for_benchmark(measurement.id),
         notes=() if document is None else tuple(document.notes),
-        facts=tuple(_facts(measurement, glyphs)) if measured else (),
+        facts=tuple(_facts(measurement)) if measured else (),
         advice=tuple(_advice(measurement)) if measured else (),
     )
 
@@ -47,32 +46,32 @@ def _points(measurement: Measurement) -> Iterator[PlotPoint]:
             yield PlotPoint(label=str(position), role="round", values={STEP_TIME: seconds})
 
 
-def _facts(measurement: Measurement, glyphs: Glyphs) -> Iterator[str]:
-    yield _median(measurement, glyphs)
+def _facts(measurement: Measurement) -> Iterator[str]:
+    yield _median(measurement)
     if measurement.samples is not None:
-        yield from _timing(measurement.samples, glyphs)
+        yield from _timing(measurement.samples)
     for flag in measurement.flags:
         yield f"{flag}: {MEANINGS[flag]}" if flag in MEANINGS else flag
     yield from filter(None, [measurement.correctness.get("changed_work")])
 
 
-def _median(measurement: Measurement, glyphs: Glyphs) -> str:
+def _median(measurement: Measurement) -> str:
     """The median with its confidence interval."""
     metrics = measurement.metrics
     median = metrics.get(STEP_TIME)
     if median is None:
         return "no step was timed"
-    text = f"{STEP_TIME}: median {number(median.value, 's', glyphs)}"
+    text = f"{STEP_TIME}: median {number(median.value, 's')}"
     low, high = map(metrics.get, confidence_bounds_of(STEP_TIME))
     if low is None or high is None:
         return f"{text}; too few independent rounds for an interval"
     return (
-        f"{text}, {measurement.confidence:.0%} interval {number(low.value, 's', glyphs)} to "
-        f"{number(high.value, 's', glyphs)}: of this process only; other processes vary more"
+        f"{text}, {measurement.confidence:.0%} interval {number(low.value, 's')} to "
+        f"{number(high.value, 's')}: of this process only; other processes vary more"
     )
 
 
-def _timing(samples: Samples, glyphs: Glyphs) -> Iterator[str]:
+def _timing(samples: Samples) -> Iterator[str]:
     timing = samples.timing
     yield (
         f"{counted(samples.calls, 'call')} in {counted(len(samples.block_s), 'block')}, timed by "
@@ -81,8 +80,8 @@ def _timing(samples: Samples, glyphs: Glyphs) -> Iterator[str]:
         f"{counted(timing.calls_per_duration, 'call')}"
     )
     first_call = samples.first_step_s
-    before = "" if first_call is None else f"first call {number(first_call, 's', glyphs)}, then "
-    warmup = number(sum(samples.warmup_s), "s", glyphs)
+    before = "" if first_call is None else f"first call {number(first_call, 's')}, then "
+    warmup = number(sum(samples.warmup_s), "s")
     yield f"warm-up: {before}{counted(samples.warmup_calls, 'call')} in {warmup}"
 
 

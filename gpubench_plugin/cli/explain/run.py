@@ -17,7 +17,6 @@ from gpubench_plugin.core.format import counted, short_commit
 from gpubench_plugin.core.records import Result, Run
 from gpubench_plugin.core.verdicts import Verdict
 from gpubench_plugin.reports.explanation import Explanation, Recommendation, split_verdict
-from gpubench_plugin.reports.text import Glyphs
 from gpubench_plugin.reports.verdicts import number
 from gpubench_plugin.results.verdicts import VerdictDocument
 
@@ -30,7 +29,6 @@ def explain_run(
     benchmark: str,
     *,
     resolver: Resolver,
-    glyphs: Glyphs,
 ) -> Explanation:
     """Explain the verdicts of `benchmark` in `run`; the `resolver` loads its reference."""
     final = document.for_benchmark(benchmark)
@@ -59,7 +57,7 @@ def explain_run(
         benchmark=benchmark,
         subject=f"run {run.run_id}, judged against {label or 'earlier runs'}",
         noun="run",
-        facts=(*counts, *_levels(final, glyphs)),
+        facts=(*counts, *_levels(final)),
         notes=tuple(dict.fromkeys((*document.notes, *reference.notes))),
         advice=tuple(_advice(final, level_run, pinned, run, benchmark, label)),
     )
@@ -94,13 +92,13 @@ def _level(samples: Sequence[_Sample]) -> tuple[Run, Result] | tuple[None, None]
     return next(matches, (None, None))
 
 
-def _levels(final: Sequence[Verdict], glyphs: Glyphs) -> Iterator[str]:
+def _levels(final: Sequence[Verdict]) -> Iterator[str]:
     """Describe level, head, and the prediction interval of another run of the same code."""
     for verdict in (part for final_verdict in final for part in split_verdict(final_verdict)):
         if verdict.base is None or verdict.head is None:
             continue
         values = (verdict.base, verdict.head, *(_prediction(verdict) or ()))
-        level, head, *interval = (number(value, verdict.unit, glyphs) for value in values)
+        level, head, *interval = (number(value, verdict.unit) for value in values)
         text = f"{verdict.metric}: level {level}, this run {head}"
         if interval:
             between = " and ".join(interval)

@@ -7,18 +7,16 @@ from dataclasses import dataclass
 
 from gpubench_plugin.core.catalog import Function
 from gpubench_plugin.core.verdicts import Comparison, Verdict
-from gpubench_plugin.reports.text import UNICODE, Glyphs
 from gpubench_plugin.reports.verdicts import changed, worst_first
 
 
 @dataclass(frozen=True, kw_only=True)
 class Page:
-    """Settings of the output; `width` in columns, `color` and `glyphs` are for terminals."""
+    """Settings of the output; `width` in columns, `color` is for terminals."""
 
     only_changed: bool = False
     width: int = 80
     color: bool = False
-    glyphs: Glyphs = UNICODE
 
     def verdicts(self, comparison: Comparison) -> list[Verdict]:
         """Verdicts of the comparison to print, worst first."""

@@ -20,7 +20,7 @@ from gpubench_plugin.reports.verdicts import headline
 def table(comparisons: Sequence[Comparison], page: Page) -> str:
     """One table with a column per head, the worst row first."""
     render_line = painted if page.color else plain
-    lines = verdict_lines(comparisons, page.width, page.glyphs, only_changed=page.only_changed)
+    lines = verdict_lines(comparisons, page.width, only_changed=page.only_changed)
     return "".join(f"{render_line(line)}\n" for line in lines)
 
 

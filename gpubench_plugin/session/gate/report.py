@@ -11,7 +11,7 @@ from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.reports import github as page
 from gpubench_plugin.reports.markup import BAD, CAUTION, GOOD, Line
 from gpubench_plugin.reports.names import name_room
-from gpubench_plugin.reports.text import Glyphs, printable
+from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdict_table import verdict_lines
 from gpubench_plugin.session.gate.judgement import NOTHING_MEASURED, GateJudgement
 
@@ -63,16 +63,14 @@ def header(lookup: BaselineLookup) -> list[str]:
     return [text, *(f"baseline: {printable(note)}" for note in lookup.notes)]
 
 
-def lines(
-    judgement: GateJudgement, width: int, glyphs: Glyphs, *, interrupted: bool
-) -> Iterator[Line]:
+def lines(judgement: GateJudgement, width: int, *, interrupted: bool) -> Iterator[Line]:
     """Changed verdicts, counts, and the gate's result, undecided if the session was interrupted."""
     comparison = judgement.comparison
     is_gate = judgement.is_gate
     if comparison is None:
         yield ((f"judging failed: {printable(judgement.error_text)}", BAD),)
     else:
-        yield from _changes(comparison, judgement.lookup, width, glyphs)
+        yield from _changes(comparison, judgement.lookup, width)
         for note in judgement.policy.undecided_notes() if is_gate else ():
             yield ((note, BAD if ": fail (" in note else CAUTION),)
     if is_gate and interrupted:
@@ -82,14 +80,12 @@ def lines(
         yield from _result(judgement)
 
 
-def _changes(
-    comparison: Comparison, lookup: BaselineLookup, width: int, glyphs: Glyphs
-) -> Iterator[Line]:
+def _changes(comparison: Comparison, lookup: BaselineLookup, width: int) -> Iterator[Line]:
     if lookup.kind == "last":  # a note already covers a first run
         verdicts = [v for v in comparison.verdicts if v.metric or v.kind != "no_baseline"]
         comparison = replace(comparison, verdicts=tuple(verdicts))
     room = name_room(width)
-    yield from verdict_lines([comparison], width, glyphs, only_changed=True, longest_name=room)
+    yield from verdict_lines([comparison], width, only_changed=True, longest_name=room)
 
 
 def _result(judgement: GateJudgement) -> Iterator[Line]:

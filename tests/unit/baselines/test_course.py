@@ -19,7 +19,6 @@ from gpubench_plugin.cli.commands.history import history_csv, history_lines
 from gpubench_plugin.compare.comparison import compare_history
 from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.core.records import MINIMA, LaunchSample, Metric, Work
-from gpubench_plugin.reports.text import UNICODE
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.registry import Registry
 from tests.support.runs_builder import MLP, RESNET, measurement, write_run
@@ -175,7 +174,7 @@ def test_amounts_of_work_stand_apart(tmp_path: Path) -> None:
     assert [course.work for course in found] == [{"samples": 16.0}, {"samples": 8.0}]
     assert len({course.fingerprint for course in found}) == 1
     history = BenchmarkHistory(benchmark=MLP, metric="step_time_s", segments=tuple(found))
-    shown = "\n".join(history_lines([history], 100, UNICODE))
+    shown = "\n".join(history_lines([history], 100))
     assert ", series 1 of 2 (fingerprint " in shown
     assert "; samples=16)" in shown
 

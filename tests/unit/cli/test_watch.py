@@ -10,7 +10,6 @@ import pytest
 from gpubench_plugin.cli.commands import watch
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.reports.live import live_lines
-from gpubench_plugin.reports.text import ASCII
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.progress import RunProgress
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
@@ -174,9 +173,9 @@ def test_lines_fit_into_the_terminal_and_cannot_steer_it() -> None:
     events = [*TRAIN, log, {"event": "progress", "rounds": 1, "step_s": 0.5, "samples_per_s": 2e4}]
     for event in events:
         run.add({"benchmark": "\x1b[2J" * 30, **event})
-    lines = live_lines(run, "running", 40, ASCII)
+    lines = live_lines(run, "running", 40)
     assert len(lines) == 6
     assert max(map(len, lines)) <= 40
     assert "\x1b" not in "".join(lines)
-    assert lines[3] == "  loss     700 1"
-    assert lines[5] == "  speed    500.0 ms per step, 20.0 ksam~"
+    assert lines[3] == "  loss     █▁▁ 1"
+    assert lines[5] == "  speed    500.0 ms per step, 20.0 ksam…"

@@ -15,7 +15,6 @@ from gpubench_plugin.compare.comparison import compare_runs
 from gpubench_plugin.core.records import Result, Run
 from gpubench_plugin.core.verdicts import Comparison
 from gpubench_plugin.reports.markup import plain
-from gpubench_plugin.reports.text import UNICODE
 from gpubench_plugin.reports.verdict_table import verdict_lines
 from tests.support.made import result, run
 from tests.support.screens import SCREENS, assert_screen
@@ -119,7 +118,7 @@ def test_screens_of_comparisons(width: int) -> None:
     runs = three_runs()
     screens = {"compare-3-runs": runs, "compare-2-runs": runs[:1], "ab": [ab()]}
     for name, comparisons in screens.items():
-        text = "".join(f"{plain(line)}\n" for line in verdict_lines(comparisons, width, UNICODE))
+        text = "".join(f"{plain(line)}\n" for line in verdict_lines(comparisons, width))
         assert_screen(f"{name}-{width}", text)
 
 

@@ -6,21 +6,18 @@ import pytest
 
 from gpubench_plugin.reports.dot_plot import Dot, dot_lines
 from gpubench_plugin.reports.markup import plain
-from gpubench_plugin.reports.text import ASCII, UNICODE, Glyphs, width
+from gpubench_plugin.reports.text import width
+from tests.support.screens import in_ascii
 
 
-def picture(
-    dots: list[Dot], total: int = 80, glyphs: Glyphs = ASCII, noun: str = "launch"
-) -> list[str]:
-    return [plain(line) for line in dot_lines(dots, "s", noun, total, glyphs)]
+def picture(dots: list[Dot], total: int = 80, noun: str = "launch") -> list[str]:
+    return [in_ascii(plain(line)) for line in dot_lines(dots, "s", noun, total)]
 
 
 def in_turns(base: list[float], head: list[float]) -> list[Dot]:
     """Dots of base and head alternately."""
     pairs = zip(base, head, strict=True)
-    return [
-        dot for b, h in pairs for dot in (Dot(value=b, sign="hollow"), Dot(value=h, sign="filled"))
-    ]
+    return [dot for b, h in pairs for dot in (Dot(value=b, sign="○"), Dot(value=h, sign="●"))]
 
 
 def test_both_modes_of_a_side_are_seen_in_the_order_of_time() -> None:
@@ -68,26 +65,25 @@ def test_noise_is_no_mountain() -> None:
 def test_flags_are_marked_beneath_the_dots_that_raised_them() -> None:
     """Doubts before notes, one row each."""
     dots = [
-        Dot(value=1.0, sign="hollow", flags=("outliers",)),
-        Dot(value=1.1, sign="filled", flags=("contended", "outliers")),
+        Dot(value=1.0, sign="○", flags=("outliers",)),
+        Dot(value=1.1, sign="●", flags=("contended", "outliers")),
     ]
 
     assert picture(dots)[9:11] == ["contended |   !", " outliers | ! !"]
 
 
 @pytest.mark.parametrize("total", [40, 80, 200])
-@pytest.mark.parametrize("glyphs", [ASCII, UNICODE], ids=["ascii", "unicode"])
-def test_pictures_fit_the_terminal(total: int, glyphs: Glyphs) -> None:
+def test_pictures_fit_the_terminal(total: int) -> None:
     """Of many, neighbours share a column; the last one's number is below."""
     launches = in_turns([1.0, 1.3] * 60, [1.1, 1.2] * 59 + [1.1, 100.0])
-    rounds = [Dot(value=1 + number % 7 / 10, sign="hollow") for number in range(500)]
+    rounds = [Dot(value=1 + number % 7 / 10, sign="○") for number in range(500)]
 
     for dots in (launches, rounds):
-        lines = picture(dots, total, glyphs, noun="round")
+        lines = picture(dots, total, noun="round")
         assert max(map(width, lines)) <= total
         numbers = [line for line in lines if line.split()[0] == "round"]
         assert numbers[-1].split()[-1] == str(len(dots))
-        assert glyphs is UNICODE or all(line.isascii() for line in lines)
+        assert all(line.isascii() for line in lines)
     marks = "".join(line.partition("|")[2] for line in picture(launches, total))
     assert marks.count("^") == 1
     assert {"o", "x"} <= {*marks}

@@ -18,8 +18,9 @@ from gpubench_plugin.reports.explanation import (
     explanation_lines,
 )
 from gpubench_plugin.reports.markup import painted, plain
-from gpubench_plugin.reports.text import ASCII, UNICODE, Glyphs, width
+from gpubench_plugin.reports.text import width
 from gpubench_plugin.system import json_files, stored
+from tests.support.screens import in_ascii
 
 COMMAND = "gpubench ab --resume=results/ab/20260101T000000Z_ab_abcdef --pairs=45 --a-long-option=x"
 VERDICT = Verdict(
@@ -55,19 +56,18 @@ WHOLE = Explanation(
 )
 
 
-def page(explanation: Explanation, total: int = 80, glyphs: Glyphs = UNICODE) -> list[str]:
-    return [plain(line) for line in explanation_lines(explanation, total, glyphs)]
+def page(explanation: Explanation, total: int = 80) -> list[str]:
+    return [plain(line) for line in explanation_lines(explanation, total)]
 
 
 @pytest.mark.parametrize("total", [40, 60, 80, 200])
 def test_the_page_fits_the_terminal_and_steers_none(total: int) -> None:
     """Except a command and a name, which are uncut on a line for copying."""
-    for glyphs in (ASCII, UNICODE):
-        lines = page(WHOLE, total, glyphs)
-        assert f"    {COMMAND}" in lines
-        assert max(width(line) for line in lines[1:] if COMMAND not in line) <= total
-        assert "\x1b" not in "".join(lines)
-        assert glyphs is UNICODE or "".join(lines).isascii()
+    lines = page(WHOLE, total)
+    assert f"    {COMMAND}" in lines
+    assert max(width(line) for line in lines[1:] if COMMAND not in line) <= total
+    assert "\x1b" not in "".join(lines)
+    assert in_ascii("".join(lines)).isascii()
 
 
 def test_the_page_says_what_there_is_and_no_more() -> None:
@@ -90,7 +90,7 @@ def test_the_page_says_what_there_is_and_no_more() -> None:
 
 def test_colours_are_there_for_a_terminal_alone() -> None:
     """A regression is red, and plain text has no escape sequence."""
-    lines = list(explanation_lines(WHOLE, 80, UNICODE))
+    lines = list(explanation_lines(WHOLE, 80))
 
     assert any(painted(line).startswith("\x1b[31mstep_time_s: regressed") for line in lines)
     assert all("\x1b" not in plain(line) for line in lines)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from gpubench_plugin.reports.names import name_room, short_names, without_parameter
-from gpubench_plugin.reports.text import UNICODE
 
 FILE = "bench/test_mlp.py"
 
@@ -65,13 +64,13 @@ def test_long_names_lose_what_they_share_first(
 ) -> None:
     """An ellipsis stands for the beginning of all names, then for the middle of parameters."""
     ids = [f"{FILE}::test_{name}" for name in names]
-    assert short_names(ids).fitting(room, UNICODE).of(ids) == expected
+    assert short_names(ids).fitting(room).of(ids) == expected
 
 
 def test_fitting_names_stay_distinct() -> None:
     """However little room there is."""
     ids = [f"{FILE}::test_{'x' * 60}{n}{'y' * 60}" for n in range(20)]
     for room in (3, 10, name_room(80)):
-        names = short_names(ids).fitting(room, UNICODE).of(ids)
+        names = short_names(ids).fitting(room).of(ids)
         assert len(set(names)) == len(ids)
     assert max(map(len, names)) <= name_room(80) == 30

@@ -6,7 +6,7 @@ import pytest
 
 from gpubench_plugin.core.records import Measurement, Metric, Result
 from gpubench_plugin.reports.columns import result_line
-from gpubench_plugin.reports.text import ASCII, UNICODE
+from tests.support.screens import in_ascii
 
 
 def numbers(step: float, half_width: float | None, rounds: int = 100) -> dict[str, Metric]:
@@ -58,16 +58,16 @@ def test_a_result_has_its_change_and_a_mark(
     result: Measurement, before: Result | None, line: str
 ) -> None:
     """A number in doubt has no change; one without doubts and with an interval is trusted."""
-    assert result_line(result, before, UNICODE) == line
+    assert result_line(result, before) == line
 
 
 def test_a_result_in_ascii() -> None:
     """The signs are spelt."""
-    line = result_line(measured(), earlier(363.4e-6, ("contended",)), ASCII)
-    assert line == "374.7 us +-0.90%  ~+3% ok"
+    line = in_ascii(result_line(measured(), earlier(363.4e-6, ("contended",))))
+    assert line == "374.7 us+-0.90%  ~+3% +"
 
 
 def test_no_step_time_no_words() -> None:
     """A test that has measured nothing keeps its word alone."""
     nothing = Measurement(id="t.py::a", name="a", params={}, world_size=1, outcome="measured")
-    assert result_line(nothing, None, UNICODE) == ""
+    assert result_line(nothing, None) == ""

@@ -7,7 +7,6 @@ import time
 import pytest
 
 from gpubench_plugin.reports.status import StatusLine
-from gpubench_plugin.reports.text import ASCII
 
 CLEAR = "\x1b[J"
 
@@ -25,7 +24,7 @@ class Terminal:
         self.now = 0.0
 
     def line(self, *, enabled: bool = True) -> StatusLine:
-        return StatusLine(self.written.append, enabled, glyphs=ASCII)
+        return StatusLine(self.written.append, enabled)
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def test_texts_too_soon_are_left_out(terminal: Terminal) -> None:
 def test_long_text_stays_on_its_line(terminal: Terminal) -> None:
     """A text is cut before the last column, so that the terminal does not wrap."""
     terminal.line().show("a" * 30)
-    assert terminal.written == [update("a" * 18 + "~")]
+    assert terminal.written == [update("a" * 18 + "…")]
 
 
 def test_text_cannot_steer_the_terminal(terminal: Terminal) -> None:

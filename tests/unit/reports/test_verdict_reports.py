@@ -26,12 +26,12 @@ from gpubench_plugin.reports import github
 from gpubench_plugin.reports import text as cells
 from gpubench_plugin.reports.formats.base import Page
 from gpubench_plugin.reports.markup import plain
-from gpubench_plugin.reports.text import ASCII, UNICODE
 from gpubench_plugin.reports.verdict_table import verdict_lines
 from gpubench_plugin.reports.verdicts import headline, mark, number, signed, worst_first
 from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.system import stored
 from tests.support.messages import mentions
+from tests.support.screens import in_ascii
 
 PUBLISHED = Path(verdict_document.__file__).parents[2] / "docs" / "schemas" / "verdicts.schema.json"
 EVIL = "test_x.py::test_<b>|`$(rm)`\\|@you #1 http://a [x](y) \x1b[31m\n=1\ud800"
@@ -97,7 +97,7 @@ def test_headline_counts_each_kind_with_the_mark_of_the_table() -> None:
     assert headline(SUITE.verdicts, marks=True) == (
         "✗ 2 regressed · ! 1 errored · ✓ 1 improved · ? 1 inconclusive · = 1 unchanged · 1 new"
     )
-    assert headline([verdict(), verdict(kind="improved")], ASCII) == "1 regressed | 1 improved"
+    assert headline([verdict(), verdict(kind="improved")]) == "1 regressed · 1 improved"
     assert headline([]) == "nothing was compared"
 
 
@@ -105,7 +105,7 @@ def test_the_reference_has_every_mark() -> None:
     """Of a terminal, of one in ASCII, and of GitHub."""
     reference = (PUBLISHED.parents[1] / "reference" / "gate.md").read_text(encoding="utf-8")
     for kind in filter(mark, VERDICT_KINDS):
-        row = f"| `{mark(kind)}` | `{kind}` | `{mark(kind, ASCII)}` | "
+        row = f"| `{mark(kind)}` | `{kind}` | `{in_ascii(mark(kind))}` | "
         (github_mark,) = re.findall(f"{re.escape(row)}(.) \\|", reference)
         assert f"{github_mark} {kind}" in github.table([verdict(kind=kind)])[2]
 
@@ -117,15 +117,14 @@ def test_worst_comes_first() -> None:
 
 
 @pytest.mark.parametrize("width", [60, 80, 200])
-@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
 @pytest.mark.parametrize("heads", [1, 3])
-def test_table_fits_the_terminal(width: int, glyphs: Any, heads: int) -> None:
+def test_table_fits_the_terminal(width: int, heads: int) -> None:
     """No line is wider than the terminal; the base is there, and so is every benchmark's name."""
     long = [verdict(f"test_{'long_' * 20}{i}[amp]", reason="12 µs") for i in range(12)]
     suite = replace(SUITE, verdicts=(*SUITE.verdicts, *long))
-    text = text_of(verdict_lines([suite] * heads, width, glyphs))
+    text = text_of(verdict_lines([suite] * heads, width))
     assert max(map(cells.width, text.splitlines())) <= width
-    assert glyphs is UNICODE or text.isascii()
+    assert in_ascii(text).isascii()
     for word in ("regressed", "errored", "unchanged", "improved", "inconclusive", "new"):
         assert word in text
     assert "torch.version" in text

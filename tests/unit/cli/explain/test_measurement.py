@@ -7,7 +7,6 @@ from collections.abc import Callable
 from gpubench_plugin.cli.explain.measurement import explain_measurement
 from gpubench_plugin.core.quality_flags import MEANINGS
 from gpubench_plugin.core.records import LaunchSample, Measurement, Metric, Samples
-from gpubench_plugin.reports.text import ASCII
 from tests.support.messages import mentions
 
 SAMPLES = Samples(
@@ -25,7 +24,7 @@ SAMPLES = Samples(
 def test_a_number_rests_on_its_rounds_and_its_warm_up(measured: Callable[..., Measurement]) -> None:
     """In the order of time; without an interval it says that there are too few."""
     doubtful = measured(samples=SAMPLES, flags=("drifting",))
-    about = explain_measurement("r1", doubtful, None, glyphs=ASCII)
+    about = explain_measurement("r1", doubtful, None)
     assert [point.values["step_time_s"] for point in about.points] == [0.011, 0.012]
     assert about.subject == "run r1: measured, not compared"
     number, calls, *others = about.facts
@@ -41,11 +40,11 @@ def test_of_several_launches_each_is_a_dot(measured: Callable[..., Measurement])
     """With its own flags; what was not measured has its outcome and no numbers."""
     step = Metric(name="step_time_s", value=0.01, unit="s", better="lower")
     launch = LaunchSample(samples=None, metrics={"step_time_s": step}, flags=("contended",))
-    about = explain_measurement("r1", measured(per_launch=(launch, launch)), None, glyphs=ASCII)
+    about = explain_measurement("r1", measured(per_launch=(launch, launch)), None)
     assert (about.noun, len(about.points)) == ("launch", 2)
     assert about.points[0].flags == ("contended",)
     assert not any("--launches" in one.text for one in about.advice)
     skipped = measured(outcome="skipped", reason="no GPU", samples=None, metrics={})
-    about = explain_measurement("r1", skipped, None, glyphs=ASCII)
+    about = explain_measurement("r1", skipped, None)
     assert about.subject == "run r1: skipped, not compared: no GPU"
     assert (about.points, about.facts, about.advice) == ((), (), ())

@@ -11,7 +11,6 @@ from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.cli.explain.run import explain_run
 from gpubench_plugin.core.verdicts import Comparison, Verdict
 from gpubench_plugin.reports.explanation import Explanation
-from gpubench_plugin.reports.text import ASCII
 from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.system import json_files
@@ -51,7 +50,6 @@ def explained(results: Path, base: str, verdict: Verdict = REGRESSED) -> Explana
         verdicts.read(directory.verdicts),
         MLP,
         resolver=Resolver("none", results, results),
-        glyphs=ASCII,
     )
 
 

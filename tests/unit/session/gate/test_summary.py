@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.reports.text import glyphs_for
 from gpubench_plugin.session.gate import report
 from tests.support.messages import mentions
 
@@ -41,7 +40,7 @@ def test_the_last_line_tells_how_the_gate_ended(
     judgement: Any = SimpleNamespace(
         **{**usual, "lookup": lookup, "is_gate": True, "run_id": "r1", **judged}
     )
-    lines = list(report.lines(judgement, 80, glyphs_for("utf-8"), interrupted=interrupted))
+    lines = list(report.lines(judgement, 80, interrupted=interrupted))
     colours = {"gate: passed": "green", "gate: failed": "red"}
     ((text, markup),) = lines[-1]
     assert mentions(text, *last.split(" .. "))
