@@ -242,7 +242,7 @@ _STORED: Final[tuple[Reader, ...]] = (
     ("baseline", "list", _WITH_REGISTRY),
     ("baseline", "show", "main", _WITH_REGISTRY),
     ("compare", "main", "{other}", _WITH_REGISTRY),
-    *(("db", action, _WITH_REGISTRY) for action in ("ingest", "clean", "rebuild")),
+    *(("db", action, _WITH_REGISTRY) for action in ("ingest", "rebuild")),
 )
 
 

@@ -1,4 +1,4 @@
-"""``gpubench db``: fill or rebuild the registry, and remove what older versions left in it."""
+"""``gpubench db``: fill or rebuild the registry."""
 
 from __future__ import annotations
 
@@ -14,28 +14,22 @@ class Db(Command):
     """Maintains the registry, the database of the runs.
 
     ingest: store new and changed runs; rebuild: derive its index anew from what it keeps of the
-    runs and from their folders; clean: remove the index of older versions of gpubench.
+    runs and from their folders.
     """
 
-    help: ClassVar[str] = "fill, rebuild or clean the run database"
+    help: ClassVar[str] = "fill or rebuild the run database"
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Action and database location."""
-        parser.add_argument("action", choices=("ingest", "rebuild", "clean"))
+        parser.add_argument("action", choices=("ingest", "rebuild"))
         add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:
         """Run the action and report the result."""
-        from gpubench_plugin.results.registry import tables
         from gpubench_plugin.results.registry.registry import Registry
 
         paths = Locations.of(options)
         with Registry.open(paths.registry, paths.results_dir) as registry:
-            if options.action == "clean":
-                removed = tables.drop_older(registry.database)
-                facts = {"action": "clean", "removed": removed, "errors": []}
-                show(options, facts, [f"removed tables: {', '.join(removed) or 'none'}"])
-                return ExitCode.OK
             is_rebuild = options.action == "rebuild"
             report = registry.rebuild() if is_rebuild else registry.ingest_all(check_all=True)
         counts = {name: vars(report)[name] for name in ("stored", "unchanged", "in_progress")}

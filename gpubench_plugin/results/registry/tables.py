@@ -25,7 +25,6 @@ from sqlalchemy import (
     Table,
     Text,
     inspect,
-    text,
 )
 
 from gpubench_plugin.core.errors import RegistryError
@@ -100,9 +99,7 @@ RESULTS: Final = Table(
     Index(f"ix_results_{SCHEMA}_fingerprint", "fingerprint", "benchmark", "branch", "started_us"),
 )
 
-_OURS: Final = re.compile(rf"{DOCUMENTS.name}|(?:results|facts|runs)_(?P<schema>\d+)")
-_CREATION: Final = "gpubench tables"
-"""Lock of whoever creates or removes tables."""
+_OURS: Final = re.compile(rf"{DOCUMENTS.name}|(?:results|facts|runs)_\d+")
 
 
 def create_missing(database: Database) -> None:
@@ -130,17 +127,5 @@ def create_missing(database: Database) -> None:
         )
     database.enable_concurrent_reads()
     with database.writing() as connection:
-        lock(connection, _CREATION)
+        lock(connection, "gpubench tables")
         METADATA.create_all(connection)
-
-
-def drop_older(database: Database) -> list[str]:
-    """Remove the index of each older schema; return the names of its tables."""
-    with database.writing(without_timeout=True) as connection:
-        lock(connection, _CREATION)
-        names = inspect(connection).get_table_names()
-        matches = [match for match in map(_OURS.fullmatch, sorted(names)) if match is not None]
-        older = [m[0] for m in matches if m["schema"] and int(m["schema"]) < SCHEMA]
-        for name in older:  # sorted: results, which refer to runs, before them
-            connection.execute(text(f"DROP TABLE {name}"))
-        return older

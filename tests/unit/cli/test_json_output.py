@@ -84,7 +84,6 @@ def test_the_output_is_one_document(
     ("arguments", "names"),
     [
         (["db", "ingest"], {"action", "stored", "unchanged", "in_progress", "errors"}),
-        (["db", "clean"], {"action", "removed", "errors"}),
         (["baseline", "set", "main", A, "--if-missing"], {"changed", "baseline", "notes"}),
     ],
 )

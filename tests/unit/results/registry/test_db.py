@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -92,16 +91,6 @@ def test_document_that_cannot_be_read_blocks_nothing(backend: Any, make_run: Any
         assert registry.ingest_all().errors == []  # it is tried again only if it changes
         states = [(row.state, row.tags) for row in registry.runs(prefix="2026")]
         assert states == [("complete", ()), ("complete", ("good",)), ("broken", ())]
-
-
-def test_clean_removes_the_index_of_older_versions_alone(backend: Any, db: Any) -> None:
-    """Neither that of a newer one, nor a table of somebody else."""
-    db("ingest")
-    kept = ("runs_4", "runs", "theirs_1")
-    backend.sql(*(f"CREATE TABLE {name} (x INTEGER)" for name in ("runs_1", "facts_2", *kept)))
-    assert db("clean") == (0, "removed tables: facts_2, runs_1\n")
-    assert json.loads(db("clean", "--format=json")[1])["removed"] == []
-    backend.sql(*(f"SELECT x FROM {name}" for name in kept))
 
 
 def test_no_registry_is_said(capsys: pytest.CaptureFixture[str]) -> None:
