@@ -16,6 +16,7 @@ from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment.fingerprints import ABSENT, differences
 from gpubench_plugin.environment.redaction import redact
 from gpubench_plugin.system.child_process import ChildError, output_of
+from gpubench_plugin.system.json_files import jsonable
 
 # Their hashes take 60 kB in the journal.
 _MOST_FILES: Final = 1000
@@ -101,17 +102,18 @@ def commit_facts(folder: Path, *, environ: Mapping[str, str] = os.environ) -> Js
     None without git or a repository; single unknown facts are None. The remote has no credentials.
     In CI, where no branch may be checked out, `environ` names it.
     """
-    commit = _git(folder, "rev-parse", "HEAD")
+    commit = ask_git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    remote = _git(folder, "config", "--get", "remote.origin.url")
-    return {
+    changes = ask_git(folder, "status", "--porcelain", "--untracked-files=no")
+    remote = ask_git(folder, "config", "--get", "remote.origin.url")
+    facts = {
         "commit": commit,
-        "branch": _git(folder, "branch", "--show-current") or _branch_in_ci(environ),
+        "branch": ask_git(folder, "branch", "--show-current") or _branch_in_ci(environ),
         "dirty": None if changes is None else bool(changes),
         "remote": remote and redact(remote),
     }
+    return {name: jsonable(fact) for name, fact in facts.items()}
 
 
 def _branch_in_ci(environ: Mapping[str, str]) -> str | None:
@@ -120,14 +122,14 @@ def _branch_in_ci(environ: Mapping[str, str]) -> str | None:
     return next((environ[name] for name in _BRANCH_VARIABLES if environ.get(name)), None)
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def ask_git(folder: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> str | None:
+    """Standard output of :func:`run_git`; None if it fails."""
     with suppress(ChildError):
-        output = run_git(folder, *arguments, timeout_s=_TIMEOUT_S)
-        return output.decode("utf-8", "backslashreplace").strip()
+        return run_git(folder, *arguments, timeout_s=timeout_s)
     return None
 
 
-def run_git(folder: Path, *arguments: str, timeout_s: float) -> bytes:
+def run_git(folder: Path, *arguments: str, timeout_s: float) -> str:
     """Standard output of git in `folder`, run without prompts and optional locks.
 
     git sees the user's or CI's variables, such as ``GIT_CONFIG_COUNT`` with a ``safe.directory``,
@@ -137,8 +139,9 @@ def run_git(folder: Path, *arguments: str, timeout_s: float) -> bytes:
         ChildError: git is missing, failed, or timed out.
     """
     environ = {name: value for name, value in os.environ.items() if name not in HOOK_VARIABLES}
-    return output_of(
+    output = output_of(
         ["git", "-C", os.fspath(folder), *arguments],
         environ={**environ, "GIT_OPTIONAL_LOCKS": "0", "GIT_TERMINAL_PROMPT": "0"},
         timeout_s=timeout_s,
     )
+    return output.decode("utf-8", "surrogateescape").rstrip("\n")

@@ -9,18 +9,20 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
-from gpubench_plugin.environment.code import run_git
+from gpubench_plugin.environment.code import ask_git, run_git
 from gpubench_plugin.system import scratch
 from gpubench_plugin.system.child_process import ChildError
 from gpubench_plugin.system.signals import signals_ignored
 
 # Long enough for the checkout of a huge repository on a slow disk.
 _TIMEOUT_S: Final = 600.0
+_git: Final = partial(ask_git, timeout_s=_TIMEOUT_S)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +78,7 @@ class Repository:
         settings = ("-c", "core.hooksPath=/dev/null", "-c", "advice.detachedHead=false")
         command = (*settings, "worktree", "add", "--lock", "--detach", os.fspath(folder), commit)
         try:
-            _run(self.top, *command)
+            run_git(self.top, *command, timeout_s=_TIMEOUT_S)
         except ChildError as error:
             raise ResultsError(f"git {' '.join(command)}: {error}") from error
 
@@ -109,18 +111,6 @@ def _worktrees(common: Path) -> frozenset[Path] | None:
         return None
     lines = (line.partition(" ") for line in output.split("\n"))
     return frozenset(Path(folder) for key, _, folder in lines if key == "worktree")
-
-
-def _git(folder: Path, *arguments: str) -> str | None:
-    try:
-        return _run(folder, *arguments)
-    except ChildError:
-        return None
-
-
-def _run(folder: Path, *arguments: str) -> str:
-    output = run_git(folder, *arguments, timeout_s=_TIMEOUT_S)
-    return output.decode("utf-8", "surrogateescape").rstrip("\n")
 
 
 _PREFIX: Final = "gpubench-ab-"
