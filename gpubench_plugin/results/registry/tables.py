@@ -99,25 +99,17 @@ RESULTS: Final = Table(
     Index(f"ix_results_{SCHEMA}_fingerprint", "fingerprint", "benchmark", "branch", "started_us"),
 )
 
-_OURS: Final = re.compile(rf"{DOCUMENTS.name}|(?:results|facts|runs)_\d+")
+_OURS: Final = re.compile(r"(?:results|facts|runs)_\d+")
 
 
 def create_missing(database: Database) -> None:
     """Create the tables that are missing; any number of processes may do so at once.
 
     Raises:
-        RegistryError: the database holds only tables of something else, its documents are another
-            version's, or it cannot be used.
+        RegistryError: the database holds only tables of something else, or it cannot be used.
     """
     with database.reading() as connection:
-        inspector = inspect(connection)
-        existing = {*inspector.get_table_names()}
-        kept = inspector.get_columns(DOCUMENTS.name) if DOCUMENTS.name in existing else ()
-    if kept and {column["name"] for column in kept} != {*DOCUMENTS.columns.keys()}:
-        raise RegistryError(
-            f"the registry {database.location.shown_name} is of another version: its table "
-            f"{DOCUMENTS.name} has other columns; move it away, and 'gpubench db ingest' makes one"
-        )
+        existing = {*inspect(connection).get_table_names()}
     if METADATA.tables.keys() <= existing:
         return
     if existing and not any(map(_OURS.fullmatch, existing)):
