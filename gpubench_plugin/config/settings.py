@@ -138,10 +138,11 @@ def _precisions(option: OptionValue) -> tuple[str, ...]:
     return names
 
 
-def _positive_int(option: OptionValue) -> int:
-    text = option.value
-    if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise UsageProblem(f"{option.key}: {text!r} is not a positive integer")
+def whole_number(key: str, minimum: int, text: str) -> int:
+    """Parse a whole number from 0 or from 1; raises UsageProblem."""
+    if not (text.isascii() and text.isdecimal() and int(text) >= minimum):
+        kind = "positive" if minimum else "non-negative"
+        raise UsageProblem(f"{key}: {text!r} is not a {kind} integer")
     return int(text)
 
 
@@ -217,15 +218,13 @@ class Settings:
         "world-size=SIZES",
         "World sizes to measure, comma-separated: 1,2,4. Several ranks run as processes started by "
         "pytest (default: the benchmark's `ranks`)",
-        parse=lambda option: tuple(
-            _positive_int(option._replace(value=name)) for name in _names(option)
-        ),
+        parse=lambda option: tuple(whole_number(option.key, 1, name) for name in _names(option)),
         default=(),
     )
     launches: int = _option(
         "launches=K",
         "Measure each benchmark in K fresh processes per rank (default: 1)",
-        parse=_positive_int,
+        parse=lambda option: whole_number(option.key, 1, option.value),
         default=1,
     )
     isolate: bool = _switch("isolate", "Run each benchmark in a fresh process per rank")

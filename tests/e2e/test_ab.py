@@ -297,7 +297,7 @@ def test_other_code_is_not_resumed(story: Story) -> None:
         (("--base=mian",), 2, "did you mean 'main'?"),
         (("--base=main", "--unchanged-from=7"), 2, "allowed: 5, 10, 15"),
         (("--base=main", "--format=tabel"), 2, "did you mean 'table'?"),
-        (("--base=main", "--launch-timeout=0"), 2, ": 0 is not a positive integer"),
+        (("--base=main", "--launch-timeout=0"), 2, ": '0' is not a positive integer"),
         (("--base=main", "--", "--gate"), 2, "not allowed in the launches"),
         (("--resume=nowhere",), 2, "nowhere: not a `gpubench ab` folder"),
         (("--base=main", "--output=no/such.md"), 2, ": not a file in an existing folder"),

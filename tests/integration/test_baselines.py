@@ -318,7 +318,7 @@ def test_history_of_what_is_not_there_names_the_nearest(shell: Shell) -> None:
         (("mlp", "--branch=gone"), "branch gone (--branch= selects any) in "),
         (("mlp", "--metric=step_time"), "did you mean 'step_time_s'"),
         (("mlp", "--format=html"), "--format: unknown 'html'"),
-        (("mlp", "--last=0"), "--last: 0"),
+        (("mlp", "--last=0"), "--last: '0'"),
     ):
         assert shell("history", *arguments) == 2
         assert message in shell.err

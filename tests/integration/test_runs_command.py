@@ -89,11 +89,11 @@ def test_names_from_files_cannot_steer_the_terminal(shell: Shell, results: Path)
     [
         (("list", "--status=fine"), "--status: unknown 'fine' (did you mean 'failed'?)"),
         (("list", "--format=html"), "--format: unknown 'html'"),
-        (("list", "--last=-1"), "--last: -1 is not a non-negative integer"),
+        (("list", "--last=-1"), "--last: '-1' is not a non-negative integer"),
         (("show", "2027"), "no run in"),
         (("tag", "2026", "a/b"), "tag: 'a/b'"),
         (("prune",), "--keep-last, --older-than or both"),
-        (("prune", "--keep-last=-1"), "--keep-last: -1"),
+        (("prune", "--keep-last=-1"), "--keep-last: '-1'"),
         (("prune", "--older-than=nan"), "--older-than: nan"),
     ],
 )

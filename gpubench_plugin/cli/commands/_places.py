@@ -8,17 +8,17 @@ import shutil
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.cli.commands.base import ExitCode
-from gpubench_plugin.config.settings import OPTIONS, OptionValue, results_dir_from
-from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.config.settings import OPTIONS, OptionValue, results_dir_from, whole_number
 from gpubench_plugin.reports.text import encodable, printable
 from gpubench_plugin.system import json_files
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from gpubench_plugin.baselines.resolve import Resolver
 
@@ -84,18 +84,6 @@ def add_format(parser: argparse.ArgumentParser, formats: Collection[str]) -> Non
     )
 
 
-def whole_number(option: str, minimum: int) -> Callable[[str], int]:
-    """Parser of a whole number from 0 or from 1."""
-
-    def number(text: str) -> int:
-        if not (text.isascii() and text.isdigit() and int(text) >= minimum):
-            kind = "positive" if minimum else "non-negative"
-            raise UsageProblem(f"{option}: {text} is not a {kind} integer")
-        return int(text)
-
-    return number
-
-
 def add_last(parser: argparse.ArgumentParser, default: int, *, zero_for_all: bool = False) -> None:
     """Add ``-n/--last``, a number of runs."""
     all_text = ", 0 for all" * zero_for_all
@@ -103,7 +91,7 @@ def add_last(parser: argparse.ArgumentParser, default: int, *, zero_for_all: boo
         "-n",
         "--last",
         metavar="N",
-        type=whole_number("--last", 0 if zero_for_all else 1),
+        type=partial(whole_number, "--last", 0 if zero_for_all else 1),
         default=default,
         help=f"number of latest runs{all_text} (default: {default})",
     )

@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -15,12 +16,12 @@ from gpubench_plugin.cli.ab.git import Repository
 from gpubench_plugin.cli.ab.request import Request, parse_arguments, parse_duration, parse_pairs
 from gpubench_plugin.cli.ab.runner import Progress
 from gpubench_plugin.cli.ab.saved_state import SavedState
-from gpubench_plugin.cli.commands._places import add_format, add_option, echo_report, whole_number
+from gpubench_plugin.cli.commands._places import add_format, add_option, echo_report
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.commands.compare import LimitOptions, add_judging, exit_code, with_losses
 from gpubench_plugin.compare.effective_limits import SIDES
 from gpubench_plugin.compare.looks import MOST_PAIRS
-from gpubench_plugin.config.settings import results_dir_from
+from gpubench_plugin.config.settings import results_dir_from, whole_number
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment.redaction import redacted_command
@@ -57,7 +58,7 @@ class Ab(Command):
         add("--time", type=parse_duration, help="begin no pair after this time: 90s, 20m, 1h30m")
         add_judging(parser, metavar="METRIC=LIMIT", help="such as step_time_s=3%%")
         add("--limits-from", choices=SIDES, help="whose limits apply where they differ (base)")
-        seconds = whole_number("--launch-timeout", 1)
+        seconds = partial(whole_number, "--launch-timeout", 1)
         add("--launch-timeout", metavar="SECONDS", type=seconds, help="timeout of a launch")
         add("--resume", metavar="DIR", help="resume an interrupted comparison")
         add_option(parser, "results_dir")

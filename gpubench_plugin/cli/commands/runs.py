@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Final, TypeVar
 
@@ -20,9 +21,9 @@ from gpubench_plugin.cli.commands._places import (
     output_width,
     show,
     warn,
-    whole_number,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
+from gpubench_plugin.config.settings import whole_number
 from gpubench_plugin.core.errors import GpubenchError, RegistryError
 from gpubench_plugin.environment.fingerprints import informative_facts, machine_facts
 from gpubench_plugin.reports.markup import plain
@@ -200,7 +201,7 @@ def _artifacts(options: argparse.Namespace, paths: Locations) -> int:
 
 
 def _add_pruning(add: Callable[..., object]) -> None:
-    number = whole_number("--keep-last", 0)
+    number = partial(whole_number, "--keep-last", 0)
     add("--keep-last", type=number, metavar="N", help="keep the last N runs of each experiment")
     add("--older-than", type=float, metavar="DAYS", help="keep runs modified in the last DAYS days")
     add("--samples", action="store_true", help="also delete per-rank samples and logs")
