@@ -76,7 +76,7 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     THROTTLED: "heat or power slowed the GPU; cool it or lock clocks",
     UNSTEADY: "not steady after warm-up; raise measure.warmup_max_s",
     DRIFTING: "the step became slower or faster; find what grows",
-    DEPENDENT: "no interval: long phases; raise measure.min_time_s",
+    DEPENDENT: "no interval: long phases; try --measure.profile=full",
     SUSPENDED: "the process was stopped in between; repeat",
     INSTRUMENTED: "a debugger or tracer was on; measure without it",
     CHANGED_WORK: "other work after the timing; make calls alike",
@@ -90,8 +90,8 @@ DOUBTFUL_FLAGS: Final = tuple(EXPLANATIONS)
 """Doubts, in the order of tables."""
 
 
-_LENGTH: Final = {"steps": "measure.steps", "time": "measure.time_s"}
-"""Key of the length of a measurement by ``measure.by``, where it is not ``measure.min_time_s``."""
+_LONGER: Final = {"steps": "raise measure.steps", "time": "raise measure.time_s", "full": "repeat"}
+"""What to do instead of ``try --measure.profile=full``, by ``measure.by`` or that profile."""
 
 
 def explanation(doubt: str, flags: Collection[str], settings: Mapping[str, Any] = {}) -> str:
@@ -101,8 +101,11 @@ def explanation(doubt: str, flags: Collection[str], settings: Mapping[str, Any] 
     """
     if doubt == CONTENDED and OVERSUBSCRIBED in flags:
         return FEWER_THREADS
-    length = _LENGTH.get(settings.get("measure.by", ""), "measure.min_time_s")
-    return EXPLANATIONS[doubt].replace("measure.min_time_s", length)
+    text = EXPLANATIONS[doubt]
+    for key in ("measure.by", "measure.profile"):
+        if longer := _LONGER.get(settings.get(key, "")):
+            text = text.replace("try --measure.profile=full", longer)
+    return text
 
 
 def doubtful_flags(flags: Iterable[str]) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ def disturbance_notes(attempts: Sequence[Attempt]) -> Iterator[str]:
     )
     flags = ", ".join(f"{name} {counts[name]}" for name in MACHINE_FLAGS if counts[name])
     yield f"disturbed launches: {sides} ({flags}); {_remeasured_text(attempts)}"
-    yield f"to quiet the machine: {FEWER_THREADS}; lock the GPU's clocks (gpubench doctor)"
+    yield f"to quiet the machine: {FEWER_THREADS}; on a GPU lock its clocks (gpubench doctor)"
 
 
 def _remeasured_text(attempts: Sequence[Attempt]) -> str:

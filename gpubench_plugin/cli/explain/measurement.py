@@ -93,8 +93,7 @@ def _advice(measurement: Measurement) -> Iterator[Recommendation]:
         )
     if not flags:
         yield Recommendation(
-            text="for a narrower interval: --measure.ci_half_width=0.005, or a longer measurement: "
-            "--measure.min_time_s=1"
+            text="for a narrower interval, or a longer measurement: --measure.profile=full"
         )
     if len(measurement.per_launch) < 2:
         yield Recommendation(text="to see the variation between processes: --launches=3")

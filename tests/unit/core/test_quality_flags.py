@@ -28,10 +28,16 @@ def test_doubts_are_told_apart_from_notes() -> None:
 
 
 def test_advice_names_the_key_that_ends_the_measurement() -> None:
-    """Steps or time that are stated end it, whatever the limit of a search for the interval."""
-    keys = {"steps": "measure.steps", "time": "measure.time_s", "ci": "measure.min_time_s"}
-    for by, key in keys.items():
-        assert explanation("dependent", (), {"measure.by": by}).endswith(f"; raise {key}")
+    """Steps or time that are stated end it, else the limits of the profile, which can be others."""
+    advice = {
+        ("by", "steps"): "raise measure.steps",
+        ("by", "time"): "raise measure.time_s",
+        ("by", "ci"): "try --measure.profile=full",
+        ("profile", "quick"): "try --measure.profile=full",
+        ("profile", "full"): "repeat",
+    }
+    for (key, value), text in advice.items():
+        assert explanation("dependent", (), {f"measure.{key}": value}).endswith(f"; {text}")
 
 
 def test_docs_list_every_flag_in_its_table() -> None:

@@ -110,7 +110,7 @@ def test_the_report_counts_disturbed_launches_and_says_what_to_do() -> None:
     hot = Attempt(pair=5, flags={"base": (), "head": ("contended", "throttled")})
     first, second = disturbance_notes([*attempts("- b - -"), hot, attempt(2)])
     assert mentions(first, "base 1 of 6, head 1 of 6 (contended 2, throttled 1)", "remeasured: 1")
-    assert mentions(second, "--distributed.threads=1, or close", "lock the GPU's clocks")
+    assert mentions(second, "--distributed.threads=1, or close", "on a GPU lock its clocks")
     assert list(disturbance_notes(attempts("-"))) == []
     for text, said in (
         ("h h h h h", "none, since the head was disturbed more than twice as often: its own code"),
