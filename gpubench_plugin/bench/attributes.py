@@ -36,6 +36,6 @@ def check_set(name: str) -> None:
 
 
 def _hint(name: str, known: Collection[str]) -> str:
-    names = ", ".join(sorted(name for name in known if not name.startswith("_")))
+    names = sorted(name for name in known if not name.startswith("_"))
     instead = _INSTEAD.get(name)
-    return f"; {instead}" if instead else f"{suggest(name, known)}; allowed: {names}"
+    return f"; {instead}" if instead else f"{suggest(name, names)}; allowed: {', '.join(names)}"

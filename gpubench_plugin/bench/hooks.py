@@ -108,6 +108,8 @@ class BenchmarkHooks:
             if state.fixture is not None and state.record.measurement is not None:
                 labels = pytest_benchmark.labels(state.fixture)  # which the test sets at any time
                 state.record.measurement = replace(state.record.measurement, **labels)
+                if report.when == "teardown" and not state.case.adopted:
+                    pytest_benchmark.relabel(state.fixture, **labels)
             if error is not None and self._lost_context.forgive_teardown(report, error):
                 error = None
             report_payload.attach(report, call, state.record)

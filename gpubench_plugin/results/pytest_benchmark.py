@@ -228,6 +228,12 @@ def label(benchmark: BenchmarkFixture, name: str, value: object) -> None:
         setattr(labelled, name, value)
 
 
+def relabel(benchmark: BenchmarkFixture, *, group: str, extra_info: Json) -> None:
+    """Set them as recorded, JSON without secrets, for pytest-benchmark's own files and table."""
+    label(benchmark, "group", group or None)
+    label(benchmark, "extra_info", extra_info)
+
+
 def labels(benchmark: BenchmarkFixture) -> Json:
     """Its group, and what the test noted, as fields of a record: what is no JSON is text."""
     try:
@@ -407,8 +413,8 @@ def benchmark_json(
     hook = config.hook
     results = [copy(result) for result in metadata.values()]
     for node_id, result in zip(metadata, results, strict=True):
-        measurement = measurements[node_id]
-        vars(result).update(_names(measurement), extra_info=measurement.extra_info)
+        m = measurements[node_id]
+        vars(result).update(_names(m), group=m.group or None, extra_info=m.extra_info)
     machine = hook.pytest_benchmark_generate_machine_info(config=config)
     hook.pytest_benchmark_update_machine_info(config=config, machine_info=machine)
     commit = hook.pytest_benchmark_generate_commit_info(config=config)

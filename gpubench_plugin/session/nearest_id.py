@@ -44,8 +44,16 @@ class NearestId:
         first, *others = str(message).splitlines()
         test = _without_file(first)  # pytest leaves out the parameters
         same = [name for name in self._names if name.partition("[")[0] == test]
-        return "\n".join((first + suggest(self._ids.get(test, test), same), *others))
+        asked = self._ids.get(test, test)
+        apart = {name: len(_parts(name) ^ _parts(asked)) for name in same}
+        near = [name for name in same if apart[name] == min(apart.values())]
+        return "\n".join((first + suggest(asked, near), *others))
 
 
 def _without_file(node_id: str) -> str:
     return node_id.partition("::")[2]
+
+
+def _parts(node_id: str) -> set[str]:
+    """Its test and its parameters."""
+    return {*node_id.replace("[", "-").removesuffix("]").split("-")}

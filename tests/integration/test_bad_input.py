@@ -247,6 +247,9 @@ import pytest
 @pytest.mark.parametrize("size", ["big", "small"])
 def test_work(gpubench, precision, size):
     gpubench(lambda: None)
+@pytest.mark.gpubench(ranks=(1, 2))
+def test_ranks(gpubench):
+    gpubench(lambda: None)
 @pytest.mark.parametrize("size", ["big"])
 def test_plain(size):
     pass
@@ -258,6 +261,7 @@ def test_plain(size):
     [
         ("test_work[big]", " (did you mean 'test_work[big-fp32]'?)"),
         ("test_work[smal-fp32-ranks1]", " (did you mean 'test_work[small-fp32]'?)"),
+        ("test_ranks[ranks1]", " (did you mean 'test_ranks'?)"),
         ("test_plain[bg]", ""),
     ],
 )

@@ -52,6 +52,11 @@ def test_url(gpubench, url):
 def test_named(gpubench, url):
     gpubench(lambda: sum(range(99)))
 
+def test_notes(gpubench):
+    gpubench.group = "of redis://:SEC RET12@cache"
+    gpubench.extra_info["password"] = "SECRET13"
+    gpubench(lambda: sum(range(99)))
+
 @pytest.mark.parametrize("url", [u.replace("SECRET4", "SECRET11") for u in URLS])
 def test_adopted(benchmark, url):
     benchmark.extra_info["cache"] = url
@@ -59,7 +64,7 @@ def test_adopted(benchmark, url):
 """
 URLS = ["0-redis://***@cache/0", "1-redis://***@cache/0", "4x512"]
 MEASURED = {f"test_{name}[{url}]" for name in ("url", "adopted") for url in URLS} | {
-    "test_named[named]"
+    *("test_named[named]", "test_notes")
 }
 
 
@@ -112,6 +117,8 @@ def test_ids_stay_as_many_as_they_are(secretive: Project, run: Run) -> None:
     assert {benchmark["name"] for benchmark in ours} == MEASURED
     assert all("gpubench" in benchmark for benchmark in ours)
     saved = json.loads((secretive.path / "saved.json").read_text())["benchmarks"]
+    (notes,) = (b for b in saved if b["name"] == "test_notes")
+    assert (notes["group"], notes["extra_info"]) == ("of redis://***@cache", {"password": "***"})
     theirs = {b["name"] for b in saved if "test_adopted" in b["name"]}
     assert "test_adopted[redis://:SECRET11b@cache/0]" in theirs
     assert {b["name"] for b in saved} - theirs == {n for n in MEASURED if "adopted" not in n}
