@@ -85,7 +85,7 @@ def run(secretive: Project) -> Run:
         "--benchmark-json=saved.json",
         "-p",
         "no:cacheprovider",
-        env={"GPUBENCH_REGISTRY": ""},
+        env={"GPUBENCH_REGISTRY": "sqlite:///results/registry.sqlite"},
     )
 
 
