@@ -59,7 +59,7 @@ class Bench:
 
         def __setattr__(self, name: str, value: object) -> None:
             check_set(name)
-            pytest_benchmark.label(self._measuring.fixture, name, value)
+            pytest_benchmark.label(self._measuring.fixture, **{name: value})
 
     @property
     def result(self) -> object:

@@ -110,6 +110,7 @@ def process_group(request: pytest.FixtureRequest, torch_device: torch.device) ->
     """The process group: torchrun's, else a group of one; lives for the session."""
     from gpubench_plugin.launchers.context import context_of
 
+    require_kinds(request, torch_device=torch_device)
     case = case_of(request)
     return context_of(request.config).ranks.process_group(
         case.configuration.distributed.backend, torch_device, shares_device=case.shares_device

@@ -109,7 +109,8 @@ class BenchmarkHooks:
                 labels = pytest_benchmark.labels(state.fixture)  # which the test sets at any time
                 state.record.measurement = replace(state.record.measurement, **labels)
                 if report.when == "teardown" and not state.case.adopted:
-                    pytest_benchmark.relabel(state.fixture, **labels)
+                    labels["group"] = labels["group"] or None  # as in its own files
+                    pytest_benchmark.label(state.fixture, **labels)
             if error is not None and self._lost_context.forgive_teardown(report, error):
                 error = None
             report_payload.attach(report, call, state.record)

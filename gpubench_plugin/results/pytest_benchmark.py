@@ -222,16 +222,10 @@ def is_fixture(value: object) -> bool:
     return issubclass(type(value), BenchmarkFixture)  # whatever class it claims to be
 
 
-def label(benchmark: BenchmarkFixture, name: str, value: object) -> None:
+def label(benchmark: BenchmarkFixture, **values: object) -> None:
     """Set its group, or what the test notes; also once it has measured."""
     for labelled in filter(None, (benchmark, benchmark.stats)):
-        setattr(labelled, name, value)
-
-
-def relabel(benchmark: BenchmarkFixture, *, group: str, extra_info: Json) -> None:
-    """Set them as recorded, JSON without secrets, for pytest-benchmark's own files and table."""
-    label(benchmark, "group", group or None)
-    label(benchmark, "extra_info", extra_info)
+        vars(labelled).update(values)
 
 
 def labels(benchmark: BenchmarkFixture) -> Json:

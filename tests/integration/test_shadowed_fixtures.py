@@ -58,6 +58,14 @@ class TestPrecision:
     def test_precision(self, gpubench, precision):
         gpubench(lambda: sum(range(1000)))
 
+class TestDevice:
+    @pytest.fixture
+    def torch_device(self):
+        return "cpu"
+
+    def test_device(self, gpubench, torch_device):
+        gpubench(lambda: sum(range(1000)))
+
 class TestOverride:
     @pytest.fixture
     def model(self, workload):
@@ -85,10 +93,11 @@ def test_names_of_a_project_stay_its_own(project: Project) -> None:
         for b in run.summary["benchmarks"]
         if b["outcome"] != "measured"
     }
-    assert reasons.keys() == {"shadowed", "parameter", "ranks", "precision"}
+    assert reasons.keys() == {"shadowed", "parameter", "ranks", "precision", "device"}
     said = ("'model' (conftest.py:4)", "type int", "'trainer' reads a torch.nn.Module", "rename")
     assert mentions(reasons["shadowed"], *said)
     assert "the parameter 'workload' has a value of type str" in reasons["parameter"]
     assert "fixture 'world_size' (test_it.py:22) has 4" in reasons["ranks"]
     assert "fixture 'precision' (test_it.py:30) has 'bf16'" in reasons["precision"]
+    assert "fixture 'torch_device' (test_it.py:39) has a value of type str" in reasons["device"]
     assert "3 passed" in run.out
