@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from contextlib import nullcontext
+from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
@@ -98,7 +99,7 @@ class LiveStatus:
         with nullcontext() if capture is None else capture.global_and_fixture_disabled():
             begun = reporter.currentfspath  # what pytest has written of its line, if anything
             reporter.write_line(encodable(f"gpubench: {text}", sys.stdout))
-            if begun is not None:
+            if isinstance(begun, str | Path):  # else nothing, or a line with its result
                 file = f"{benchmark.partition('::')[0]} "
                 reporter.write(begun if isinstance(begun, str) else file, flush=True)
                 reporter.currentfspath = begun

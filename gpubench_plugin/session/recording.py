@@ -371,7 +371,9 @@ class SessionRecorder:
             terminalreporter.write(f"recorded in {self._display_directory()}\n")
         else:
             kept = f"; what was recorded before is in {self._display_directory()}"
-            text = f"{self._write_error}{kept * self._directory.journal.exists()}"
+            journal = self._directory.journal
+            is_kept = journal.is_file() and journal.stat().st_size > 0
+            text = f"{self._write_error}{kept * is_kept}"
             terminalreporter.write(f"cannot write results: {text}\n", red=True)
         if self._index_warning is not None:
             terminalreporter.write(f"{printable(self._index_warning)}\n", yellow=True)

@@ -131,6 +131,7 @@ def test_a_busy_machine_is_told_once_while_the_session_can_be_changed(tmp_path: 
     out = project.run(*short, quick=False).out
     assert told in out
     assert out.count("halves") == 1
+    assert "halves that\n\ntest_it.py::test_3 " in project.run("-v", *short, quick=False).out
     assert "halves" not in project.run(*short, "--measure.profile=quick", quick=False).out
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from contextlib import nullcontext
 from pathlib import Path
@@ -62,6 +63,12 @@ def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> Sessi
     return session
 
 
+class Emptied(Files):
+    """A run whose journal was replaced by what holds nothing."""
+
+    directory: Any = SimpleNamespace(**{**vars(Files.directory), "journal": Path(os.devnull)})
+
+
 class AskedToEnd(Exception):  # no error
     """Raised by a signal."""
 
@@ -88,6 +95,11 @@ def test_results_that_cannot_be_written_stop_the_session(monkeypatch: pytest.Mon
             Files(full=True),
             "cannot write results: no space left",
             "gpubench: cannot write results: no space left; what was recorded before is in it\n",
+        ),
+        (
+            Emptied(full=True),
+            "cannot write results: no space left",
+            "gpubench: cannot write results: no space left\n",
         ),
     ):
         session = started(monkeypatch, files)
