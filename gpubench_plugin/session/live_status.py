@@ -7,9 +7,11 @@ import os
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.core.format import rough_duration
 from gpubench_plugin.reports.live import current_line
 from gpubench_plugin.reports.status import status_line
 from gpubench_plugin.reports.text import encodable
@@ -20,12 +22,15 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.core.records import Json
 
 _LINE_INTERVAL_S: Final = 10.0
 """Between two lines of a log: sessions have thousands of short benchmarks."""
 _SAME_PHASE_S: Final = 30.0
 """The same within one phase."""
+_FEW: Final = 3
+"""Contended benchmarks after which their cost is told: one or two may be chance."""
 _LONG_PHASES: Final = frozenset({"compile", "train"})
 """Phases that may last minutes without an event, so that their begin is worth a line."""
 
@@ -49,6 +54,7 @@ class LiveStatus:
         self._written_at = -math.inf
         self._written_phase = ("", "")
         self._text = ""
+        self._contended_s: list[float] = []
 
     def skip(self, ids: Iterable[str]) -> None:
         """Count those benchmarks as done."""
@@ -89,6 +95,21 @@ class LiveStatus:
         if phase == self._written_phase:
             return passed_s >= _SAME_PHASE_S
         return passed_s >= _LINE_INTERVAL_S or phase[1] in _LONG_PHASES
+
+    def tell_contention(self, benchmark: str, spent_s: float, section: MeasureSection) -> None:
+        """Take in what a contended `benchmark` has cost; tell once what each costs.
+
+        After the third one, while others are left, with the option that halves it, if one does.
+        """
+        if section.by == "steps" or section.profile:
+            return
+        self._contended_s.append(spent_s)
+        if len(self._contended_s) == _FEW and len(self._run.outcomes) < self._run.total:
+            text = (
+                "other processes use the CPU: each benchmark takes about "
+                f"{rough_duration(median(self._contended_s))}; --measure.profile=quick halves that"
+            )
+            self.write(benchmark, text)
 
     def write(self, benchmark: str, text: str) -> None:
         """Write a line during that `benchmark`, although pytest captures its output."""

@@ -44,10 +44,10 @@ class NearestId:
         first, *others = str(message).splitlines()
         test = _without_file(first)  # pytest leaves out the parameters
         same = [name for name in self._names if name.partition("[")[0] == test]
-        asked = self._ids.get(test, test)
-        apart = {name: len(_parts(name) ^ _parts(asked)) for name in same}
+        target = self._ids.get(test, test)
+        apart = {name: len(_parts(name) ^ _parts(target)) for name in same}
         near = [name for name in same if apart[name] == min(apart.values())]
-        return "\n".join((first + suggest(asked, near), *others))
+        return "\n".join((first + suggest(target, near), *others))
 
 
 def _without_file(node_id: str) -> str:

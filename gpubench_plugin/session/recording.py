@@ -19,6 +19,7 @@ from gpubench_plugin.compare.scaling import Families
 from gpubench_plugin.config.case import Case, device_models, devices_of
 from gpubench_plugin.config.fixture_choice import overruled
 from gpubench_plugin.core.errors import ResultsError, error_text
+from gpubench_plugin.core.quality_flags import CONTENDED
 from gpubench_plugin.core.records import Json, Measurement, Run, RunStatus
 from gpubench_plugin.core.verdicts import Comparison
 from gpubench_plugin.environment.fingerprints import machine_facts
@@ -28,7 +29,6 @@ from gpubench_plugin.reports.markup import Line
 from gpubench_plugin.reports.text import encodable, printable
 from gpubench_plugin.results import pytest_benchmark, report_payload
 from gpubench_plugin.results.registry.connection import store_run
-from gpubench_plugin.session.busy_machine import BusyMachine
 from gpubench_plugin.session.live_status import LiveStatus
 from gpubench_plugin.session.run import open_run
 from gpubench_plugin.system.signals import signals_deferred, signals_ignored
@@ -76,7 +76,6 @@ class SessionRecorder:
         self._output_closed = False
         self._is_finished = False
         self._spent_s = 0.0  # of the last test, in the phases reported so far
-        self._busy_machine = BusyMachine()
         self._status = LiveStatus(config, {case.id: case.name for case in cases})
 
     def start(self) -> None:
@@ -208,10 +207,8 @@ class SessionRecorder:
         measurement = replace(measurement, machine=own)
         if measurement.outcome == "not_measured" and not case.measures:
             self._passed_tests.add(case.id)
-        section = case.configuration.measure
-        text = self._busy_machine.line(measurement, self._spent_s, section)
-        if text and len(self._measurements) + 1 < len(self.cases):
-            self._status.write(case.id, text)
+        if CONTENDED in measurement.flags:
+            self._status.tell_contention(case.id, self._spent_s, case.configuration.measure)
         family = self._scaled(measurement.without_samples())
         self._measurements |= family
         measurement = replace(measurement, metrics=family[measurement.id].metrics)
