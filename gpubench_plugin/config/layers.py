@@ -68,7 +68,7 @@ PROFILES: Final[Mapping[str, Mapping[str, Any]]] = {
     "full": {
         "ci_half_width": 0.005,
         "min_time_s": 1.0,
-        "max_rounds": 2000,
+        "max_rounds": 4000,
         "max_time_s": 20.0,
         "time_s": 20.0,
         "warmup_max_rounds": 500,

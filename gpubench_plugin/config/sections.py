@@ -475,8 +475,8 @@ class MeasureSection(Section):
     """by ci: minimum measuring time"""
     min_rounds: PositiveInt = 10
     """by ci: minimum number of rounds"""
-    max_rounds: PositiveInt = 500
-    """by ci: maximum number of rounds, once min_time_s has passed"""
+    max_rounds: PositiveInt = 400
+    """by ci: maximum number of rounds, once min_time_s has passed; half suffices for an interval"""
     max_time_s: PositiveFloat = 3.0
     """by ci: time limit, flagged when reached; ten times as long before min_rounds"""
     steps: PositiveInt = 50

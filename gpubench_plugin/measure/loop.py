@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.environment.devices import synchronize
 from gpubench_plugin.measure.clocks.base import Clock, Step, Task
-from gpubench_plugin.measure.plan import FEWEST_TURNS, Planner, plan_turns
+from gpubench_plugin.measure.plan import FEWEST_BLOCKS, Planner, plan_turns
 from gpubench_plugin.measure.recording import TimedBlocks, timed_samples
 from gpubench_plugin.measure.stopping import (
     ByInterval,
@@ -99,7 +99,6 @@ def measure(
         Planner(
             clock=variant.clock,
             section=section,
-            world_size=agreement.world_size,
             is_bare=variant.task.is_bare,
         )
         for variant in variants
@@ -201,7 +200,7 @@ class _Turns:
         lacks_turns = (
             len(lengths) > 1
             and isinstance(self.rule, ByInterval)
-            and len(all_blocks[0].block_s) < FEWEST_TURNS
+            and len(all_blocks[0].block_s) < FEWEST_BLOCKS
             and elapsed_s < self.section.max_time_s
         )
         if not any(lengths) and not lacks_turns:

@@ -16,17 +16,15 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.clocks.base import Clock
     from gpubench_plugin.ranks.agreement import RankAgreement
 
-# Shortest block of several ranks: an agreement between two blocks costs tenths of a millisecond.
-_RANKS_BLOCK_S = 0.01
+# Block that is long beside what comes between two, tenths of a millisecond: a reading of the run
+# queue, an agreement of the ranks, a call of the next variant that is not timed.
+_BLOCK_S = 0.01
+
+FEWEST_BLOCKS: Final = 10
+"""Blocks, or turns of a variant, if time allows: the interval of a rate needs as many."""
 
 # Duration assumed for a call that the clock cannot resolve: the tick of perf_counter_ns.
 _SHORTEST_CALL_S = 1e-9
-
-# Shortest turn, of which the untimed call before it is a tenth for steps of a millisecond.
-_TURN_S = 0.01
-
-FEWEST_TURNS: Final = 10
-"""Turns of each variant, if time allows: an interval at 95% needs six."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +62,11 @@ class Plan:
 class Planner:
     """Plans the blocks of one benchmark from the pace of its step.
 
-    Blocks are longer where several ranks must agree after each. Calls are grouped only if the task
-    `is_bare`: setup and teardown must run around every call.
+    Calls are grouped only if the task `is_bare`: setup and teardown must run around every call.
     """
 
     clock: Clock
     section: MeasureSection
-    world_size: int
     is_bare: bool
 
     def plan(
@@ -89,7 +85,8 @@ class Planner:
             width = self._width(per_call_s, pace.wall_s, group_size)
             width = min(width, max(1, max_calls // group_size))
         calls_per_round = group_size * width
-        rounds = self._rounds(per_call_s, pace.wall_s, calls_per_round)
+        round_s = calls_per_round * max(pace.wall_s, per_call_s)
+        rounds = self._rounds(round_s, calls_per_round, fixed)
         return Plan(
             calls_per_duration=group_size,
             durations_per_round=width,
@@ -141,31 +138,32 @@ class Planner:
         target_width = math.ceil(section.round_s / (group_size * per_call_s))
         return max(1, min(target_width, most_calls // group_size))
 
-    def _rounds(self, per_call_s: float, wall_s: float, calls_per_round: int) -> int:
-        """Rounds per block, as clock and ranks need, within the time limit."""
-        shortest_s = max(
-            self.clock.block_s,
-            self.clock.block_calls * per_call_s,
-            _RANKS_BLOCK_S if self.world_size > 1 else 0.0,
-        )
-        round_count = math.ceil(shortest_s / (calls_per_round * per_call_s))
+    def _rounds(self, round_s: float, calls_per_round: int, fixed: FixedRounds | None) -> int:
+        """Rounds per block, as the clock needs, within the time limit."""
+        if fixed is not None:
+            least_rounds = float(fixed.rounds)
+        elif self.is_counted:
+            least_rounds = self.section.steps / calls_per_round
+        else:
+            least_rounds = self._least_s / round_s
+        block_s = self.clock.block_s or min(_BLOCK_S, least_rounds * round_s / FEWEST_BLOCKS)
+        round_count = math.ceil(max(block_s / round_s, self.clock.block_calls / calls_per_round))
         if self.is_counted:
             return round_count
-        limit = remaining_rounds(self._limit_s, calls_per_round * wall_s)
+        limit = remaining_rounds(self._limit_s, round_s)
         return min(round_count, max(self.clock.fewest_calls, limit))
 
     def rounds_per_turn(self, plan: Plan, pace: Pace, fixed: FixedRounds | None) -> int:
-        """Rounds in a turn: long enough, but few enough for :data:`FEWEST_TURNS`."""
+        """Rounds in a turn: a block, but few enough for :data:`FEWEST_BLOCKS`."""
         if fixed is not None:
             most_rounds = float(fixed.rounds)
         elif self.is_counted:
             most_rounds = self.section.steps / plan.calls_per_round
         else:
             most_rounds = self._limit_s / (plan.calls_per_round * pace.wall_s)
-        turn_rounds = math.ceil(_TURN_S / (plan.calls_per_round * pace.timed_s))
         rounds = min(
-            max(plan.rounds_per_block, turn_rounds),
-            int(most_rounds / FEWEST_TURNS),
+            plan.rounds_per_block,
+            int(most_rounds / FEWEST_BLOCKS),
             self.clock.queued_calls // plan.calls_per_round,
         )
         return max(math.ceil(self.clock.fewest_calls / plan.calls_per_round), rounds)
@@ -174,6 +172,10 @@ class Planner:
     def is_counted(self) -> bool:
         """Whether ``measure.by=steps`` asks for a number of calls."""
         return self.section.by == "steps"
+
+    @property
+    def _least_s(self) -> float:
+        return self.section.min_time_s if self.section.by == "ci" else self.section.time_s
 
     @property
     def _limit_s(self) -> float:

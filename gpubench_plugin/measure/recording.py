@@ -20,7 +20,7 @@ from gpubench_plugin.core.quality_flags import (
     UNSTEADY,
 )
 from gpubench_plugin.core.records import Samples, round_medians
-from gpubench_plugin.measure.interval import FEWEST_TO_JUDGE, Autocorrelation
+from gpubench_plugin.measure.interval import Autocorrelation
 from gpubench_plugin.measure.warmup import WarmUp, is_trending
 
 if TYPE_CHECKING:
@@ -31,20 +31,15 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.plan import Plan
 
 
-# Of twice as many independent rounds the error is 0.71 of what it was.
-_HARDLY: Final = 0.95
-
-
 class TimedBlocks:
     """Durations, blocks and evidence of timed blocks, at 8 bytes per number.
 
     Above ``measure.keep_durations`` only a sample of them stays, and the medians of the rounds,
     unless a round is one duration. `half_width` is that of the last check of the confidence
     interval, of `checked_rounds`, infinite before the first and where there is none; `dependent`
-    tells whether that check found too few independent rounds to stop, `is_unreliable` whether the
-    rounds are too few to detect dependence and too widely spread to ignore it. `stalls` tells
-    whether twice the rounds, or more, have hardly narrowed the interval: it is as wide as the modes
-    of step or machine are apart.
+    tells whether that check found too few independent rounds to stop, `hides_interval` whether too
+    few for the interval that is reported, and `is_unreliable` whether the rounds are too few to
+    detect dependence and too widely spread to ignore it.
     """
 
     def __init__(self, plan: Plan, section: MeasureSection) -> None:
@@ -59,9 +54,8 @@ class TimedBlocks:
         self.half_width = math.inf
         self.checked_rounds = 0
         self.dependent = False
+        self.hides_interval = False
         self.is_unreliable = False
-        self.stalls = False
-        self._checks: list[tuple[int, float]] = []
 
     @property
     def rounds(self) -> int:
@@ -112,14 +106,8 @@ class TimedBlocks:
         self.checked_rounds = self.rounds
         self.half_width = math.inf if interval is None else interval.half_width
         self.dependent = autocorrelation.is_strong
+        self.hides_interval = autocorrelation.hides_interval(self.section.confidence)
         self.is_unreliable = autocorrelation.may_be_undetected(self.section.ci_half_width)
-        earlier = [width for rounds, width in self._checks if 2 * rounds <= self.rounds]
-        self.stalls = (
-            self.rounds >= FEWEST_TO_JUDGE
-            and bool(earlier)
-            and _HARDLY * earlier[-1] < self.half_width < math.inf
-        )
-        self._checks.append((self.rounds, self.half_width))
 
 
 class _Sample:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.sections import MeasureSection
     from gpubench_plugin.measure.recording import TimedBlocks
 
-# Checks of the interval, which share its error: by default after 10, 20, 40, 80, 160 and 320 of at
-# most 500 rounds and after the minimum time; room for one further doubling.
+# Checks of the interval, which share its error: by default after the minimum time and after 13, 25,
+# 50, 100 and 200 of at most 400 rounds.
 _CHECKS = 8
 
 # Factor of the time limit that the minimum number of rounds may take: an interval needs them, but
@@ -39,7 +39,7 @@ class StoppingRule(ABC):
 
 
 class ByInterval(StoppingRule):
-    """Stops when a check finds the interval narrow enough, or no narrower, else at the limits.
+    """Stops when a check finds the interval narrow enough, else at the limits of rounds and time.
 
     Before the minimum time and rounds only the time limit counts, times :data:`_PATIENCE` while
     rounds are missing.
@@ -47,23 +47,23 @@ class ByInterval(StoppingRule):
 
     def durations(self, recording: TimedBlocks, elapsed_s: float) -> int:
         """A block, shortened to the remaining rounds and time."""
-        rounds_left: float = self.section.max_rounds - recording.rounds
+        rounds_left: float = self._most_rounds(recording) - recording.rounds
         missing = self.section.required_rounds - recording.rounds
         if missing > 0 or elapsed_s < self.section.min_time_s:
             rounds_left = math.inf
-        elif (
-            rounds_left <= 0
-            or recording.stalls
-            or (
-                recording.half_width <= self.section.ci_half_width
-                and not (recording.dependent or recording.is_unreliable)
-            )
+        elif rounds_left <= 0 or (
+            recording.half_width <= self.section.ci_half_width
+            and not (recording.dependent or recording.is_unreliable)
         ):
             return 0
         durations = _within(self.section.max_time_s, recording, elapsed_s, rounds_left)
         if durations or missing <= 0:
             return durations
         return _within(_PATIENCE * self.section.max_time_s, recording, elapsed_s, missing)
+
+    def _most_rounds(self, recording: TimedBlocks) -> int:
+        """All where phases of the machine, or the step, hide the interval; else half of them."""
+        return -(-self.section.max_rounds // (1 if recording.hides_interval else 2))
 
     def remaining_s(self, recording: TimedBlocks, elapsed_s: float) -> float | None:
         """Until the check at which the interval, narrowing with the root of the rounds, will do."""
@@ -73,7 +73,7 @@ class ByInterval(StoppingRule):
         ratio = max(1.0, recording.half_width / section.ci_half_width)
         # The rounds double from check to check.
         doublings = math.ceil(2 * math.log2(ratio))
-        rounds = min(recording.checked_rounds * 2.0**doublings, section.max_rounds)
+        rounds = min(recording.checked_rounds * 2.0**doublings, self._most_rounds(recording))
         left_s = (rounds - recording.rounds) * elapsed_s / recording.rounds
         left_s = max(left_s, section.min_time_s - elapsed_s, 0.0)
         return min(left_s, max(0.0, section.max_time_s - elapsed_s))
@@ -129,27 +129,23 @@ class ByRounds(StoppingRule):
 
 
 class CheckSchedule:
-    """Schedule of interval checks: at 10, 20, 40 … rounds by default, and after the minimum time.
+    """Schedule of interval checks: after the minimum time and rounds, and at ½, ¼ … of the maximum.
 
     Few, because stopping at the first narrow interval biases it, and because each check sorts all
     rounds. `confidence` is that of one check, corrected for their number.
     """
 
     def __init__(self, section: MeasureSection) -> None:
-        self._min_rounds = self._next_check = section.required_rounds
+        self._checks = [-(-section.max_rounds >> part) for part in range(_CHECKS - 1, 0, -1)]
+        self._next_check: float = section.required_rounds
         self._min_time_s = section.min_time_s
         self.confidence = 1 - (1 - section.confidence) / _CHECKS
 
     def due(self, rounds: int, elapsed_s: float) -> bool:
         """Whether the next check is due; advances the schedule."""
-        if rounds < self._min_rounds or (
-            rounds < self._next_check and elapsed_s < self._min_time_s
-        ):
+        if rounds < self._next_check or elapsed_s < self._min_time_s:
             return False
-        if elapsed_s >= self._min_time_s:
-            self._min_time_s = math.inf
-        while self._next_check <= rounds:
-            self._next_check *= 2
+        self._next_check = next((check for check in self._checks if check > rounds), math.inf)
         return True
 
 

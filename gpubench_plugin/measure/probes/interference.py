@@ -47,8 +47,6 @@ _NOTABLE: Final = 0.02
 # then, and their waits delay no step.
 _WORKING: Final = 0.1
 
-_READ_EVERY_NS: Final = 5_000_000
-
 _TASKS = Path("/proc/self/task")
 
 # Of a line of a processor in /proc/stat: idle, with or without a wait for a disk, and interrupts.
@@ -68,11 +66,10 @@ class ThreadTimes(NamedTuple):
 class Contention:
     """Context manager around each timed block that reads the run queue statistics.
 
-    Blocks of less than 5 ms are taken together, with the little between them: a reading costs a
-    tenth of a millisecond. In every block the longest wait of a measuring thread counts, since the
-    others wait for it. Measuring threads are the calling one and those that have run for at least a
-    tenth as long as the busiest one since this object was created. Without Linux's ``schedstat``
-    (nanoseconds on the processor, nanoseconds waiting for one, time slices) nothing is detected.
+    In every block the longest wait of a measuring thread counts, since the others wait for it.
+    Measuring threads are the calling one and those that have run for at least a tenth as long as
+    the busiest one since this object was created. Without Linux's ``schedstat`` (nanoseconds on the
+    processor, nanoseconds waiting for one, time slices) nothing is detected.
 
     `ranks` are the benchmark's processes on this host, by default this one: what they and this
     one's children run is nobody else's work.
@@ -85,7 +82,6 @@ class Contention:
         self._has_several_threads = False
         self._ranks = ranks or (os.getpid(),)
         self._at_start = _cpu_times(self._ranks)
-        self._at_entry: dict[str, ThreadTimes] | None = None
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -94,7 +90,6 @@ class Contention:
         ``descheduled`` where they did for less; ``oversubscribed`` where they waited as long and
         are several, or waited for no others.
         """
-        self._read()
         if self._waited_ns <= SHARE * self._blocks_ns:
             return (DESCHEDULED,) if self._waited_for_others(_NOTABLE) else ()
         contended = (CONTENDED,) if self._waited_for_others(SHARE) else ()
@@ -110,18 +105,10 @@ class Contention:
         return len(usable_cores()) * wall_ns - known_ns > share * wall_ns
 
     def __enter__(self) -> Self:
-        if self._at_entry is None:
-            self._at_entry, self._entered_ns = thread_times(), perf_counter_ns()
+        self._at_entry, self._entered_ns = thread_times(), perf_counter_ns()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if perf_counter_ns() - self._entered_ns >= _READ_EVERY_NS:
-            self._read()
-
-    def _read(self) -> None:
-        """Take in what was waited since the entry."""
-        if self._at_entry is None:
-            return
         self._blocks_ns += perf_counter_ns() - self._entered_ns
         after = thread_times()
         busy = self._busy_threads(after)
@@ -130,7 +117,6 @@ class Contention:
         )
         self._has_several_threads |= len(self._ranks) == 1 and len(busy) > 1
         self._waited_ns += max(waits, default=0)
-        self._at_entry = None
 
     def _busy_threads(self, accounts: dict[str, ThreadTimes]) -> list[str]:
         run_time = {

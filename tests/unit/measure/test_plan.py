@@ -24,16 +24,13 @@ def plan(
     per_call_s: float,
     *,
     clock: Clock = CPU,
-    world_size: int = 1,
     bare: bool = True,
     wall_s: float | None = None,
     most_calls: int | None = None,
     **keys: Any,
 ) -> tuple[int, int, int]:
     """Calls per duration, durations per round, rounds per block."""
-    planner = Planner(
-        clock=clock, section=MeasureSection(**keys), world_size=world_size, is_bare=bare
-    )
+    planner = Planner(clock=clock, section=MeasureSection(**keys), is_bare=bare)
     made = planner.plan(Pace(timed_s=per_call_s, wall_s=wall_s or per_call_s), max_calls=most_calls)
     return made.calls_per_duration, made.durations_per_round, made.rounds_per_block
 
@@ -47,18 +44,20 @@ SETUP: dict[str, Any] = {"bare": False}
         *(
             pytest.param(per_call_s, {}, expected, id=f"a millisecond of {per_call_s} s")
             for per_call_s, expected in (
-                *((1.3e-7, (385, 20, 1)), (3e-5, (1, 34, 1)), (3e-4, (1, 4, 1))),
-                *((0.002, (1, 1, 1)), (0.0, (50_000, 20, 1))),
+                *((1.3e-7, (385, 20, 10)), (3e-5, (1, 34, 10)), (3e-4, (1, 4, 9))),
+                *((0.002, (1, 1, 5)), (0.02, (1, 1, 1)), (0.0, (50_000, 20, 1))),
             )
         ),
-        pytest.param(3e-4, {"world_size": 2}, (1, 4, 9), id="ranks agree every 10 ms"),
-        pytest.param(0.02, {"world_size": 2}, (1, 1, 1), id="ranks of a long step"),
+        pytest.param(3e-4, {"min_time_s": 0.02}, (1, 4, 2), id="a tenth of the least time"),
+        pytest.param(3e-4, {"by": "time", "time_s": 0.05}, (1, 4, 5), id="a tenth of the time"),
+        pytest.param(3e-4, {"by": "steps", "steps": 100}, (1, 4, 3), id="a tenth of the calls"),
         *(
             pytest.param(per_call_s, {"clock": STEP}, (1, 1, rounds), id=f"CUDA, {per_call_s} s")
             for per_call_s, rounds in ((0.001, 50), (0.03, 4), (0.5, 4), (1.0, 3), (9.0, 2))
         ),
         pytest.param(5e-6, {"clock": KERNEL}, (200, 1, 50), id="kernels"),
-        pytest.param(3e-6, SETUP, (1, 334, 1), id="a setup forbids grouping"),
+        pytest.param(3e-6, SETUP, (1, 334, 10), id="a setup forbids grouping"),
+        pytest.param(1e-4, {**SETUP, "wall_s": 1e-3}, (1, 10, 1), id="a setup is time"),
         pytest.param(1e-5, {**SETUP, "wall_s": 0.09}, (1, 3, 1), id="a long setup"),
         pytest.param(1e-5, {**SETUP, "wall_s": 5.0}, (1, 1, 1), id="a very long setup"),
         pytest.param(1e-5, {"by": "steps", "steps": 50}, (1, 5, 1), id="a tenth of the steps"),
@@ -66,7 +65,7 @@ SETUP: dict[str, Any] = {"bare": False}
         pytest.param(1e-7, {"most_calls": 100}, (100, 1, 1), id="few calls"),
     ],
 )
-def test_rounds_and_blocks_are_as_long_as_clock_and_ranks_need(
+def test_rounds_and_blocks_are_as_long_as_the_clock_needs(
     per_call_s: float, options: dict[str, Any], expected: tuple[int, int, int]
 ) -> None:
     """Within the limits of time and calls; a call that the clock cannot see is a nanosecond."""
@@ -82,7 +81,7 @@ def test_the_queue_of_a_device_is_bounded() -> None:
 
 def test_frozen_rounds_are_queued_only_as_far_as_the_clock_allows() -> None:
     """A block of short steps holds as many of them as the clock queues; one fits in any case."""
-    planner = Planner(clock=STEP, section=MeasureSection(), world_size=1, is_bare=True)
+    planner = Planner(clock=STEP, section=MeasureSection(), is_bare=True)
     pace = Pace(timed_s=1e-6, wall_s=1e-6)
     for width, rounds in ((40, STEP.queued_calls // 40), (STEP.queued_calls, 1)):
         frozen = FixedRounds(rounds=10_000, durations_per_round=width, calls_per_duration=1)

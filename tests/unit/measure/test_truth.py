@@ -54,7 +54,7 @@ def test_dependent_rounds_are_covered(phi: float) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "modes", shown((5, 1.2, 0.5, 1.1), exhaustively=[(18, 1.2, 0.5, 1.1), (5, 3.0, 0.3, 2.0)])
+    "modes", shown((5, 1.2, 0.5, 1.1), exhaustively=[(10, 1.2, 0.5, 1.1), (5, 3.0, 0.3, 2.0)])
 )
 def test_phases_are_covered(modes: tuple[float, float, float, float]) -> None:
     """Two modes that last for up to a twentieth of the time are told as wide as they are apart."""

@@ -16,7 +16,7 @@ from gpubench_plugin.measure.clocks.base import Task
 from gpubench_plugin.measure.clocks.cuda_step import CudaStepClock
 from gpubench_plugin.measure.loop import Variant, measure
 from gpubench_plugin.measure.paired_turns import paired_speed_up
-from gpubench_plugin.measure.plan import FEWEST_TURNS
+from gpubench_plugin.measure.plan import FEWEST_BLOCKS
 from gpubench_plugin.ranks.agreement import RankAgreement
 from tests.support.fake_cuda import FakeCuda, FakeHost
 from tests.support.virtual_steps import autoregressive, independent, modes, noisy
@@ -82,7 +82,7 @@ def test_variants_take_turns_on_a_device() -> None:
     )
     assert [s.flags for s in samples] == [(), ("launch_bound",), ()]
     assert {s.timer for s in samples} == {"cuda_events"}
-    assert min(len(s.block_s) for s in samples) >= FEWEST_TURNS
+    assert min(len(s.block_s) for s in samples) >= FEWEST_BLOCKS
     reference, _, fused = samples
     assert paired_speed_up(reference, fused, 0.95).value == pytest.approx(1.25, rel=1e-3)
 
@@ -91,8 +91,8 @@ def test_there_are_enough_turns_for_an_interval() -> None:
     """Variants that are precise at once take the fewest turns, and long ones no untimed calls."""
     variants, begun = VirtualVariants(1.5, 1.2), []
     samples = variants.measured(on_timed=lambda: begun.append(len(variants.order)))
-    assert [len(s.block_s) for s in samples] == [FEWEST_TURNS] * 2
-    assert len(variants.order) - begun[0] == 2 * FEWEST_TURNS
+    assert [len(s.block_s) for s in samples] == [FEWEST_BLOCKS] * 2
+    assert len(variants.order) - begun[0] == 2 * FEWEST_BLOCKS
     assert paired_speed_up(*samples, 0.95).value == pytest.approx(1.25)
 
 

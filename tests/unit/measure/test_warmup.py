@@ -34,7 +34,7 @@ def warmed(times_ns: Iterator[int] | int, *, setup_ns: int = 0, **keys: Any) -> 
 
 def ended(task: Task, clock: Clock, **keys: Any) -> WarmUp:
     section = MeasureSection(**keys)
-    planner = Planner(clock=clock, section=section, world_size=1, is_bare=task.is_bare)
+    planner = Planner(clock=clock, section=section, is_bare=task.is_bare)
     return warm_up(task, planner, RankAgreement(), first_call_s=0.0, is_counted=False)
 
 
@@ -58,7 +58,7 @@ def test_a_steady_step_warms_up_for_the_shortest_time() -> None:
     """On a CPU 0.1 s are enough for a step that is steady from the start."""
     warm = warmed(2 * MS)
     assert warm.steady
-    assert (50, pytest.approx(0.1)) == (warm.calls, sum(warm.durations_s))
+    assert (51, pytest.approx(0.102)) == (warm.calls, sum(warm.durations_s))
     assert pytest.approx((warm.pace.timed_s, warm.pace.wall_s)) == (0.002, 0.002)
 
 
@@ -90,11 +90,11 @@ def test_short_calls_are_grouped_soon() -> None:
 
 
 def test_a_step_that_never_rests_is_given_up_after_the_rounds() -> None:
-    """100 rounds after the shortest time the warm-up ends, and is not called steady."""
+    """With the block of 100 rounds after the shortest time it ends, and is not called steady."""
     warm = warmed(growing(1.01), warmup_max_s=1e9)
     assert not warm.steady
     shortest = sum(elapsed < 0.1 for elapsed in accumulate(warm.durations_s, initial=0.0))
-    assert shortest + 100 == warm.calls
+    assert shortest + 100 <= warm.calls < shortest + 100 + 10
 
 
 def test_a_step_that_never_rests_is_given_up_after_the_time() -> None:
@@ -142,7 +142,7 @@ def test_strict_alternation_needs_no_longer_warm_up() -> None:
     """A step whose calls take 1x and 2x in turn is as steady as one of equal calls."""
     warm = warmed(cycle([2 * MS, 4 * MS]))
     assert warm.steady
-    assert sum(warm.durations_s) < 0.105
+    assert sum(warm.durations_s) < 0.1 + 0.01 + 0.002
 
 
 def test_the_tail_is_what_was_last() -> None:
