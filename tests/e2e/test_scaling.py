@@ -39,7 +39,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     project.write("conftest.py", SURE)
     project.write("test_it.py", UNEVEN)
     gate = ("--gate", "--baseline=none", "--gate.limits.scaling_efficiency=>=0.9")
-    return project.run("--world-size=1,2", "--distributed.threads=1", "-v", *gate)
+    wide = {"COLUMNS": "100"}
+    return project.run("--world-size=1,2", "--distributed.threads=1", "-v", *gate, env=wide)
 
 
 def test_the_efficiency_is_recorded_and_can_fail_a_gate(run: Run) -> None:

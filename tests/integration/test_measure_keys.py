@@ -46,7 +46,7 @@ def run(project: Project) -> Run:
     return project.run(
         "--measure.rounds_file=rounds.json",
         "--measure.profile=quick",
-        "--measure.max_rounds=12",
+        "--measure.max_rounds=24",
         "--measure.max_time_s=60",
         "--measure.min_time_s=0.001",
         "--measure.ci_half_width=1e-9",
@@ -74,7 +74,7 @@ def test_the_profile_gives_the_defaults(run: Run) -> None:
     resolved = yaml.safe_load((run.directory / "config_resolved.yaml").read_text())
     measure = resolved[BY_RULE]["measure"]
     keys = ("profile", "warmup_max_rounds", "max_rounds")
-    assert [measure[key] for key in keys] == ["quick", 50, 12]
+    assert [measure[key] for key in keys] == ["quick", 50, 24]
     (settings,) = {json.dumps(record["settings"]) for record in run.summary["benchmarks"]}
     assert json.loads(settings)["measure.warmup_max_rounds"] == 50
     assert not {"measure.profile", "measure.rounds_file"} & json.loads(settings).keys()

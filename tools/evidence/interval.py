@@ -43,8 +43,8 @@ PHASES = {"a fiftieth": 50, "a twentieth": 20, "a tenth": 10, "a fifth": 5}
 INTRODUCTION = """# How often the interval of the median is right
 
 Written by `python tools/evidence/interval.py --against=CHECKOUT`; in brackets what commit
-`f2007b9c` told, which went on to the limit of time where there was no interval, and in `quick` to
-200 rounds. Steps of 2 ms on a virtual clock, the real loop: warm-up, looks, limits. 200 runs a row,
+`f2007b9c` told, which went on to 500 rounds (in `quick` to 200), and to the limit of time where
+there was no interval. Steps of 2 ms on a virtual clock, the real loop: warm-up, looks, limits. 200 runs a row,
 80 in `full`, seeded.
 
 *told*: how often a reader sees an interval, at 95%; in the other cases the number is in doubt.
@@ -55,8 +55,8 @@ the time or 30% of it.
 
 Where phases last for up to a twentieth of the timed span, at least 93% of the intervals are right
 from 100 rounds on; the table of a fixed number of rounds shows it without the loop. Hardest are two
-equal modes, of which one may fill the time by chance: in `quick`, whose 250 rounds hold 25 of
-them, 93% are right in 1,000 runs. Of phases of a tenth or a fifth of it a measurement sees too few:
+equal modes, of which one may fill the time by chance: with 200 rounds, which hold 20 of them, 93%
+are right in 1,000 runs. Of phases of a tenth or a fifth of it a measurement sees too few:
 some are not told, and the others are right less often. Phases longer than the measurement cannot be
 seen at all.
 None is told of fewer effective rounds than an interval of independent ones would need: six.
