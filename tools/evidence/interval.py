@@ -44,8 +44,8 @@ INTRODUCTION = """# How often the interval of the median is right
 
 Written by `python tools/evidence/interval.py --against=CHECKOUT`; in brackets what commit
 `f2007b9c` told, which went on to 500 rounds (in `quick` to 200), and to the limit of time where
-there was no interval. Steps of 2 ms on a virtual clock, the real loop: warm-up, looks, limits. 200 runs a row,
-80 in `full`, seeded.
+there was no interval. Steps of 2 ms on a virtual clock, the real loop: warm-up, looks, limits. 200
+runs a row, 80 in `full`, seeded.
 
 *told*: how often a reader sees an interval, at 95%; in the other cases the number is in doubt.
 *right*: of those told, how many hold the true median. *narrow and wrong*: told with a half-width of

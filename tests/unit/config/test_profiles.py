@@ -33,7 +33,7 @@ def test_a_profile_stands_in_for_the_defaults(tmp_path: Path) -> None:
     measure = resolved(tmp_path, "measure.max_time_s=3", "measure.profile=quick").measure
     assert (measure.max_time_s, measure.warmup_max_rounds) == (3.0, 50)
     chosen = resolved(tmp_path, "measure.profile=full", file="measure: {profile: quick}")
-    assert chosen.measure.max_rounds == 2000
+    assert chosen.measure.max_rounds == 4000
     none = resolved(tmp_path, "measure.profile=null", file="measure: {profile: quick}")
     assert none.measure == MeasureSection()
     with pytest.raises(UsageProblem, match=r"did you mean 'quick'.*input should be 'quick'"):
