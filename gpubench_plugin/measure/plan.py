@@ -146,8 +146,12 @@ class Planner:
             least_rounds = self.section.steps / calls_per_round
         else:
             least_rounds = self._least_s / round_s
-        block_s = self.clock.block_s or min(_BLOCK_S, least_rounds * round_s / FEWEST_BLOCKS)
-        round_count = math.ceil(max(block_s / round_s, self.clock.block_calls / calls_per_round))
+        round_count = math.ceil(
+            max(self.clock.block_s / round_s, self.clock.block_calls / calls_per_round)
+        )
+        if not self.clock.block_s:
+            tenth = int(least_rounds / FEWEST_BLOCKS)
+            round_count = max(round_count, min(math.ceil(_BLOCK_S / round_s), tenth))
         if self.is_counted:
             return round_count
         limit = remaining_rounds(self._limit_s, round_s)
