@@ -105,12 +105,12 @@ class Contention:
         return len(usable_cores()) * wall_ns - known_ns > share * wall_ns
 
     def __enter__(self) -> Self:
-        self._at_entry, self._entered_ns = thread_times(), perf_counter_ns()
+        self._entered_ns, self._at_entry = perf_counter_ns(), thread_times()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._blocks_ns += perf_counter_ns() - self._entered_ns
         after = thread_times()
+        self._blocks_ns += perf_counter_ns() - self._entered_ns
         busy = self._busy_threads(after)
         waits = (
             after[thread].waited_ns - self._at_entry.get(thread, _NEW).waited_ns for thread in busy

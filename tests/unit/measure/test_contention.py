@@ -193,6 +193,23 @@ def test_a_wait_in_the_blocks_counts(machine_of: MachineOf) -> None:
     assert contention.flags == ("descheduled",)
 
 
+def test_a_wait_while_the_accounts_are_read_is_a_part_of_that_time(
+    machine_of: MachineOf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a short one is much of a block that is shorter than the reading."""
+    machine, read = machine_of(1), interference.thread_times
+
+    def spending() -> dict[str, interference.ThreadTimes]:
+        machine.spend(1, ran={0: 0.99}, waited={0: 0.01})
+        return read()
+
+    monkeypatch.setattr(interference, "thread_times", spending)
+    contention = Contention()
+    with contention:
+        machine.spend(0.01, ran={0: 0.01})
+    assert contention.flags == ()
+
+
 ALL = range(16)
 
 
