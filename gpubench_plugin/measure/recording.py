@@ -37,7 +37,7 @@ class TimedBlocks:
     Above ``measure.keep_durations`` only a sample of them stays, and the medians of the rounds,
     unless a round is one duration. `half_width` is that of the last check of the confidence
     interval, of `checked_rounds`, infinite before the first and where there is none; `dependent`
-    tells whether that check found too few independent rounds to stop, `hides_interval` whether too
+    tells whether that check found too few independent rounds to stop, `lacks_interval` whether too
     few for the interval that is reported, and `is_unreliable` whether the rounds are too few to
     detect dependence and too widely spread to ignore it.
     """
@@ -54,7 +54,7 @@ class TimedBlocks:
         self.half_width = math.inf
         self.checked_rounds = 0
         self.dependent = False
-        self.hides_interval = False
+        self.lacks_interval = False
         self.is_unreliable = False
 
     @property
@@ -106,7 +106,7 @@ class TimedBlocks:
         self.checked_rounds = self.rounds
         self.half_width = math.inf if interval is None else interval.half_width
         self.dependent = autocorrelation.is_strong
-        self.hides_interval = autocorrelation.hides_interval(self.section.confidence)
+        self.lacks_interval = autocorrelation.interval(self.section.confidence) is None
         self.is_unreliable = autocorrelation.may_be_undetected(self.section.ci_half_width)
 
 

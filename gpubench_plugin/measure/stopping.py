@@ -62,8 +62,8 @@ class ByInterval(StoppingRule):
         return _within(_PATIENCE * self.section.max_time_s, recording, elapsed_s, missing)
 
     def _most_rounds(self, recording: TimedBlocks) -> int:
-        """All where phases of the machine, or the step, hide the interval; else half of them."""
-        return -(-self.section.max_rounds // (1 if recording.hides_interval else 2))
+        """All while they have no interval, as phases of machine or step hide it; else half."""
+        return -(-self.section.max_rounds // (1 if recording.lacks_interval else 2))
 
     def remaining_s(self, recording: TimedBlocks, elapsed_s: float) -> float | None:
         """Until the check at which the interval, narrowing with the root of the rounds, will do."""

@@ -75,8 +75,8 @@ STEPS, TIME = {"by": "steps", "steps": 50}, {"by": "time"}
         pytest.param(80, {**NARROW, "state": "is_unreliable"}, 3.0, {}, 0, id="modes, time over"),
         pytest.param(200, {}, 0.5, {}, 0, id="half the most"),
         pytest.param(200, {"state": "dependent"}, 0.5, {}, 0, id="half the most, dependent"),
-        pytest.param(399, {"state": "hides_interval"}, 0.5, {}, 1, id="no interval"),
-        pytest.param(400, {"state": "hides_interval"}, 0.5, {}, 0, id="most, no interval"),
+        pytest.param(399, {"state": "lacks_interval"}, 0.5, {}, 1, id="no interval"),
+        pytest.param(400, {"state": "lacks_interval"}, 0.5, {}, 0, id="most, no interval"),
         pytest.param(4, {}, 0.5, {"max_rounds": 7, "min_rounds": 2}, 0, id="half of an odd most"),
         pytest.param(190, {**BLOCKS, "width": 3}, 0.5, {}, 30, id="a block shortened to the most"),
         pytest.param(200, {**BLOCKS, "width": 3}, 0.5, {}, 0, id="half of three durations"),
@@ -103,10 +103,14 @@ def test_the_next_block_is_as_long_as_the_rule_wants(
 
 
 def test_only_rounds_without_an_interval_go_on_to_the_most() -> None:
-    """Modes that last for a sixteenth of them have one then; noise has a wide one before."""
+    """Modes that last for a sixteenth of them have one then; noise has a wide one before.
+
+    So do few: 4 rounds have none, 8 have one.
+    """
     noise = measured(independent(Random(1), 0.2), step_s=0.001)
     phases = measured(modes(Random(4), 50, slow=1.2), step_s=0.001)
-    assert (noise.rounds, phases.rounds) == (200, 400)
+    few = measured(independent(Random(1), 0.2), step_s=0.1, min_rounds=2, max_rounds=8)
+    assert (noise.rounds, phases.rounds, few.rounds) == (200, 400, 8)
     assert noise.flags == phases.flags == ()
 
 
