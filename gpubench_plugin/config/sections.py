@@ -478,7 +478,7 @@ class MeasureSection(Section):
     max_rounds: PositiveInt = 400
     """by ci: maximum number of rounds, once min_time_s has passed; half suffices for an interval"""
     max_time_s: PositiveFloat = 3.0
-    """by ci: time limit, flagged when reached; ten times as long before min_rounds"""
+    """by ci: time limit; ten times as long before min_rounds"""
     steps: PositiveInt = 50
     """by steps: calls per rank"""
     time_s: PositiveFloat = 3.0
