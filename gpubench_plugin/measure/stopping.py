@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.recording import TimedBlocks
 
 # Checks of the interval, which share its error: by default after the minimum time and after 13, 25,
-# 50, 100 and 200 of at most 400 rounds.
+# 50, 100, 200 and, for those that lack one, 300 of at most 400 rounds.
 _CHECKS = 8
 
 # Factor of the time limit that the minimum number of rounds may take: an interval needs them, but
@@ -129,14 +129,16 @@ class ByRounds(StoppingRule):
 
 
 class CheckSchedule:
-    """Schedule of interval checks: after the minimum time and rounds, and at ½, ¼ … of the maximum.
+    """Schedule of interval checks: after the minimum time and rounds; at ¾, ½, ¼ … of the maximum.
 
     Few, because stopping at the first narrow interval biases it, and because each check sorts all
     rounds. `confidence` is that of one check, corrected for their number.
     """
 
     def __init__(self, section: MeasureSection) -> None:
-        self._checks = [-(-section.max_rounds >> part) for part in range(_CHECKS - 1, 0, -1)]
+        most = section.max_rounds
+        halves = (-(-most >> part) for part in range(_CHECKS - 2, 0, -1))
+        self._checks = [*halves, -(-3 * most // 4)]
         self._next_check: float = section.required_rounds
         self._min_time_s = section.min_time_s
         self.confidence = 1 - (1 - section.confidence) / _CHECKS

@@ -98,7 +98,8 @@ NOISE_MS = tuple(ms for n in range(101) for x in [n * 37 % 101 / 202] for ms in 
     ("times_ms", "keys", "rounds", "flags"),
     [
         pytest.param(NOISE_MS, {}, 200, (), id="half the most, with a wide interval"),
-        pytest.param((2,) * 100 + (3,) * 100, {}, 400, (), id="the most, where one is hidden"),
+        pytest.param((2,) * 100 + (3,) * 100, {}, 300, (), id="until there is one"),
+        pytest.param((2,) * 120 + (3,) * 120, {}, 400, (), id="the most, where one is hidden"),
         pytest.param((12_000,), {}, 3, (), id="ten times the limit"),
         pytest.param((100,), {}, 10, (), id="the fewest rounds"),
         pytest.param((1,), {"min_time_s": 0.2, "max_rounds": 50}, 200, (), id="the least time"),

@@ -34,10 +34,10 @@ def recorded(
 
 
 def test_looks_double() -> None:
-    """The interval is looked at after the fewest rounds, and ½, ¼ … of the most, each once."""
+    """The interval is looked at after the fewest rounds, and ¾, ½, ¼ … of the most, each once."""
     looks = CheckSchedule(MeasureSection())
     seen = [rounds for rounds in range(1, 401) if looks.due(rounds, 1.0)]
-    assert seen == [10, 13, 25, 50, 100, 200]
+    assert seen == [10, 13, 25, 50, 100, 200, 300]
 
 
 def test_the_least_time_is_a_look() -> None:
@@ -103,15 +103,15 @@ def test_the_next_block_is_as_long_as_the_rule_wants(
 
 
 def test_only_rounds_without_an_interval_go_on_to_the_most() -> None:
-    """Modes that last for a sixteenth of them have one then; noise has a wide one before.
+    """Long phases have one then, or at three quarters; noise has a wide one before.
 
-    So do few: 4 rounds have none, 8 have one.
+    So do few: 4 rounds have none, 6 have one.
     """
     noise = measured(independent(Random(1), 0.2), step_s=0.001)
-    phases = measured(modes(Random(4), 50, slow=1.2), step_s=0.001)
+    phases = [measured(modes(Random(seed), 70, slow=1.2), step_s=0.001) for seed in (1, 10)]
     few = measured(independent(Random(1), 0.2), step_s=0.1, min_rounds=2, max_rounds=8)
-    assert (noise.rounds, phases.rounds, few.rounds) == (200, 400, 8)
-    assert noise.flags == phases.flags == ()
+    assert [samples.rounds for samples in (noise, *phases, few)] == [200, 300, 400, 6]
+    assert not any(samples.flags for samples in (noise, *phases))
 
 
 def test_a_long_step_has_the_fewest_rounds_though_the_least_time_is_over() -> None:
