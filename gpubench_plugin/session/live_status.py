@@ -11,6 +11,7 @@ from statistics import median
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
+from gpubench_plugin.config.layers import PROFILES
 from gpubench_plugin.core.format import rough_duration
 from gpubench_plugin.reports.live import current_line
 from gpubench_plugin.reports.status import status_line
@@ -99,15 +100,17 @@ class LiveStatus:
     def tell_contention(self, benchmark: str, spent_s: float, section: MeasureSection) -> None:
         """Take in what a contended `benchmark` has cost; tell once what each costs.
 
-        After the third one, while others are left, with the option that halves it, if one does.
+        After the third one, while others are left, with the option that shortens it, if one does.
         """
         if section.by == "steps" or section.profile:
             return
         self._contended_s.append(spent_s)
         if len(self._contended_s) == _FEW and len(self._run.outcomes) < self._run.total:
+            most_s = PROFILES["quick"]["max_time_s"]
             text = (
                 "other processes use the CPU: each benchmark takes about "
-                f"{rough_duration(median(self._contended_s))}; --measure.profile=quick halves that"
+                f"{rough_duration(median(self._contended_s))}; "
+                f"--measure.profile=quick measures for {most_s:g} s at most"
             )
             self.write(benchmark, text)
 
