@@ -140,17 +140,13 @@ class Planner:
 
     def _rounds(self, round_s: float, calls_per_round: int, fixed: FixedRounds | None) -> int:
         """Rounds per block, as the clock needs, within the time limit."""
-        if fixed is not None:
-            least_rounds = float(fixed.rounds)
-        elif self.is_counted:
-            least_rounds = self.section.steps / calls_per_round
-        else:
-            least_rounds = self._least_s / round_s
         round_count = math.ceil(
             max(self.clock.block_s / round_s, self.clock.block_calls / calls_per_round)
         )
         if not self.clock.block_s:
-            tenth = int(least_rounds / FEWEST_BLOCKS)
+            section = self.section
+            least_s = section.min_time_s if section.by == "ci" else section.time_s
+            tenth = self._tenth(least_s / round_s, calls_per_round, fixed)
             round_count = max(round_count, min(math.ceil(_BLOCK_S / round_s), tenth))
         if self.is_counted:
             return round_count
@@ -159,27 +155,26 @@ class Planner:
 
     def rounds_per_turn(self, plan: Plan, pace: Pace, fixed: FixedRounds | None) -> int:
         """Rounds in a turn: a block, but few enough for :data:`FEWEST_BLOCKS`."""
-        if fixed is not None:
-            most_rounds = float(fixed.rounds)
-        elif self.is_counted:
-            most_rounds = self.section.steps / plan.calls_per_round
-        else:
-            most_rounds = self._limit_s / (plan.calls_per_round * pace.wall_s)
+        most_rounds = self._limit_s / (plan.calls_per_round * pace.wall_s)
         rounds = min(
             plan.rounds_per_block,
-            int(most_rounds / FEWEST_BLOCKS),
+            self._tenth(most_rounds, plan.calls_per_round, fixed),
             self.clock.queued_calls // plan.calls_per_round,
         )
         return max(math.ceil(self.clock.fewest_calls / plan.calls_per_round), rounds)
+
+    def _tenth(self, rounds: float, calls_per_round: int, fixed: FixedRounds | None) -> int:
+        """Share of one of :data:`FEWEST_BLOCKS` in the rounds, or those fixed or counted."""
+        if fixed is not None:
+            rounds = fixed.rounds
+        elif self.is_counted:
+            rounds = self.section.steps / calls_per_round
+        return int(rounds / FEWEST_BLOCKS)
 
     @property
     def is_counted(self) -> bool:
         """Whether ``measure.by=steps`` asks for a number of calls."""
         return self.section.by == "steps"
-
-    @property
-    def _least_s(self) -> float:
-        return self.section.min_time_s if self.section.by == "ci" else self.section.time_s
 
     @property
     def _limit_s(self) -> float:

@@ -31,7 +31,7 @@ _LINE_INTERVAL_S: Final = 10.0
 _SAME_PHASE_S: Final = 30.0
 """The same within one phase."""
 _FEW: Final = 3
-"""Contended benchmarks after which their cost is told: one or two may be chance."""
+"""Number of contended benchmarks that tells the cost of each: one or two may be chance."""
 _LONG_PHASES: Final = frozenset({"compile", "train"})
 """Phases that may last minutes without an event, so that their begin is worth a line."""
 
