@@ -111,11 +111,7 @@ class Bench:
             timed = TimedStep.of(
                 step, *arguments, setup=setup, teardown=teardown, subjects=subjects
             )
-            try:
-                return self._measuring.measure(Variants.single(timed), stated)
-            except TorchImported:  # by the first call
-                self._settle()
-                return self._measuring.measure(Variants.single(timed), stated)
+            return self._measured(Variants.single(timed), stated)
 
     def pedantic(
         self,
@@ -200,10 +196,10 @@ class Bench:
 
     def _models(self) -> OwnModels:
         """What builds own models, in the benchmark's precision: without the fixture, fp32."""
-        from gpubench_plugin.bench.own_models import OwnModels
-
         self._refuse_second()
         self._settle(uses_torch=True)
+        from gpubench_plugin.bench.own_models import OwnModels  # torch's presence is known by now
+
         models = OwnModels(self._request, cast("ProcessGroup", self._measuring.group))
         self._measuring.precision = models.precision
         return models
@@ -239,9 +235,9 @@ class Bench:
         amounts = {"samples": samples, "tokens": tokens, "bytes": bytes, "flops": flops}
         with self._noting():
             stated = self._claim_measurement(amounts)
-            self._settle(uses_torch=True)  # which compares their results
+            self._settle()
             steps = Variants.of(variants, setup=setup, teardown=teardown)
-            return self._measuring.measure(steps, stated, check)
+            return self._measured(steps, stated, check)
 
     def record(
         self,
@@ -288,6 +284,13 @@ class Bench:
         except BaseException as error:
             self._measuring.record.raised(error)
             raise
+
+    def _measured(self, steps: Variants, stated: Work, check: ResultCheck = None) -> Measurement:
+        try:
+            return self._measuring.measure(steps, stated, check)
+        except TorchImported:  # by the first call
+            self._settle()
+            return self._measuring.measure(steps, stated, check)
 
     def _settle(self, *, uses_torch: bool = False) -> None:
         """Resolve the benchmark anew if it uses torch, though it had not when it was set up."""

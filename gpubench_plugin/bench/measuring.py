@@ -291,6 +291,7 @@ class Measuring:
             return variant.clock.take_result()
 
         _, agreement = self._compare_results(steps, run, check)
+        self._require_settled()
         self.record.enter("warm-up")
         with self._probed([variant.clock for variant in variants]) as probes:
             probes.begin(steps.together.run)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.marks import BenchmarkMark, Timing
     from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.config.sections import Configuration
+    from gpubench_plugin.core.errors import MissingPackage
     from gpubench_plugin.environment.devices import Device
 
 _NOT_COMPARED: Final = (
@@ -49,7 +50,8 @@ class Case:
     for pytest-benchmark, and runs and is measured as an ordinary test. One with `full_profile_only`
     is too slow on a CPU for a run of the whole suite. One that is not `is_offered` in its
     precision, or uses none where another is selected, does not run, nor does one with a
-    `memory_shortage`: the reason why its device is too small or too full for it. One that does not
+    `memory_shortage`: the reason why its device is too small or too full for it, or that `lacks` a
+    package, torch, without which its configuration is not resolved either. One that does not
     ask for `gpubench` runs on ranks as an ordinary test: it `measures` nothing. `facts` by dot key
     are known once it is built; like keys of the configuration they decide what is comparable.
     """
@@ -67,6 +69,7 @@ class Case:
     uses_precision: bool = True
     uses_torch: bool = True
     memory_shortage: str = ""
+    lacks: MissingPackage | None = None
     measures: bool = True
     facts: Mapping[str, Any] = field(default_factory=dict)
 
@@ -99,8 +102,8 @@ class Case:
 
     def skip_reason(self, world_size: int | None = None) -> BaseException | None:
         """Reason not to run with a world size of `world_size`, or with any."""
-        if self.adopted:
-            return None
+        if self.adopted or self.lacks:
+            return self.lacks
         if reason := self._deselect_reason():
             return pytest.skip.Exception(reason)
         if reason := self._unsupported_reason():

@@ -25,7 +25,7 @@ from gpubench_plugin.config.parametrization import (
     supports,
 )
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.errors import MissingPackage, UsageProblem
 from gpubench_plugin.environment import devices
 from gpubench_plugin.environment.redaction import redact
 from gpubench_plugin.environment.torch_use import reaches_torch
@@ -92,8 +92,20 @@ class CaseFactory:
         name = params.get(DEVICE, self._settings.devices[0])
         world_size = int(params.get("world_size", "1"))
         uses_torch = uses_torch or world_size > 1 or self._uses_torch(item, name)
-        # Its type, and what fits into its memory.
-        device = self._device(name, local_rank=0) if uses_torch else devices.host()
+        try:  # its type, and what fits into its memory
+            device = self._device(name, local_rank=0) if uses_torch else devices.host()
+        except MissingPackage as missing:
+            return Case(
+                id=id_of(item),
+                params=params,
+                mark=mark,
+                world_size=world_size,
+                device=devices.host(),
+                configuration=_defaults(),
+                measures=FIXTURE in fixture_names(item),
+                uses_torch=False,
+                lacks=missing,
+            )
         uses = PRECISION in fixture_names(item)
         default = self._settings.default_precisions[0] if uses else _PLAIN
         precision = params.get("precision", default)
@@ -155,13 +167,11 @@ class CaseFactory:
 
     def _adopted_case(self, item: pytest.Item) -> Case:
         """Case of a pytest-benchmark test, to which only the limits and the timeout apply."""
-        from gpubench_plugin.config.sections import Configuration, ModelSection
-
         mark, device = BenchmarkMark.of(item), devices.host()
         resolved = self._configuration(
             item, replace(mark, config=None), device=device, precision=_PLAIN, world_size=1
         )
-        default = Configuration[ModelSection](model=ModelSection())
+        default = _defaults()
         measure = default.measure.model_copy(update={"timeout_s": resolved.measure.timeout_s})
         return Case(
             id=id_of(item),
@@ -255,6 +265,12 @@ def _too_small(mark: BenchmarkMark, device: devices.Device, precision: str) -> s
         f"needs {needed_gib:g} GiB of device memory in {precision}, but {device.torch_name} "
         f"({device.model}) has {device.memory_gib:.1f}"
     )
+
+
+def _defaults() -> Configuration[ModelSection]:
+    from gpubench_plugin.config.sections import Configuration, ModelSection
+
+    return Configuration[ModelSection](model=ModelSection())
 
 
 def _params(item: pytest.Item) -> dict[str, Any]:

@@ -9,13 +9,15 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.core.errors import UsageProblem, invalid_choice
+from gpubench_plugin.core.errors import MissingPackage, UsageProblem, invalid_choice
 from gpubench_plugin.environment import cuda_devices
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import torch
+
+INSTALL_TORCH: Final = "pip install 'pytest-gpubench[torch]'"
 
 CPU_FILE: Final = Path("/proc/cpuinfo")
 
@@ -61,12 +63,17 @@ def find(name: str, *, local_rank: int = 0) -> Device:
     torch is imported for a CPU, too: benchmarks that use it record its version and threads.
 
     Raises:
-        UsageProblem: there is no such device, or no torch.
+        MissingPackage: torch is not installed.
+        UsageProblem: there is no such device, or torch is broken.
     """
     kind, index = check_name(name)
     try:
         import torch
     except (ImportError, OSError) as error:  # not installed, or a library that it needs is not
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            raise MissingPackage(
+                "torch is not installed", package="torch", install=INSTALL_TORCH
+            ) from None
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise UsageProblem(f"torch cannot be imported: {reason}") from error
     if name == "auto":

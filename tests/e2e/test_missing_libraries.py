@@ -119,6 +119,76 @@ def test_cold_start_without_the_library_is_unsupported(
     assert re.match(r"vit requires transformers, .*: pip install '[^']*'$", benchmark["reason"])
 
 
+OF_TORCH = """
+    import pytest
+
+
+    def test_plain(gpubench):
+        gpubench(sorted, [3, 1, 2])
+
+
+    def test_variants(gpubench):
+        gpubench.compare({"a": lambda: sum(range(9)), "b": lambda: sum([*range(9)])})
+
+
+    def test_precision(gpubench, precision):
+        gpubench(lambda: None)
+
+
+    def test_train(gpubench):
+        gpubench.train(None, None)
+
+
+    @pytest.mark.gpubench(config="resnet50")
+    def test_trainer(gpubench, trainer):
+        gpubench(trainer)
+
+
+    @pytest.mark.gpubench(ranks=2)
+    def test_ranks(gpubench):
+        gpubench(lambda: None)
+
+
+    def test_adopted(benchmark):
+        benchmark(sorted, [3, 1, 2])
+"""
+
+
+@pytest.mark.own_process
+@pytest.mark.parametrize("options", [(), pytest.param(("--isolate",), marks=EXHAUSTIVE)])
+def test_without_torch_the_rest_is_measured(
+    tmp_path: Path, without: Callable[..., dict[str, str]], options: tuple[str, ...]
+) -> None:
+    """In this process and in one of their own; what needs torch says how to install it."""
+    environ, project = without("torch"), Project(tmp_path)
+    project.write("test_it.py", OF_TORCH)
+    run = project.run("--adopt", "--world-size=1,2", *options, env=environ)
+    assert run.code == 0, run.out + run.err
+    measured = {"test_plain", "test_variants", "test_adopted"}
+    assert {id for id, outcome in run.outcomes.items() if outcome == "measured"} == measured
+    lacking = {
+        f"test_{name}" for name in ("precision[fp32]", "train", "trainer[fp32]", "ranks[ranks2]")
+    }
+    said = "torch is not installed: pip install 'pytest-gpubench[torch]'"
+    assert {b["name"] for b in run.summary["benchmarks"] if b["reason"] == said} >= lacking
+    run = project.run("-k", "trainer", "--device=cuda", env=environ)
+    assert run.code == 4, run.out + run.err
+    assert "for lack of torch: pip install 'pytest-gpubench[torch]'" in run.out
+
+
+def test_without_torch_components_are_listed(without: Callable[..., dict[str, str]]) -> None:
+    """Those that torch imports by name alone."""
+    listed = subprocess.run(
+        [sys.executable, "-m", "gpubench_plugin", "list", "workloads", "precision", "metrics"],
+        check=True,
+        env={**os.environ, **without("torch")},
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert re.search(r"resnet50 +with torch", listed)
+    assert "fp16 autocast with a gradient scaler" in listed
+
+
 BENCHMARKS = """
     import pytest
 

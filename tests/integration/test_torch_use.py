@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 PLAIN = """
 def test_plain(gpubench):
     gpubench(lambda: sum(range(1000)), samples=1)
+def test_variants(gpubench):
+    gpubench.compare({"range": lambda: sum(range(9)), "list": lambda: sum([*range(9)])})
 """
 USERS = {
     "module": """
@@ -50,7 +52,10 @@ def test_it(gpubench):
 """,
     "variants": """
 def test_it(gpubench):
-    gpubench.compare({"a": lambda: sum(range(9)), "b": lambda: sum(range(9))})
+    def total():
+        from own.net import total
+        return total(100)
+    gpubench.compare({"a": total, "b": total})
 """,
 }
 CONFTEST = """
@@ -96,7 +101,7 @@ def test_a_plain_function_imports_nothing_heavy(project: Project) -> None:
     project.write("test_plain.py", PLAIN)
     run = project.run()
     assert run.code == 0, run.out + run.err
-    assert run.outcomes == {"test_plain": "measured"}
+    assert run.outcomes == {"test_plain": "measured", "test_variants": "measured"}
     assert "was imported" not in run.out + run.err
 
 

@@ -41,7 +41,11 @@ class List(Command):
 def _component_rows(kind: str) -> Iterator[dict[str, str]]:
     """Rows for every component of `kind`; for a metric source, one per metric."""
     for name in catalog.choices(kind):
-        component = catalog.load(kind, name)
+        try:
+            component = catalog.load(kind, name)
+        except ModuleNotFoundError as error:
+            yield {"kind": kind, "name": name, "meaning": "", "where": f"with {error.name}"}
+            continue
         where = getattr(component, "where", "everywhere")
         meanings = getattr(component, "produces", None) or {name: _description(component)}
         for label, meaning in meanings.items():
