@@ -43,7 +43,7 @@ class BaselineChange:
             raise ValueError("an acceptance must name one benchmark and one run")
 
 
-FORMAT: Final = stored.Format(kind="gpubench baseline", newest=3)
+FORMAT: Final = stored.Format(kind="gpubench baseline", newest=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class BaselineFile:
 
     __pydantic_config__: ClassVar[Json] = {"title": "gpubench baseline", "extra": "forbid"}
 
-    schema_version: Literal[3] = 3
+    schema_version: Literal[1] = 1
     name: str = field(metadata={"min_length": 1})
     changes: tuple[BaselineChange, ...] = field(metadata={"min_length": 1})
 

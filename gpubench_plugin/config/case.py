@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -152,6 +153,7 @@ class Case:
             name=self.name,
             params=self.params,
             world_size=self.world_size,
+            host=socket.gethostname(),
             outcome=outcome,
             reason=redact(reason),
             configuration=self.configuration.model_dump(mode="json"),

@@ -321,6 +321,10 @@ class BenchmarkRecord(Benchmark):
     ranks: tuple[RankTimes, ...] = field(
         default=(), metadata=doc("One entry per rank, for several ranks")
     )
+    host: str = field(default="", metadata=doc("Host of rank zero"))
+    shard: str = field(
+        default="", metadata=doc("Shard of the run that measured it; empty for an undivided run")
+    )
     group: str = field(default="", metadata=doc("Title that the test groups it under"))
     extra_info: Mapping[str, Any] = field(default_factory=dict, metadata=doc("The test's notes"))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 from typing import Final, TypeVar
 
 from gpubench_plugin.core.format import duration, listed, percentage
@@ -154,32 +155,33 @@ def operator_lines(measurements: Sequence[Measurement], width: int) -> list[Line
     for measurement in measurements:
         if not (operators := measurement.correctness.get("operators")):
             continue
-        if not operators["top"]:
+        if not any(row["self_s"] for row in operators["operators"]):
             text = f"{names[measurement.id]}: no torch operators; {_FUNCTIONS}"
             lines += paragraph(text, width)
         else:
             title = f"{names[measurement.id]}: {_heading(measurement, operators)}"
             lines.append(((cut(title, width), BOLD),))
-            lines += _operator_table(operators["top"][:_SHOWN], width)
+            lines += _operator_table(operators["operators"], width)
     return lines
 
 
 def _heading(measurement: Measurement, operators: Json) -> str:
     place = {"device": "device time", "cpu": "CPU time"}[operators["time_of"]]
-    shown = min(_SHOWN, len(operators["top"]))
+    number = len(operators["operators"])
     step = "call of each variant" if measurement.variants else "step"
-    return f"{shown} of {operators['operators']} operators by own {place}, per {step}"
+    return f"{min(_SHOWN, number)} of {number} operators by own {place}, per {step}"
 
 
-def _operator_table(rows: Sequence[Json], width: int) -> list[Line]:
+def _operator_table(operators: Sequence[Json], width: int) -> list[Line]:
+    rows, sum_s = operators[:_SHOWN], fsum(row["self_s"] for row in operators)
     numbers = [
         column("calls", [f"{row['calls']:.3g}" for row in rows], numeric=True),
         column("self", [duration(row["self_s"]) for row in rows], numeric=True),
         column("total", [duration(row["total_s"]) for row in rows], numeric=True),
-        column("share", [percentage(row["share"]) for row in rows], numeric=True),
+        column("share", [percentage(row["self_s"] / sum_s) for row in rows], numeric=True),
     ]
     title = f"{GAP}operator"
     room = max(width - width_of(numbers), len(title)) - len(GAP)
     names = shorten([printable(row["name"]) for row in rows], room)
-    operators = Column(title=title, cells=[f"{GAP}{name}" for name in names])
-    return [*table([operators, *numbers])]
+    titled = Column(title=title, cells=[f"{GAP}{name}" for name in names])
+    return [*table([titled, *numbers])]

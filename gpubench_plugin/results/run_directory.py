@@ -258,7 +258,7 @@ def _names_text(runs: Sequence[RunDirectory]) -> str:
     return listed([f"{run.experiment}/{run.run_id}" for run in reversed(runs)])
 
 
-FORMAT: Final = stored.Format(kind="tags file", newest=3)
+FORMAT: Final = stored.Format(kind="tags file", newest=1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -267,7 +267,7 @@ class TagFile:
 
     __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
 
-    schema_version: Literal[3] = 3
+    schema_version: Literal[1] = 1
     tags: tuple[str, ...]
 
 

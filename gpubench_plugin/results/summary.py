@@ -23,7 +23,7 @@ from gpubench_plugin.core.records import (
 )
 from gpubench_plugin.system import json_files, stored
 
-FORMAT: Final = stored.Format(kind="gpubench summary", newest=3, limit=json_files.LIMIT_BYTES)
+FORMAT: Final = stored.Format(kind="gpubench summary", newest=1, limit=json_files.LIMIT_BYTES)
 
 _EXACTLY: Final[Json] = {"extra": "forbid", "allow_inf_nan": False}
 
@@ -60,7 +60,7 @@ class Summary(RunFacts):
 
     __pydantic_config__: ClassVar[Json] = {**_EXACTLY, "title": "gpubench summary"}
 
-    schema_version: Literal[3]
+    schema_version: Literal[1]
     benchmarks: tuple[SummaryBenchmark, ...]
 
 

@@ -233,7 +233,7 @@ def write_checkpoint(
     return Check(correctness={"checkpoint": event})
 
 
-FORMAT: Final = stored.Format(kind="checkpoint manifest", newest=2)
+FORMAT: Final = stored.Format(kind="checkpoint manifest", newest=1)
 
 
 @dataclass(frozen=True, kw_only=True)

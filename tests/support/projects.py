@@ -21,7 +21,7 @@ from unittest.mock import patch
 
 import cpuinfo
 import pytest
-from _pytest.unraisableexception import gc_collect_iterations_key
+from _pytest import unraisableexception
 
 from tests.support.other_plugins import switched_off
 from tests.support.sessions import TookTooLongError, alarm, surroundings, torchrun, written_by
@@ -41,11 +41,12 @@ Changes = Mapping[str, str | None]
 PYTEST = """
 import atexit, gc, sys
 import pytest
-from _pytest.unraisableexception import gc_collect_iterations_key
+from _pytest import unraisableexception
 
 class FewCollections:
     def pytest_configure(self, config):
-        config.stash[gc_collect_iterations_key] = 0
+        if key := getattr(unraisableexception, "gc_collect_iterations_key", None):
+            config.stash[key] = 0
 
 atexit.register(gc.freeze)
 sys.exit(pytest.main(plugins=[FewCollections()]))
@@ -208,7 +209,8 @@ class _FewCollections:
     """
 
     def pytest_configure(self, config: pytest.Config) -> None:
-        config.stash[gc_collect_iterations_key] = 0
+        if key := getattr(unraisableexception, "gc_collect_iterations_key", None):  # of pytest 9
+            config.stash[key] = 0
 
 
 _sessions = count(1)

@@ -20,7 +20,7 @@ from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.system import json_files, stored
 from gpubench_plugin.system.files import KernelLock
 
-FORMAT: Final = stored.Format(kind="gpubench ab comparison", newest=2)
+FORMAT: Final = stored.Format(kind="gpubench ab comparison", newest=1)
 STATE_FILE: Final = "state.json"
 WARMUP_PAIR: Final = 0
 """Number of the pair that is not judged; the judged ones count from 1."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from operator import attrgetter
+from collections import defaultdict
+from operator import add, attrgetter, itemgetter
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.core.records import Json
 
 _ACTIVITIES: Final = {"cuda": (ProfilerActivity.CUDA,), "xpu": (ProfilerActivity.XPU,)}
-MOST: Final = 20
-"""Operators on record: a step has some hundred, of which few take its time."""
-
 _LONGEST_NAME: Final = 120
 _NO_WORK: Final = re.compile(
     r"step \d+|ProfilerStep.*|.*(threading\.py\(|_thread\.R?[Ll]ock|gpubench_plugin/session/).*"
@@ -100,41 +98,27 @@ def _write(profiler: torch_profile, path: Path) -> None:
 
 
 def operator_table(averages: Sequence[Any], *, steps: int, on_device: bool) -> Json:
-    """The operators with the most time of their own, at most :data:`MOST`, for the record.
+    """All operators, those with the most time of their own first, for the record.
 
     `averages` are ``key_averages()`` of `steps` profiled steps; all numbers are per step. The time
     is the device's, of the kernels that an operator starts, or the processor's where no device has
-    worked. ``self_s`` is without the operators that an operator calls, ``total_s`` with them, and
-    the share is that of the self time of all operators. With stacks, Python functions are among
-    them, but for those that wait for other threads.
+    worked. ``self_s`` is without the operators that an operator calls, ``total_s`` with them. With
+    stacks, Python functions are among them, but for those that wait for other threads.
     """
-    operators = [
-        average
-        for average in averages
-        if average.device_type.name == "CPU" and not _NO_WORK.fullmatch(average.key)
-    ]
     places = ("device", "cpu") if on_device else ("cpu",)
     for place in places:
         own_us, total_us = attrgetter(f"self_{place}_time_total"), attrgetter(f"{place}_time_total")
-        sum_us = sum(map(own_us, operators))
-        if not sum_us > 0:
-            continue
-        busiest = sorted(operators, key=own_us, reverse=True)[:MOST]
-        return {
-            "time_of": place,
-            "steps": steps,
-            "operators": len(operators),
-            "self_s": sum_us * _MICROSECOND / steps,
-            "top": [
-                {
-                    "name": redact(_METHOD.sub(r"\2.\1", average.key))[:_LONGEST_NAME],
-                    "calls": average.count / steps,
-                    "self_s": own_us(average) * _MICROSECOND / steps,
-                    "total_s": total_us(average) * _MICROSECOND / steps,
-                    "share": own_us(average) / sum_us,
-                }
-                for average in busiest
-                if own_us(average) > 0
-            ],
-        }
-    return {"time_of": "cpu", "steps": steps, "operators": 0, "self_s": 0.0, "top": []}
+        sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
+        for average in averages:
+            if average.device_type.name == "CPU" and not _NO_WORK.fullmatch(average.key):
+                name = redact(_METHOD.sub(r"\2.\1", average.key))[:_LONGEST_NAME]
+                own_s, total_s = (us(average) * _MICROSECOND for us in (own_us, total_us))
+                sums[name] = [*map(add, sums[name], (average.count, own_s, total_s))]
+        if any(own_s for _, own_s, _ in sums.values()):
+            break
+    operators = [
+        {"name": name, "calls": calls / steps, "self_s": own_s / steps, "total_s": total_s / steps}
+        for name, (calls, own_s, total_s) in sums.items()
+    ]
+    operators.sort(key=itemgetter("self_s"), reverse=True)
+    return {"time_of": place, "steps": steps, "operators": operators}

@@ -33,7 +33,7 @@ from gpubench_plugin.results.registry.database import lock
 if TYPE_CHECKING:
     from gpubench_plugin.results.registry.database import Database
 
-SCHEMA: Final = 3
+SCHEMA: Final = 1
 
 METADATA: Final = MetaData()
 

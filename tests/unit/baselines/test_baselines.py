@@ -138,8 +138,8 @@ ACCEPTANCE = {"time": "2026-01-01T00:00:00Z", "action": "accept", "runs": ["x"],
         ("[]", "no schema_version"),
         ('{"schema_version": true}', "schema_version"),
         ('{"schema_version": 99}', "schema_version"),
-        ('{"schema_version": 3, "name": "main", "changes": []}', "at changes"),
-        (json.dumps({"schema_version": 3, "name": "main", "changes": [ACCEPTANCE]}), r"changes\.0"),
+        ('{"schema_version": 1, "name": "main", "changes": []}', "at changes"),
+        (json.dumps({"schema_version": 1, "name": "main", "changes": [ACCEPTANCE]}), r"changes\.0"),
     ],
 )
 def test_a_broken_file_is_refused_and_listed(tmp_path: Path, text: str, said: str) -> None:

@@ -170,11 +170,11 @@ def test_a_damaged_baseline_is_said(results: Path, run: Run, kind: str) -> None:
 @pytest.mark.parametrize(
     "sql",
     [
-        "UPDATE facts_3 SET facts = '{'",
-        "UPDATE results_3 SET metrics = '[]'",
-        "UPDATE runs_3 SET tags = '{'",
-        "DELETE FROM facts_3",
-        "DROP TABLE results_3",
+        "UPDATE facts_1 SET facts = '{'",
+        "UPDATE results_1 SET metrics = '[]'",
+        "UPDATE runs_1 SET tags = '{'",
+        "DELETE FROM facts_1",
+        "DROP TABLE results_1",
     ],
 )
 def test_a_damaged_index_is_said_and_rebuilt(results: Path, run: Run, sql: str) -> None:

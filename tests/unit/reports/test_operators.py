@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.core.records import Measurement
 
-ROW = {"calls": 2.5, "self_s": 1.5e-5, "total_s": 2e-3, "share": 0.75}
+ROW = {"calls": 2.5, "total_s": 2e-3}
 
 
 def test_profiled_benchmarks_have_a_table_that_fits(measured: Callable[..., Measurement]) -> None:
@@ -24,27 +24,29 @@ def test_profiled_benchmarks_have_a_table_that_fits(measured: Callable[..., Meas
     operators = {
         "time_of": "device",
         "steps": 3,
-        "operators": 48,
-        "self_s": 2e-5,
-        "top": [{"name": name, **ROW} for name in names],
+        "operators": [
+            {"name": name, "self_s": 1.5e-5 / 3**n, **ROW} for n, name in enumerate(names)
+        ],
     }
     profiled = measured(id="test_it.py::test_a[fp32]", correctness={"operators": operators})
     title, heading, first, *rest = map(plain, operator_lines([measured(), profiled], 80))
-    assert title == "a[fp32]: 10 of 48 operators by own device time, per step"
+    assert title == "a[fp32]: 10 of 17 operators by own device time, per step"
     assert heading.split() == ["operator", "calls", "self", "total", "share"]
-    assert first.split() == ["aten::mm", "2.5", "15.00", "µs", "2.000", "ms", "75%"]
+    assert first.split() == ["aten::mm", "2.5", "15.00", "µs", "2.000", "ms", "67%"]
     assert len(rest) == 9
     correctness = {"operators": operators, "variants": [{"name": "eager"}, {"name": "compiled"}]}
     title, *_ = map(plain, operator_lines([measured(id="test_b", correctness=correctness)], 80))
-    assert mentions(title, "b: 10 of 48 operators", "per call of each variant")
+    assert mentions(title, "b: 10 of 17 operators", "per call of each variant")
     assert all(len(line) <= 80 and "\x1b" not in line for line in (first, *rest))
 
 
 def test_a_step_without_operators_has_a_line(measured: Callable[..., Measurement]) -> None:
     """It says how to see its Python functions instead."""
-    one = measured(id="test_it.py::test_a", correctness={"operators": {"top": []}})
-    (line,) = map(plain, operator_lines([one], 100))
-    assert line == "a: no torch operators; --profiling.with_stack=true shows Python functions"
+    idle = [{"name": "aten::empty", "self_s": 0.0, **ROW}]
+    for operators in ([], idle):
+        one = measured(id="test_it.py::test_a", correctness={"operators": {"operators": operators}})
+        (line,) = map(plain, operator_lines([one], 100))
+        assert line == "a: no torch operators; --profiling.with_stack=true shows Python functions"
 
 
 @pytest.mark.parametrize("width", [40, 200])

@@ -268,8 +268,8 @@ def other_states(path, data):
     ("spoil", "said"),
     [
         (
-            lambda path, data: edited(path, schema_version=3),
-            "schema_version 3; this gpubench reads 2 only",
+            lambda path, data: edited(path, schema_version=2),
+            "schema_version 2; this gpubench reads 1 only",
         ),
         (lambda path, data: path.write_text("{}"), "is not a checkpoint manifest"),
         (lambda path, data: edited(path, sha256=None), "at sha256"),

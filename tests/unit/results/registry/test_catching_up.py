@@ -103,7 +103,7 @@ def test_document_is_all_that_is_needed(backend: Any, make_run: Any) -> None:
         registry.ingest(directory)
         expected = registry.run(directory.run_id)
         shutil.rmtree(directory.path)
-        backend.sql("DELETE FROM results_3", "DELETE FROM runs_3")
+        backend.sql("DELETE FROM results_1", "DELETE FROM runs_1")
         registry.ingest_all()
         (row,) = registry.runs()
         assert (row.tags, row.regressed, row.state) == (("release",), True, "complete")

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 
-TABLES = ("facts_3", "runs_3", "results_3", "documents")
+TABLES = ("facts_1", "runs_1", "results_1", "documents")
 """Those first that others refer to."""
 STATEMENTS_APART = 5
 """A transaction is there as a whole or not at all, so one statement is much like the next."""
@@ -51,7 +51,7 @@ class OnServer(Results):
     def state(self, folder: Path) -> str:
         rows = ""
         with self._engine.connect() as connection:
-            for columns in ("run_id, digest FROM runs_3", "name, digest FROM documents"):
+            for columns in ("run_id, digest FROM runs_1", "name, digest FROM documents"):
                 rows += str(connection.exec_driver_sql(f"SELECT {columns} ORDER BY 1").all())
         self._engine.dispose()
         return super().state(folder) + rows

@@ -49,9 +49,9 @@ def locked(backend: Any) -> Iterator[Any]:
     engine = create_engine(backend.url or f"sqlite:///{backend.results_dir / 'registry.sqlite'}")
     with engine.connect() as other:
         other.exec_driver_sql(
-            "UPDATE runs_3 SET tags = '[]'"
+            "UPDATE runs_1 SET tags = '[]'"
             if backend.kind == "sqlite"
-            else "LOCK TABLE runs_3 IN EXCLUSIVE MODE"
+            else "LOCK TABLE runs_1 IN EXCLUSIVE MODE"
         )
         yield other
     engine.dispose()
@@ -239,5 +239,5 @@ def test_readers_are_not_blocked_by_a_writer(results_dir: Path, make_run: Any) -
     with Registry.open("", results_dir) as registry, Registry.open("", results_dir) as other:
         registry.ingest(make_run(1))
         with other.database.writing() as connection:
-            connection.exec_driver_sql("DELETE FROM results_3")
+            connection.exec_driver_sql("DELETE FROM results_1")
             assert len(registry.points(make_run.id("mlp"), "step_time_s")) == 1
