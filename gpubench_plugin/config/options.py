@@ -105,7 +105,8 @@ def refuse_unknown_ini_keys(config: pytest.Config) -> None:
     """
     own = (option_dest(option.name) for option in OPTIONS.values() if option.ini is not None)
     allowed = sorted({*own, BENCHMARK_PATHS})
-    for key in config._inicfg:  # pytest has no public way to all keys that a user has set
+    # pytest has no public way to all keys that a user has set; the second name is that of pytest 8.
+    for key in getattr(config, "_inicfg" if hasattr(config, "_inicfg") else "inicfg"):
         if key.startswith(option_dest("")):
             try:
                 config.getini(key)

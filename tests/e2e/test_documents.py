@@ -1,4 +1,4 @@
-"""Files and commands of README and the tutorial, written and run in the order of the page."""
+"""Files and commands of README and of pages, written and run in the order of the page."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tomllib
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 from unittest.mock import patch
@@ -42,35 +43,23 @@ def test_resnet50_train(gpubench, trainer):
 """
 """Benchmarks with the names that README uses, of a model that trains in milliseconds."""
 
-RUNS = ("20261121T030000Z_run_00000a", "20261122T030000Z_run_00000b")
-"""Runs that README names by the beginning of their ids."""
-
-SET_UP = re.compile(r"python3 -m venv .*-m tox -e (?P<environments>[\w,]+)$")
-"""The two marked commands of README: whoever runs this test has started the second one."""
-
 pytestmark = pytest.mark.slow
 
 
 def commands(language: str, block: str) -> list[str]:
-    """The command lines of a `block`, without comments; of a terminal's, those behind a prompt."""
+    """The commands of a `block`, without comments; of a terminal's, those behind a prompt."""
     if language not in {"", "bash"}:
         return []
     lines = block.replace("\\\n", " ").splitlines()
     if not language:
         lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
-    return [shlex.join(words) for line in lines if (words := shlex.split(line, comments=True))]
-
-
-def set_up_by(command: str) -> list[str]:
-    """What the tox environments of a marked `command` run here: the benchmarks', not the tests'."""
-    tox = configparser.ConfigParser(interpolation=None)
-    tox.read(ROOT / "tox.ini")
-    (names,) = SET_UP.findall(command)
-    missing = [name for name in names.split(",") if f"testenv:{name}" not in tox]
-    assert not missing, f"{command}: tox.ini has no {missing}"
-    if names != "bench":
-        return []
-    return [re.sub(r"\{posargs:(.*)\}", r"\1", tox["testenv:bench"]["commands"])]
+    words = [shlex.split(line, comments=True) for line in lines]
+    return [
+        shlex.join(command)
+        for line in words
+        for is_and, command in groupby(line, "&&".__eq__)
+        if not is_and
+    ]
 
 
 def _only_prepared(state: SavedState, *_: object) -> NoReturn:
@@ -96,8 +85,9 @@ class Shell:
             "gpubench": self._gpubench,
             "git": lambda rest: self._process(["git", *rest]),
             "pip": self._pip,
-            "python3": self._set_up,
+            "python3": lambda rest: (0, ""),  # an environment of its own: the tests have one
             ".": lambda rest: (0, ""),
+            ".venv/bin/python": self._tox,
         }
         assert words[0] in known, f"no way to run {command!r} is known here"
         return known[words[0]](words[1:])
@@ -114,11 +104,13 @@ class Shell:
                 count += 1
         return count
 
-    def _set_up(self, words: list[str]) -> tuple[int, str]:
-        code, out = 0, ""
-        for command in set_up_by(shlex.join(["python3", *words]).replace("'&&'", "&&")):
-            code, out = self.run(command)
-        return code, out
+    def _tox(self, words: list[str]) -> tuple[int, str]:
+        """Check the names of environments: whoever runs this test has started one."""
+        tox = configparser.ConfigParser(interpolation=None)
+        tox.read(ROOT / "tox.ini")
+        names = words[3].split(",") if words[1] == "tox" else []
+        missing = [name for name in names if f"testenv:{name}" not in tox]
+        return (1, f"no such environment: {missing}") if missing else (0, "")
 
     def _pytest(self, arguments: list[str], *, ranks: int) -> tuple[int, str]:
         if ranks or any(word.startswith("--world-size") for word in arguments):
@@ -172,7 +164,7 @@ def is_done(command: str, code: int, out: str) -> bool:
 def shell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Shell:
-    """A repository with a suite, its branch ``main`` committed, and two runs of other days."""
+    """A repository with a suite, its branch ``main`` committed, and a run."""
     project = InlineProject(tmp_path)
     project.write("benchmarks/test_resnet.py", SUITE)
     shutil.copy(ROOT / "configs" / "mlp.yaml", project.write("configs/small.yaml", ""))
@@ -188,23 +180,13 @@ def shell(
     ):
         code, out = shell.run(command)
         assert code == 0, out
-    (first,) = (project.path / "results" / "default").iterdir()
-    for run_id in RUNS:
-        shutil.copytree(first, first.with_name(run_id))
-        for file in first.with_name(run_id).glob("*.json*"):
-            file.write_text(file.read_text().replace(first.name, run_id))
     return shell
 
 
 def test_commands_of_readme_do_as_they_say(shell: Shell) -> None:
     """None of them is refused, but a device that is not there is, by name."""
-    assert shell.follow(ROOT / "README.md") > 20
-
-    for number, block in enumerate(blocks(ROOT / "README.md")):
-        if "def test_" in block.text and not block.file:
-            shell.project.write(f"pasted/test_{number}.py", block.text)
-    code, out = shell.run("pytest benchmarks/test_attention.py pasted --measure.profile=quick")
-    assert code == 0, out
+    assert shell.follow(ROOT / "README.md") > 10
+    assert shell.follow(ROOT / "docs" / "guide" / "everyday.md") > 10
 
 
 def test_tutorial_can_be_followed(
