@@ -88,14 +88,15 @@ def _matching_expression(text: str, candidates: Sequence[str]) -> list[str]:
     Raises:
         UsageProblem: it has an operator, and is wrong all the same.
     """
-    from _pytest.mark.expression import Expression
+    from _pytest.mark import expression as marks
 
     try:
-        expression = Expression.compile(text)
-    except SyntaxError as error:
+        expression = marks.Expression.compile(text)
+    except getattr(marks, "ParseError", SyntaxError) as error:  # the former of pytest 8
         if _OPERATOR.search(text):
             raise UsageProblem(
-                f"BENCHMARK: {text!r} is not an expression as for pytest -k: {error.msg}"
+                f"BENCHMARK: {text!r} is not an expression as for pytest -k: "
+                f"{getattr(error, 'msg', error)}"
             ) from None
         return []
 

@@ -391,14 +391,15 @@ def results_dir_from(cwd: Path, stated: object = None) -> Path:
     option = OPTIONS["results_dir"]
     if stated is not None:
         return cast("Path", option.parse(OptionValue("--results-dir", stated, cwd)))
+    newer = {} if pytest.version_tuple < (9,) else {"override_ini": None}
     try:
         rootdir, file, values, *_ = determine_setup(
-            inifile=None, override_ini=None, args=[], rootdir_cmd_arg=None, invocation_dir=cwd
+            inifile=None, args=[], rootdir_cmd_arg=None, invocation_dir=cwd, **newer
         )
     except (pytest.UsageError, OSError, ValueError) as error:
         raise BrokenFile(f"pytest's configuration is unreadable: {error}") from error
     configured = values.get(option_dest(option.name))
-    name = str((configured and configured.value) or option.ini)
+    name = str(getattr(configured, "value", configured) or option.ini)
     # Without a file the rootdir of a session is above all paths that it was given.
     folders = (rootdir,) if file else (rootdir, *rootdir.parents)
     found = (folder / name for folder in folders if any((folder / name).glob("*/*/metrics.jsonl")))
