@@ -94,9 +94,9 @@ def _matching_expression(text: str, candidates: Sequence[str]) -> list[str]:
         expression = marks.Expression.compile(text)
     except getattr(marks, "ParseError", SyntaxError) as error:  # the former of pytest 8
         if _OPERATOR.search(text):
+            reason = getattr(error, "msg", "") or getattr(error, "message", "")
             raise UsageProblem(
-                f"BENCHMARK: {text!r} is not an expression as for pytest -k: "
-                f"{getattr(error, 'msg', error)}"
+                f"BENCHMARK: {text!r} is not an expression as for pytest -k: {reason}"
             ) from None
         return []
 

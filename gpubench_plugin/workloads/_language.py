@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import torch
@@ -45,6 +46,9 @@ class CachedModel:
         config = module.config
         heads = config.num_attention_heads
         self._module = module
+        # The second name until transformers 5.23.
+        names = signature(module.forward).parameters
+        self._cache_name = "cache" if "cache" in names else "past_key_values"
         self._cache = _cast_cache(name, dtype)(config=config, max_cache_len=length)
         self._cache.early_initialization(
             batch_size=sequences,
@@ -80,9 +84,9 @@ class CachedModel:
         logits: Tensor = self._module(
             input_ids=tokens,
             attention_mask=None if mask is None else mask.view(1, 1, 1, -1),
-            past_key_values=self._cache,
             use_cache=True,
             logits_to_keep=1,
+            **{self._cache_name: self._cache},
         ).logits
         return logits[:, -1]
 
