@@ -128,12 +128,12 @@ _ATTENTIONS: Final = (
     "_scaled_dot_product_fused_attention_overrideable",
 )
 
-_PRODUCTS: Final = ("_grouped_mm", "_scaled_grouped_mm", "_scaled_grouped_mm_v2", "_scaled_mm_v2")
-"""torch 2.9 has not all of them."""
-
 # Operations without a formula in torch's counter, or with another than the one meant here.
 FORMULAS: Mapping[Any, Callable[..., int]] = {
-    **{getattr(aten, name): _product for name in _PRODUCTS if hasattr(aten, name)},
+    aten._grouped_mm: _product,
+    aten._scaled_grouped_mm: _product,
+    aten._scaled_grouped_mm_v2: _product,
+    aten._scaled_mm_v2: _product,
     aten.convolution_backward: _convolution_backward,
     **{getattr(aten, name): _attention for name in _ATTENTIONS},
     **{getattr(aten, f"{name}_backward"): _attention_backward for name in _ATTENTIONS},

@@ -13,6 +13,7 @@ from gpubench_plugin.baselines.store import BaselineExists, Baselines
 from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem
 from gpubench_plugin.results.registry.registry import Registry
 from gpubench_plugin.system import stored
+from tests.support.schemas import DESCRIBES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -241,6 +242,7 @@ def test_nothing_is_known_of_a_server_that_is_down(tmp_path: Path) -> None:
     assert Baselines(tmp_path).require("main").runs == (RUN,)
 
 
+@DESCRIBES
 def test_the_published_schema_is_that_of_the_files() -> None:
     """As ``gpubench schema baseline`` prints it."""
     published = Path(__file__).parents[3] / "docs" / "schemas" / "baseline.schema.json"

@@ -27,6 +27,7 @@ from gpubench_plugin.core.errors import (
 )
 from tests.support.messages import mentions
 from tests.support.runs_builder import MLP, write_run
+from tests.support.schemas import DESCRIBES
 
 FULL = Path("/dev/full")
 MAIN = "import sys; from gpubench_plugin.cli.main import main; sys.exit(main())"
@@ -138,6 +139,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert process.stdout.endswith("heavy: []\n"), process.stdout
 
 
+@DESCRIBES
 def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     """The schema of summary.json equals the published one."""
     assert main.main(["schema"]) == ExitCode.OK

@@ -27,17 +27,26 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
     return below
 
 
+NEW = pytest.mark.skipif(pytest.version_tuple < (9,), reason="a form that pytest 9 brought")
+
+
 @pytest.mark.parametrize(
     ("files", "results"),
     [
         ({}, "a/b/results"),
         ({"pyproject.toml": INI}, "kept"),
-        ({"pyproject.toml": "[tool.pytest]\ngpubench_results_dir = 'kept'\n"}, "kept"),
+        pytest.param(
+            {"pyproject.toml": "[tool.pytest]\ngpubench_results_dir = 'kept'\n"}, "kept", marks=NEW
+        ),
         ({"pyproject.toml": INI, "a/pyproject.toml": "[project]\nname = 'a'\n"}, "kept"),
         ({"pyproject.toml": INI, "pytest.ini": ""}, "results"),
         ({"pytest.ini": "[pytest]\ngpubench_results_dir = kept\n"}, "kept"),
-        ({"pytest.toml": "[pytest]\ngpubench_results_dir = 'kept'\n", "pytest.ini": ""}, "kept"),
-        ({"a/.pytest.toml": "", "pyproject.toml": INI}, "a/results"),
+        pytest.param(
+            {"pytest.toml": "[pytest]\ngpubench_results_dir = 'kept'\n", "pytest.ini": ""},
+            "kept",
+            marks=NEW,
+        ),
+        pytest.param({"a/.pytest.toml": "", "pyproject.toml": INI}, "a/results", marks=NEW),
         ({"tox.ini": "[tox]\n", "setup.cfg": "[tool:pytest]\nx = 50%\n"}, "results"),
         ({"a/tox.ini": "[pytest]\ngpubench_results_dir = kept\n", "pyproject.toml": INI}, "a/kept"),
         ({"a/pyproject.toml": "[project]\nname = 'a'\n"}, "a/results"),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+from importlib.abc import MetaPathFinder
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.errors import MissingPackage, UsageProblem
 from gpubench_plugin.environment import cuda_devices, devices
 from tests.support.fake_gpus import GIB, CudaStartedError, FakeGpu, FakeNvml, install
 
@@ -177,7 +178,17 @@ def test_a_child_that_fails_is_one_message(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_torch_that_cannot_be_imported_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not installed, or a library that it needs is not."""
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(UsageProblem, match="torch cannot be imported: ModuleNotFoundError: "):
+    with pytest.raises(MissingPackage, match=r"torch is not installed: pip install '.*\[torch\]'"):
+        devices.find("auto")
+
+    class Broken(MetaPathFinder):
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "torch":
+                raise OSError("libcudart.so.13: cannot open")
+
+    monkeypatch.delitem(sys.modules, "torch")
+    monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
+    with pytest.raises(UsageProblem, match="torch cannot be imported: OSError: libcudart"):
         devices.find("auto")
 
 

@@ -31,6 +31,7 @@ from gpubench_plugin.reports.verdicts import headline, mark, number, signed, wor
 from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.system import stored
 from tests.support.messages import mentions
+from tests.support.schemas import DESCRIBES
 from tests.support.screens import in_ascii
 
 PUBLISHED = Path(verdict_document.__file__).parents[2] / "docs" / "schemas" / "verdicts.schema.json"
@@ -286,6 +287,7 @@ def test_json_is_the_document_of_the_published_schema() -> None:
     assert new["effect"] is None
 
 
+@DESCRIBES
 def test_published_schema_is_current() -> None:
     """The schema in ``docs/`` equals that of the records."""
     published = json.loads(PUBLISHED.read_text(encoding="utf-8"))

@@ -25,6 +25,7 @@ from gpubench_plugin.core.verdicts import Comparison, Verdict
 from gpubench_plugin.results import journal_schema, verdicts
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.system import stored
+from tests.support.schemas import DESCRIBES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +41,7 @@ def line(event: str, **fields: Any) -> dict[str, Any]:
     return {**HEAD, "event": event, **fields}
 
 
+@DESCRIBES
 def test_published_schema_is_current() -> None:
     """The schema in ``docs/`` is the one the models make, and a valid schema."""
     published = json.loads(PUBLISHED.read_text(encoding="utf-8"))

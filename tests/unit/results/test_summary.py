@@ -15,6 +15,7 @@ from gpubench_plugin.core.errors import BrokenFile
 from gpubench_plugin.core.records import OUTCOMES, Measurement, Metric, RankTimes
 from gpubench_plugin.results import summary
 from gpubench_plugin.system import stored
+from tests.support.schemas import DESCRIBES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,6 +34,7 @@ def written(tmp_path: Path, run: RunRecord) -> Any:
     return json.loads((tmp_path / "summary.json").read_text(encoding="utf-8"))
 
 
+@DESCRIBES
 def test_published_schema_is_current() -> None:
     """The schema in ``docs/`` is valid, and the one the models make."""
     published = json.loads(PUBLISHED.read_text(encoding="utf-8"))
