@@ -29,7 +29,7 @@ def suite():
 
 @pytest.fixture(scope="module")
 def collected(checkout):
-    """The ids of all benchmarks as the command of docs/reference/suite.md collects them."""
+    """The ids of all benchmarks as the command of docs/evidence/suite.md collects them."""
     cases = ("--preset=tiny", "--device=cpu", "--precision=fp32,bf16", "--world-size=1,2")
     run = checkout.run("benchmarks", "--collect-only", "-q", *cases, quick=False)
     assert run.code == 0, run.out + run.err
@@ -88,7 +88,7 @@ def test_the_list_names_benchmarks_that_exist(collected):
 
 def test_the_table_has_a_row_for_every_case(collected):
     """The page was written after the last benchmark was added, renamed or removed."""
-    page = (ROOT / "docs" / "reference" / "suite.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "evidence" / "suite.md").read_text(encoding="utf-8")
     rows = set(re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE))
     names = (node_id.partition("::")[2] for node_id in collected)
     cases = {re.sub(r"-?(fp32|bf16)?(-?ranks2)?\]$", "]", name).replace("[]", "") for name in names}

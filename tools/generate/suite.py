@@ -2,7 +2,7 @@
 
 ``python tools/generate/suite.py`` runs every benchmark with preset tiny on one and on two ranks in
 fp32 and bf16, prints how long that took and what is missing of ``tools/generate/suite.yaml``, and
-rewrites the table of docs/reference/suite.md. ``python tools/generate/suite.py RUN`` checks and
+rewrites the table of docs/evidence/suite.md. ``python tools/generate/suite.py RUN`` checks and
 writes a run that is there. Exit code 1 if something is missing.
 """
 
@@ -24,7 +24,7 @@ from gpubench_plugin.reports.names import without_parameter
 
 ROOT: Final = Path(__file__).parents[2]
 LIST: Final = ROOT / "tools" / "generate" / "suite.yaml"
-TABLE: Final = ROOT / "docs" / "reference" / "suite.md"
+TABLE: Final = ROOT / "docs" / "evidence" / "suite.md"
 PRECISIONS: Final = ("fp32", "bf16")
 WORLD_SIZES: Final = (1, 2)
 COMMAND: Final = (
