@@ -23,7 +23,7 @@ def lazy_names(package: str) -> Callable[[str], object]:
     """
 
     def get_attribute(name: str) -> object:
-        module = _modules_of(package).get(name)
+        module = modules_of(package).get(name)
         if module is None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         return getattr(import_module(module), name)
@@ -32,7 +32,7 @@ def lazy_names(package: str) -> Callable[[str], object]:
 
 
 @cache
-def _modules_of(package: str) -> dict[str, str]:
+def modules_of(package: str) -> dict[str, str]:
     """Module of each public name of `package`; by an expression, since ``ast`` took 4 ms more."""
     text = Path(str(sys.modules[package].__file__)).read_text(encoding="utf-8")
     return {

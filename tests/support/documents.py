@@ -20,7 +20,9 @@ class Block(NamedTuple):
 
 
 def documents() -> list[Path]:
-    return [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    """All but pages of the site that only include one of them."""
+    found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+    return [file for file in found if not file.read_bytes().startswith(b"```{include}")]
 
 
 def blocks(document: Path) -> list[Block]:

@@ -24,7 +24,11 @@ _TIMED_SHARE = 0.9
     ),
 )
 def device_state() -> None:
-    """Clocks, temperature and throttling; of several ranks those of the slowest or hottest GPU."""
+    """Clocks, temperature and throttling; of several ranks those of the slowest or hottest GPU.
+
+    Clocks are read once per block while the device is at work. Only temperature and power count as
+    slowing a GPU down.
+    """
 
 
 @facts(
@@ -43,7 +47,8 @@ def power() -> None:
 def energy(observation: Observation) -> Iterator[Metric]:
     """Energy between the first and the last timed call over the samples of all timed calls.
 
-    None where other work than the timed calls took over a tenth of that time.
+    None where other work than the timed calls took over a tenth of that time. It is not gated by
+    default.
     """
     facts, samples = observation.facts, observation.work.samples
     if samples is None or timed_s(observation.samples) < _TIMED_SHARE * facts["energy_window_s"]:

@@ -21,7 +21,8 @@ from gpubench_plugin.measure.metrics.throughput import meanings, median_step_s, 
 def pipeline(observation: Observation) -> Iterator[Metric]:
     """Speed-up over one process, and the ideal one given pipeline fill; none of a doubtful median.
 
-    M samples through w ranks of equal parts gain M·w/(M + w - 1) at best, as for the micro-batches
+    ``one_process_s`` is measured before the timing, by so few calls that there is no interval. M
+    samples through w ranks of equal parts gain M·w/(M + w - 1) at best, as for the micro-batches
     of Huang et al. 2018 (https://arxiv.org/abs/1811.06965), section 2.3.
     """
     one_process_s = observation.facts.get("one_process_s")
@@ -64,7 +65,10 @@ def bandwidth(observation: Observation) -> Iterator[Metric]:
     exposed_communication_s="Time that gradient exchange adds to the median step",
 )
 def exposed_communication(observation: Observation) -> Iterator[Metric]:
-    """Median step with the exchange minus that without; noise can make a small one negative."""
+    """Median step with the exchange minus that without; noise can make a small one negative.
+
+    Ten steps of each, in turns after the timed calls, each as long as on the slowest rank.
+    """
     exposed_s = observation.facts["step_exchanging_s"] - observation.facts["step_alone_s"]
     yield Metric(name="exposed_communication_s", value=exposed_s, unit="s", better="lower")
 
@@ -81,7 +85,10 @@ def exposed_communication(observation: Observation) -> Iterator[Metric]:
     ),
 )
 def expert_load() -> None:
-    """Load and dropped visits, each of the rank with most, and cache hits."""
+    """Load and dropped visits, each of the rank with most, and cache hits.
+
+    The cache is that of experts whose weights are in pinned memory.
+    """
 
 
 _PREFIX, _SUFFIX = "phase_", "_s"
@@ -118,4 +125,4 @@ def phases(observation: Observation) -> Iterator[Metric]:
     process_peak_memory_bytes=Fact("CPU: peak resident size of a process", "bytes", "lower"),
 )
 def peak_memory() -> None:
-    """Peak memory of tensors on any rank, and of a process."""
+    """Peak memory of tensors on any rank, and of a process, which is not gated by default."""

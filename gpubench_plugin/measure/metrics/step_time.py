@@ -44,10 +44,13 @@ _QUANTILES = {"step_time_p95_s": 0.95, "step_time_p99_s": 0.99}
 def step_time(observation: Observation) -> Iterator[Metric]:
     """Median round with confidence interval, and statistics of all durations.
 
-    The level of the interval is the fact ``confidence``, 95% by default; too few rounds have none.
-    Without ``effective_rounds`` the rounds are too few to estimate their autocorrelation, and are
-    taken as independent. Percentiles are interpolated linearly, of too many durations to store in
-    a sample of them, and need a duration beyond them.
+    The interval is from order statistics, widened by how much neighbouring rounds depend on each
+    other; of several launches it is over these. Its level is the fact ``confidence``, 95% by
+    default; too few rounds have none. Without ``effective_rounds`` the rounds are too few to
+    estimate their autocorrelation, and are taken as independent. Percentiles are interpolated
+    linearly, of too many durations to store in a sample of them, and need a duration beyond them.
+    A typical minimum is the median of all minima of so many rounds: minima over unequal numbers of
+    rounds are compared by these.
     """
     rounds = rounds_s(observation.samples)
     interval = median_interval(rounds, observation.facts.get("confidence", CONFIDENCE))
@@ -117,7 +120,13 @@ def warmup(observation: Observation) -> Iterator[Metric]:
 
 @metrics("if the first call was observed", first_step_s="First call")
 def first_step(observation: Observation) -> Iterator[Metric]:
-    """First call of the step, before the warm-up."""
+    """First call of the step, before the warm-up, even if the untimed check made it.
+
+    Of a convergence benchmark it is the first training, without evaluations. It is not observed of
+    an own step beside a trainer, whose check has run what the step calls, of a subject that has
+    taken steps before, in a test that called its ``model`` before ``gpubench``, and in adopted
+    tests.
+    """
     value = observation.samples.first_step_s
     if value is not None:
         yield Metric(name="first_step_s", value=value, unit="s", better="lower")
@@ -139,7 +148,7 @@ def compile_time(observation: Observation) -> Iterator[Metric]:
 
 @metrics("2 ranks or more", rank_skew_s="Median of the slowest rank minus that of the fastest")
 def rank_skew(observation: Observation) -> Iterator[Metric]:
-    """Range of the ranks' median rounds."""
+    """Range of the ranks' median rounds, each of all its own rounds."""
     if len(observation.ranks) > 1:
         medians = [rank.median_s for rank in observation.ranks]
         skew_s = max(medians) - min(medians)
@@ -172,7 +181,12 @@ _VARIANT, _SPEED_UP = "variant_", "speed_up"
     speed_up_compiled_ci_high="Upper end of that speed-up's confidence interval",
 )
 def variants(observation: Observation) -> Iterator[Metric]:
-    """Step time of each variant, and its speed-up over the first, by neighbouring turns."""
+    """Step time of each variant, and its speed-up over the first, by neighbouring turns.
+
+    A speed-up is the median over the passes of the first variant's time of a turn over the other's,
+    its interval from order statistics, widened by how much neighbouring passes depend on each
+    other. Of two variants there is one, ``speed_up``, with ``speed_up_ci_low`` and ``…_high``.
+    """
     facts = observation.facts
     bounds = {bound for name in facts for bound in confidence_bounds_of(name)}
     better: Better

@@ -15,7 +15,7 @@ from gpubench_plugin.measure.metrics.throughput import median_step_s, timed_s
     time_to_target_s="Median training time from start to target",
 )
 def time_to_target(observation: Observation) -> Iterator[Metric]:
-    """Time to target, if every timed call is a training to it."""
+    """Time to target, evaluations left out, if every timed call is a training to it."""
     duration_s = median_step_s(observation.samples)
     yield Metric(name="time_to_target_s", value=duration_s, unit="s", better="lower")
 
@@ -29,7 +29,10 @@ def time_to_target(observation: Observation) -> Iterator[Metric]:
     parity_error=Fact("Relative difference of the held-out loss from fp32's", "fraction", "lower"),
 )
 def convergence() -> None:
-    """Steps to target, and held-out evaluation."""
+    """Steps to target, and held-out evaluation after the last timed training, else the untimed one.
+
+    ``parity_error`` is that of another precision, from the loss in fp32 after as many steps.
+    """
 
 
 @facts(

@@ -13,8 +13,6 @@ from gpubench_plugin.config.sections import MeasureSection
 from gpubench_plugin.core.errors import UsageProblem
 from tests.support.resolving import resolved
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "reference" / "configuration.md"
-
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_a_profile_has_keys_of_its_section(name: str) -> None:
@@ -99,13 +97,3 @@ def test_only_stated_bounds_contradict_each_other(tmp_path: Path) -> None:
     measure = resolved(tmp_path, "measure.max_time_s=0.1").measure
     assert (measure.max_time_s, measure.min_time_s) == (0.1, 0.2)
     assert resolved(tmp_path, "measure.by=time", "measure.min_time_s=4").measure.min_time_s == 4
-
-
-def test_the_documented_profiles_are_current() -> None:
-    """The table in the docs holds the defaults and the values of both profiles."""
-    text, plain = DOCUMENT.read_text(encoding="utf-8"), MeasureSection()
-    for key in PROFILES["quick"] | PROFILES["full"]:
-        usual = getattr(plain, key)
-        values = (usual, *(PROFILES[name].get(key, usual) for name in ("quick", "full")))
-        row = " | ".join(f"{value:g}" for value in values)
-        assert f"| `measure.{key}` | {row} |" in text

@@ -8,7 +8,7 @@ from gpubench_plugin.core.errors import MeasurementError, UsageProblem
 from gpubench_plugin.core.records import Work
 from gpubench_plugin.measure.metrics import _all
 from gpubench_plugin.measure.metrics.step_time import step_time
-from tests.unit.measure.metrics.conftest import observe
+from tests.support.observations import observe
 
 if TYPE_CHECKING:
     from gpubench_plugin.core.records import Observation

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 import pytest
@@ -12,13 +11,10 @@ import pytest
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.records import Better, Metric
 from gpubench_plugin.measure.metrics.base import UNITS
-from tests.support.shipped import shipped
-from tests.unit.measure.metrics.conftest import observe, sampled
+from tests.support.observations import observe, sampled
 
 if TYPE_CHECKING:
     from gpubench_plugin.core.records import Observation
-
-DOCUMENT = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"
 
 SOURCES = catalog.choices("metrics")
 
@@ -85,11 +81,3 @@ def test_names_are_unique(everything: Observation) -> None:
     """No two sources compute a metric of the same name."""
     counts = Counter(metric.name for source in SOURCES for metric in computed(source, everything))
     assert [name for name, count in counts.items() if count > 1] == []
-
-
-def test_the_documented_table_is_current(everything: Observation) -> None:
-    """Every metric stands in the docs with its unit and direction, and nothing else does."""
-    lines = DOCUMENT.read_text(encoding="utf-8").splitlines()
-    rows = [[cell.strip() for cell in line.split("|")[1:4]] for line in lines if line[:3] == "| `"]
-    metrics = [metric for source in shipped("metrics") for metric in computed(source, everything)]
-    assert sorted(rows) == sorted([f"`{m.name}`", m.unit, m.better] for m in metrics)

@@ -8,7 +8,7 @@ from gpubench_plugin.core.errors import MeasurementError
 from gpubench_plugin.core.records import Metric, Work
 from gpubench_plugin.measure.metrics._all import check_values, compute_all
 from tests.support.messages import mentions
-from tests.unit.measure.metrics.conftest import observe, sampled
+from tests.support.observations import observe, sampled
 
 NAN, INFINITE = float("nan"), float("inf")
 

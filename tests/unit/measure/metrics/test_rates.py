@@ -16,7 +16,7 @@ from gpubench_plugin.measure.metrics.throughput import (
     throughput,
 )
 from tests.support import virtual_steps as steps
-from tests.unit.measure.metrics.conftest import observe, sampled
+from tests.support.observations import observe, sampled
 
 if TYPE_CHECKING:
     from gpubench_plugin.core.records import Observation, Samples

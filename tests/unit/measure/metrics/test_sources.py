@@ -11,7 +11,7 @@ from gpubench_plugin.core import catalog
 from gpubench_plugin.core.quality_flags import DOUBTFUL_FLAGS, MEANINGS
 from gpubench_plugin.core.records import Metric
 from gpubench_plugin.measure.metrics._all import compute_all
-from tests.unit.measure.metrics.conftest import observe, sampled, timed
+from tests.support.observations import observe, sampled, timed
 
 if TYPE_CHECKING:
     from gpubench_plugin.core.records import Observation

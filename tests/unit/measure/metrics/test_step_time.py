@@ -7,7 +7,7 @@ import pytest
 
 from gpubench_plugin.core.records import RoundLayout
 from gpubench_plugin.measure.metrics.step_time import step_time
-from tests.unit.measure.metrics.conftest import observe, sampled, timed
+from tests.support.observations import observe, sampled, timed
 
 if TYPE_CHECKING:
     from gpubench_plugin.core.records import Observation
