@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator
 from importlib import import_module
 
@@ -45,7 +46,7 @@ def _fixtures(module: str) -> Iterator[str]:
     for name, value in vars(import_module(module)).items():
         if isinstance(value, FixtureFunctionDefinition) and not name.startswith("_"):
             yield f".. fixture:: {name}\n"
-            yield from (f"   {line}" for line in (value.__doc__ or "").splitlines())
+            yield from (f"   {line}" for line in inspect.cleandoc(value.__doc__ or "").splitlines())
 
 
 def _documented(package: str, names: Iterable[str]) -> str:
