@@ -1,5 +1,6 @@
 """The documentation site, built by Sphinx: ``tox -e docs``."""
 
+import os
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -10,6 +11,7 @@ project = "gpubench"
 author = copyright = "The gpubench developers"
 release = metadata.version("pytest-gpubench")
 html_title = f"{project} {release}"
+html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
@@ -24,6 +26,7 @@ html_copy_source = html_show_sphinx = False
 smartquotes = False  # options begin with two dashes
 
 myst_heading_anchors = 4
+myst_disable_syntax = ["myst_line_comment", "myst_block_break", "myst_target"]  # a forge has none
 default_role = "code"  # docstrings write `argument`
 
 # Nothing of torch is needed to read docstrings, signatures and sections.
