@@ -1,0 +1,63 @@
+"""The tutorial in an empty environment, from the files of a release."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support.documents import GUIDE, ROOT, blocks
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAY_FIND_A_DIFFERENCE = ("gpubench compare", "gpubench ab")
+"""Commands that end with 1 where a busy machine makes equal code look slower."""
+
+
+def script() -> str:
+    """Files and commands of the page in its order, for a shell that ends at the first failure."""
+    lines = []
+    for block in blocks(GUIDE / "tutorial.md"):
+        if block.file:
+            lines += [f'mkdir -p "$(dirname {block.file})"', f"cat > {block.file} <<'END'"]
+            lines += [f"{block.text}END"]
+        elif block.language == "bash":
+            lines += [
+                f"{line} || test $? = 1" if line.startswith(MAY_FIND_A_DIFFERENCE) else line
+                for line in block.text.splitlines()
+            ]
+    return "\n".join(lines)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_the_tutorial_ends_with_a_gate(kind: str, tmp_path: Path) -> None:
+    """Word for word, with nothing installed but what it says, from either file of a release."""
+    subprocess.run(
+        [sys.executable, "-m", "build", f"--{kind}", "--outdir", tmp_path / "dist", ROOT],
+        check=True,
+    )
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    environ = {
+        "HOME": str(folder),
+        "PATH": os.environ["PATH"],
+        "PIP_FIND_LINKS": str(tmp_path / "dist"),
+        "PIP_CONSTRAINT": str(ROOT / "constraints.txt"),
+    }
+    done = subprocess.run(
+        ["bash", "-ec", script()],
+        cwd=folder,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    assert "gate: passed" in done.stdout
+    assert "gpubench ab: judged" in done.stdout
