@@ -304,7 +304,7 @@ def test_batches_for_cuda_are_pinned(monkeypatch):
     pinned = []
     monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device("cuda"))
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda part: pinned.append(part) or part)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda part, *_: pinned.append(part) or part)
     loader = loader_on("cuda")
     batches = [loader.next(), loader.next()]
     loader.close()
