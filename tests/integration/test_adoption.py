@@ -10,6 +10,7 @@ import pytest
 
 from tests.support.messages import mentions
 from tests.support.projects import InlineProject, Project
+from tests.support.pytest_versions import PYTEST_9
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -394,6 +395,7 @@ def pytest_sessionstart(session):
 """What pytest-codspeed 5 does to pytest-benchmark with its option."""
 
 
+@PYTEST_9
 @pytest.mark.parametrize("option", [[], ["--adopt"]])
 def test_codspeed_keeps_its_tests_and_ours_are_refused_in_one_line(
     project: Project, option: list[str]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.support.exhaustive import shown
+from tests.support.pytest_versions import PYTEST_9
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -256,6 +257,7 @@ def test_plain(size):
 """
 
 
+@PYTEST_9
 @pytest.mark.parametrize(
     ("given", "meant"),
     [

@@ -28,6 +28,7 @@ import sys
 import pytest
 import torch
 from gpubench_plugin.core.errors import Unsupported
+from tests.support.pytest_versions import PYTEST_9
 
 MATRIX = torch.ones(4, 4)
 mlp = pytest.mark.gpubench(config="small")
@@ -299,6 +300,7 @@ def test_only_what_was_measured_is_saved(ended: Run) -> None:
     assert re.search(r'name="test_checkpoint\[[^>]*><failure message="training.resume: ', junit)
 
 
+@PYTEST_9
 def test_short_summary_shows_reasons(ended: Run) -> None:
     """A line of pytest's has the id once, then why."""
     found = re.findall(r"^(?:FAILED|ERROR) test_it.py::test_(\w+).* - (.*)$", ended.out, re.M)
@@ -337,6 +339,7 @@ def test_full_trace_has_all_frames(project: Project) -> None:
     assert re.search(r"^size +=", run.out, re.MULTILINE)
 
 
+@PYTEST_9
 def test_misuse_by_an_ordinary_test_has_one_line(project: Project) -> None:
     """Also in a session without a benchmark."""
     run = project_of(project.path, ORDINARY).run()
@@ -664,6 +667,7 @@ class TestCase(unittest.TestCase):
 """
 
 
+@PYTEST_9
 @pytest.mark.parametrize(
     "way", [(), pytest.param(("--world-size=2",), marks=pytest.mark.exhaustive)], ids=["here", "2"]
 )

@@ -8,6 +8,7 @@ import pytest
 
 from gpubench_plugin.config.settings import results_dir_from
 from gpubench_plugin.core.errors import BrokenFile
+from tests.support.pytest_versions import PYTEST_9
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,16 +28,15 @@ def write(folder: Path, files: Mapping[str, str]) -> Path:
     return below
 
 
-NEW = pytest.mark.skipif(pytest.version_tuple < (9,), reason="a form that pytest 9 brought")
-
-
 @pytest.mark.parametrize(
     ("files", "results"),
     [
         ({}, "a/b/results"),
         ({"pyproject.toml": INI}, "kept"),
         pytest.param(
-            {"pyproject.toml": "[tool.pytest]\ngpubench_results_dir = 'kept'\n"}, "kept", marks=NEW
+            {"pyproject.toml": "[tool.pytest]\ngpubench_results_dir = 'kept'\n"},
+            "kept",
+            marks=PYTEST_9,
         ),
         ({"pyproject.toml": INI, "a/pyproject.toml": "[project]\nname = 'a'\n"}, "kept"),
         ({"pyproject.toml": INI, "pytest.ini": ""}, "results"),
@@ -44,9 +44,9 @@ NEW = pytest.mark.skipif(pytest.version_tuple < (9,), reason="a form that pytest
         pytest.param(
             {"pytest.toml": "[pytest]\ngpubench_results_dir = 'kept'\n", "pytest.ini": ""},
             "kept",
-            marks=NEW,
+            marks=PYTEST_9,
         ),
-        pytest.param({"a/.pytest.toml": "", "pyproject.toml": INI}, "a/results", marks=NEW),
+        pytest.param({"a/.pytest.toml": "", "pyproject.toml": INI}, "a/results", marks=PYTEST_9),
         ({"tox.ini": "[tox]\n", "setup.cfg": "[tool:pytest]\nx = 50%\n"}, "results"),
         ({"a/tox.ini": "[pytest]\ngpubench_results_dir = kept\n", "pyproject.toml": INI}, "a/kept"),
         ({"a/pyproject.toml": "[project]\nname = 'a'\n"}, "a/results"),
