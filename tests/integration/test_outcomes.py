@@ -13,6 +13,7 @@ import pytest
 from tests.support.exhaustive import shown
 from tests.support.messages import mentions
 from tests.support.projects import InlineProject
+from tests.support.pytest_versions import PYTEST_9
 from tests.support.sessions import written_by
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ import sys
 import pytest
 import torch
 from gpubench_plugin.core.errors import Unsupported
-from tests.support.pytest_versions import PYTEST_9
 
 MATRIX = torch.ones(4, 4)
 mlp = pytest.mark.gpubench(config="small")
