@@ -1,8 +1,7 @@
-"""Checks what is in the wheel and the sdist; run by ``tox -e package`` with their folder."""
+"""What must be in the wheel and the sdist, and what must not."""
 
 from __future__ import annotations
 
-import sys
 import tarfile
 import zipfile
 from pathlib import Path
@@ -17,37 +16,37 @@ WHEEL = (
     "gpubench_plugin/datasets/diabetes_target.csv.gz",
     "gpubench_plugin/datasets/asyoulik.txt.gz",
     "gpubench_plugin/datasets/README.md",
-    "gpubench_plugin/datasets/LICENSES.md",
 )
+LICENCES = ("LICENSE", "gpubench_plugin/datasets/LICENSES.md")
 ENTRIES = (
     "[pytest11]\ngpubench = gpubench_plugin.plugin",
     "gpubench = gpubench_plugin.__main__:main",
 )
-SDIST = ("README.md", "LICENSE", "constraints.txt", "benchmarks/training/test_resnet.py")
+SDIST = (
+    *("README.md", "CHANGELOG.md", "CITATION.cff", "PKG-INFO", "constraints.txt", *LICENCES),
+    *("benchmarks/training/test_resnet.py", "tests/conftest.py"),
+)
 UNWANTED = ("results/2", "__pycache__", ".tox")
 
 
-def main(folder: Path) -> list[str]:
-    """What is missing or should not be there."""
-    (wheel,) = folder.glob("*.whl")
-    (sdist,) = folder.glob("*.tar.gz")
+def problems_of_wheel(wheel: Path) -> list[str]:
+    """What is missing in the wheel, or should not be there."""
     with zipfile.ZipFile(wheel) as archive:
-        in_wheel = archive.namelist()
-        (entries,) = (name for name in in_wheel if name.endswith("entry_points.txt"))
+        names = archive.namelist()
+        (entries,) = (name for name in names if name.endswith(".dist-info/entry_points.txt"))
         declared = archive.read(entries).decode()
+    licences = (f"{entries.partition('/')[0]}/licenses/{name}" for name in LICENCES)
+    lacking = [f"wheel lacks {name}" for name in (*WHEEL, *licences) if name not in names]
+    lacking += [f"entry points lack {entry!r}" for entry in ENTRIES if entry not in declared]
+    return lacking + _unwanted(names)
+
+
+def problems_of_sdist(sdist: Path) -> list[str]:
+    """What is missing in the sdist, or should not be there."""
     with tarfile.open(sdist) as archive:
-        in_sdist = [name.partition("/")[2] for name in archive.getnames()]
-    problems = [f"wheel lacks {name}" for name in WHEEL if name not in in_wheel]
-    problems += [f"entry points lack {entry!r}" for entry in ENTRIES if entry not in declared]
-    problems += [f"sdist lacks {name}" for name in SDIST if name not in in_sdist]
-    return problems + [
-        f"{name} should not be packed"
-        for name in (*in_wheel, *in_sdist)
-        if any(word in name for word in UNWANTED)
-    ]
+        names = [name.partition("/")[2] for name in archive.getnames()]
+    return [f"sdist lacks {name}" for name in SDIST if name not in names] + _unwanted(names)
 
 
-if __name__ == "__main__":
-    found = main(Path(sys.argv[1]))
-    sys.stderr.writelines(f"{problem}\n" for problem in found)
-    sys.exit(bool(found))
+def _unwanted(names: list[str]) -> list[str]:
+    return [f"{n} should not be packed" for n in names if any(word in n for word in UNWANTED)]
