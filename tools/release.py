@@ -1,7 +1,7 @@
 """Everything about a release but publishing it: ``tox -e release``.
 
-    python tools/release.py         # rehearse the topmost section of CHANGELOG.md
-    python tools/release.py 0.2.0   # this one: its section has a date, its tag is HEAD's or free
+    python -m tools.release         # rehearse the topmost section of CHANGELOG.md
+    python -m tools.release 0.2.0   # this one: its section has a date, its tag is HEAD's or free
 
 Both build HEAD, twice and from fresh clones, and leave wheel and sdist in ``dist/``. The files are
 checked, and the wheel is tried in an environment of its own outside of the checkout. Where the
@@ -21,11 +21,9 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.support import package_contents
+
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
-
-from tests.support import package_contents  # noqa: E402, the checkout is no package
-
 SECTION = re.compile(
     r"^## \[(?P<version>[^\]]+)\](?: - (?P<date>\d{4}-\d\d-\d\d))?.*$", re.MULTILINE
 )
@@ -67,9 +65,8 @@ def run(*words: str | Path, cwd: Path = ROOT, **environ: str) -> str:
     return done.stdout.strip()
 
 
-def section(wanted: str | None) -> tuple[str, str]:
+def section(text: str, wanted: str | None) -> tuple[str, str]:
     """Version and notes of the `wanted` section of the changelog, by default the topmost."""
-    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     headings = list(SECTION.finditer(text))
     for heading, end in zip(headings, [*(h.start() for h in headings[1:]), None], strict=True):
         if wanted in (None, heading["version"]):
@@ -82,14 +79,19 @@ def section(wanted: str | None) -> tuple[str, str]:
     raise ReleaseError(f"CHANGELOG.md has no section [{wanted or UNRELEASED}]")
 
 
-def check_tree(version: str) -> None:
-    """Refuse what is not committed, and a tag that is another commit."""
-    if changes := run("git", "status", "--porcelain"):
+def check_tree(root: Path, version: str) -> None:
+    """Refuse what is not committed, a tag that is another commit, and a citation of another."""
+    if changes := run("git", "status", "--porcelain", cwd=root):
         raise ReleaseError(f"not committed:\n{changes}")
-    if run("git", "tag", "--list", f"v{version}"):
-        tagged, head = (run("git", "rev-parse", f"{c}^{{commit}}") for c in (f"v{version}", "HEAD"))
+    if version == UNRELEASED:
+        return
+    if run("git", "tag", "--list", f"v{version}", cwd=root):
+        names = (f"v{version}^{{commit}}", "HEAD")
+        tagged, head = (run("git", "rev-parse", name, cwd=root) for name in names)
         if tagged != head:
             raise ReleaseError(f"v{version} is {tagged}, not HEAD ({head})")
+    if f"\nversion: {version}\n" not in (root / "CITATION.cff").read_text(encoding="utf-8"):
+        raise ReleaseError(f"CITATION.cff does not have the line 'version: {version}'")
 
 
 def build(version: str, folder: Path) -> list[Path]:
@@ -164,8 +166,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("version", nargs="?", help="default: the topmost section's")
     try:
-        version, notes = section(parser.parse_args().version)
-        check_tree(version)
+        changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+        version, notes = section(changelog, parser.parse_args().version)
+        check_tree(ROOT, version)
         with TemporaryDirectory(prefix="gpubench-release-") as name:
             first, second, trial = (Path(name) / part for part in ("first", "second", "trial"))
             for folder in (first, second, trial):
