@@ -122,7 +122,7 @@ def _clone(folder: Path) -> Path:
     """A clone of HEAD on a branch `main` with a commit on top that changes what is measured."""
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
     changed = folder / "benchmarks" / "control" / "test_control.py"
-    changed.write_text(f"{changed.read_text()}\n# changed\n")
+    changed.write_text(f"{changed.read_text()}\n\n# changed\n")
     for command in (
         "switch --quiet --force-create main",
         "update-ref refs/remotes/origin/main HEAD",
