@@ -35,7 +35,10 @@ OF_A_RUNNER = {
     "SELECTION": "control",
     "TIME": "1s",
 }
-NARROWED = {"ci-tests": "-k test_quality_flags", "benchmarks-change": "--measure.profile=quick"}
+NARROWED = {
+    "ci-tests": "tests/unit/core/test_quality_flags.py",
+    "benchmarks-change": "--measure.profile=quick",
+}
 LEFT_TO_THE_RUNNER = {"PIP_EXTRA_INDEX_URL", "GPUBENCH_TEST_POSTGRESQL"}
 
 each_workflow = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
