@@ -19,8 +19,13 @@ from tests.support.projects import InlineProject, Project
 OF_THIS_SESSION = ("PYTEST_XDIST", "TOX_")
 
 
-def pytest_configure() -> None:
-    """Tests start sessions of their own: no workers of this one, each with its own cache."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Tests start sessions of their own: no workers of this one, each with its own cache.
+
+    Where workers run the tests they do this: they are yet to read PYTEST_ADDOPTS.
+    """
+    if config.getoption("dist", "no") != "no":
+        return
     for name in [name for name in os.environ if name.startswith(OF_THIS_SESSION)]:
         del os.environ[name]
     os.environ["PYTEST_ADDOPTS"] = switched_off()

@@ -36,7 +36,7 @@ OF_A_RUNNER = {
     "TIME": "1s",
 }
 NARROWED = {
-    "ci-tests": "tests/unit/core/test_quality_flags.py",
+    "ci-tests": "-k test_quality_flags",
     "benchmarks-change": "--measure.profile=quick",
 }
 LEFT_TO_THE_RUNNER = {"PIP_EXTRA_INDEX_URL", "GPUBENCH_TEST_POSTGRESQL"}
