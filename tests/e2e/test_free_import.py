@@ -9,6 +9,7 @@ import pytest
 
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.config.settings import FLAGS
+from tests.support.pytest_versions import PYTEST_9
 from tests.support.runs_builder import run_id
 
 if TYPE_CHECKING:
@@ -113,7 +114,10 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("options", MISTAKES)
+@pytest.mark.parametrize(
+    "options",
+    [pytest.param(o, marks=[PYTEST_9] * o.startswith("--override-ini")) for o in MISTAKES],
+)
 def test_mistakes_in_options_are_answered_before_torch_is_imported(
     project: Project, tmp_path: Path, options: str
 ) -> None:
