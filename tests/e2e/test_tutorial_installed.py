@@ -44,9 +44,10 @@ def test_the_tutorial_ends_with_a_gate(kind: str, tmp_path: Path) -> None:
     folder = tmp_path / "empty"
     folder.mkdir()
     environ = {
+        **{name: value for name, value in os.environ.items() if name.startswith(("PIP_", "XDG_"))},
         "HOME": str(folder),
         "PATH": os.environ["PATH"],
-        "PIP_FIND_LINKS": str(tmp_path / "dist"),
+        "PIP_FIND_LINKS": f"{tmp_path / 'dist'} {os.environ.get('PIP_FIND_LINKS', '')}",
         "PIP_CONSTRAINT": str(ROOT / "constraints.txt"),
     }
     done = subprocess.run(
