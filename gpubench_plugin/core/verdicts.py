@@ -76,7 +76,7 @@ class VerdictPart:
     better, 1 − head/base if higher is. `limit` is the text of the limit.
     """
 
-    __pydantic_config__: ClassVar[Json] = {"extra": "forbid", "allow_inf_nan": False}
+    __pydantic_config__: ClassVar[Json] = {"allow_inf_nan": False}
 
     metric: str = field(
         default="", metadata=doc("Empty if the verdict is about the whole benchmark")
@@ -145,8 +145,6 @@ class Verdict(VerdictPart):
 @dataclass(frozen=True, kw_only=True)
 class FactDifference:
     """Fact by dot key that differs between base and head; None on a side without it."""
-
-    __pydantic_config__: ClassVar[Json] = {"extra": "forbid"}
 
     key: str
     base: Any

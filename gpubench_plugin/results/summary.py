@@ -25,14 +25,14 @@ from gpubench_plugin.system import json_files, stored
 
 FORMAT: Final = stored.Format(kind="gpubench summary", newest=1, limit=json_files.LIMIT_BYTES)
 
-_EXACTLY: Final[Json] = {"extra": "forbid", "allow_inf_nan": False}
+_FINITE: Final[Json] = {"allow_inf_nan": False}  # a key that is not known is a later version's
 
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryMetric:
     """A number with its unit and better direction."""
 
-    __pydantic_config__: ClassVar[Json] = _EXACTLY
+    __pydantic_config__: ClassVar[Json] = _FINITE
 
     value: float
     unit: str
@@ -43,7 +43,7 @@ class SummaryMetric:
 class SummaryBenchmark(BenchmarkRecord):
     """One benchmark; only outcome ``measured`` has metrics."""
 
-    __pydantic_config__: ClassVar[Json] = _EXACTLY
+    __pydantic_config__: ClassVar[Json] = _FINITE
 
     metrics: Mapping[str, SummaryMetric] = field(metadata=doc("Metrics by name"))
     per_launch: tuple[Mapping[str, float], ...] = field(
@@ -58,7 +58,7 @@ class SummaryBenchmark(BenchmarkRecord):
 class Summary(RunFacts):
     """One run, written at its orderly end with the final `status`."""
 
-    __pydantic_config__: ClassVar[Json] = {**_EXACTLY, "title": "gpubench summary"}
+    __pydantic_config__: ClassVar[Json] = {**_FINITE, "title": "gpubench summary"}
 
     schema_version: Literal[1]
     benchmarks: tuple[SummaryBenchmark, ...]

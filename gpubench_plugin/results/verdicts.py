@@ -38,7 +38,7 @@ class EnvironmentDifference(FactDifference):
 class VerdictDocument:
     """Verdicts of one or several heads against one base."""
 
-    __pydantic_config__: ClassVar[Json] = {"title": "gpubench verdicts", "extra": "forbid"}
+    __pydantic_config__: ClassVar[Json] = {"title": "gpubench verdicts"}
 
     schema_version: Literal[1] = 1
     base_label: str = ""

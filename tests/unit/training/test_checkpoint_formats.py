@@ -65,7 +65,7 @@ def test_background_thread_writes_the_same(tmp_path):
         timeout=120,
         check=False,
     )
-    assert done.stdout == "verified\n", done.stderr
+    assert done.stdout.endswith("verified\n"), done.stderr  # gloo of torch 2.10 says more before
 
 
 @pytest.mark.parametrize("name", ["dcp-thread", "dcp-process"])
