@@ -171,7 +171,8 @@ def test_a_recorded_run_has_what_the_page_says(folder: Path, project: Project) -
     """The summary of a session as it is written, on a CPU."""
     limit = '@pytest.mark.gpubench(limits={"step_time_s": "<=60"})'
     project.write(
-        "test_it.py", f"import pytest\n\n{limit}\ndef test_it(gpubench): gpubench(list)\n"
+        "test_it.py",
+        f"import pytest\n\n{limit}\ndef test_it(gpubench, torch_device): gpubench(list)\n",
     )
     ran = project.run("--device=cpu", "--junitxml=tests.xml")
     (cpu,) = ran.summary["environment"]["devices"].values()
