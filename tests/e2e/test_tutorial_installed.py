@@ -60,5 +60,5 @@ def test_the_tutorial_ends_with_a_gate(kind: str, tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout
-    assert "gate: passed" in done.stdout
     assert "gpubench ab: judged" in done.stdout
+    assert "gate: cannot judge yet" in done.stdout  # by one pinned run, as the page says
