@@ -47,7 +47,7 @@ class CachedModel:
         heads = config.num_attention_heads
         self._module = module
         # The second name until transformers 5.23. A subclass may pass its keywords on.
-        forwards = (kind.forward for kind in type(module).__mro__ if "forward" in vars(kind))
+        forwards = filter(None, (vars(kind).get("forward") for kind in type(module).__mro__))
         is_new = any("cache" in signature(forward).parameters for forward in forwards)
         self._cache_name = "cache" if is_new else "past_key_values"
         self._cache = _cast_cache(name, dtype)(config=config, max_cache_len=length)
