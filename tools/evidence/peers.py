@@ -1,12 +1,12 @@
 """gpubench beside pytest-benchmark, asv and pyperf: what they cost, and what their gates find.
 
     pip install -c constraints.txt -e . --group evidence     # without torch, which none needs
-    python tools/evidence/peers.py [--repeats 4]
+    python tools/evidence/peers.py [--repeats 3]
 
 A repository has two functions, of about 10 µs and 10 ms, in a commit *base*, in one with the same
 code (*equal*), and in one in which both do 10% more (*slower*). All tools measure them in turns, by
 default settings, and each says by its own rules which became slower. A repeat compares both with
-the base, once by the slow tools and three times by the others. Four take about 25 minutes on two
+the base, once by the slow tools and three times by the others. Three take about 25 minutes on two
 idle cores. The numbers go between the comments of ``docs/evidence/peers.md``.
 """
 
@@ -218,7 +218,7 @@ def installs(folder: Path) -> str:
 def main() -> None:
     """Measure, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--repeats", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=3)
     repeats = parser.parse_args().repeats
     load, began = os.getloadavg()[0], time.perf_counter()
     with TemporaryDirectory() as name:
@@ -237,12 +237,12 @@ def main() -> None:
         f"asv was ready after {ready_s:.0f} s. The slower functions are slower by "
         f"{effect('small'):.1%} (10 µs) and {effect('large'):.1%} (10 ms).\n"
     )
-    commands = "\n\n".join(way.commands for way in dict.fromkeys(TURNS))
+    commands = "\n\n".join(dict.fromkeys(way.commands for way in TURNS))
     parts["commands"] = f"```bash\n{commands}\n```\n"
     page = (pages.ROOT / "docs/evidence/peers.md").read_text("utf-8")
     for part, text in parts.items():
-        between = rf"(?s)(?<=<!-- {part} -->\n).*?(?=<!-- end -->)"
-        page = re.sub(between, text.replace("\\", r"\\"), page)
+        before, comment, after = page.partition(f"<!-- {part} -->\n")
+        page = f"{before}{comment}\n{text}\n{after[after.index('<!-- end -->') :]}"
     pages.save("peers.md", page)
 
 
