@@ -7,6 +7,7 @@ torch's CUDA build is: the one for CPUs aborts where a fake CUDA tensor needs a 
 from __future__ import annotations
 
 from collections import Counter
+from importlib.metadata import version
 from typing import NamedTuple
 
 import pytest
@@ -45,11 +46,14 @@ class Listed(NamedTuple):
     reason: str
 
 
+IS_NEW = version("torch") >= "2.15"
+"""Whether torch is the newest that was tried; with it and transformers 5.24 less deviates."""
+
 BOTH = ("forward", "loss")
 ROTARY = ("llama", "mixtral", "qwen-moe")
 LISTED = (
     Listed(
-        *("bmm in float32", 1, ROTARY, HALF, (*BOTH, "decode", "prefill")),
+        *("bmm in float32", 1, () if IS_NEW else ROTARY, HALF, (*BOTH, "decode", "prefill")),
         "rotary angles: 16 bits do not distinguish large positions",
     ),
     Listed(
@@ -115,7 +119,7 @@ def audited(
 def test_forward_pass_stays_on_the_device(name: str, precision: str, method: str) -> None:
     """No wait, no work on the host, channels_last kept, products of one dtype, unless listed."""
     deviations, products = audited(name, precision, method)
-    assert deviations <= listed(name, precision, method)
+    assert deviations == listed(name, precision, method)
     assert products
 
 
@@ -124,7 +128,7 @@ def test_forward_pass_stays_on_the_device(name: str, precision: str, method: str
 def test_generation_stays_on_the_device(precision: str, method: str) -> None:
     """Nor does a call of text generation wait, or multiply in another dtype."""
     deviations, products = audited("llama", precision, method)
-    assert deviations <= listed("llama", precision, method)
+    assert deviations == listed("llama", precision, method)
     assert products
 
 
@@ -134,18 +138,18 @@ WITHOUT_CHANNELS_LAST = {
     "resnet50": 0,
     "vit": 0,
     "diffusion": 0,
-    "unet2d": 17,
-    "unet-cond": 25,
+    "unet2d": 0 if IS_NEW else 17,
+    "unet-cond": 4 if IS_NEW else 25,
 }
 """Convolutions of the tiny preset that lose channels_last; of the U-Nets, after each GroupNorm,
-whose output on CUDA is contiguous by torch 2.13, and not by 2.15."""
+whose output on CUDA is contiguous, but in torch 2.15 mostly not."""
 
 
 @pytest.mark.parametrize(("name", "number"), WITHOUT_CHANNELS_LAST.items())
 def test_channels_last_is_lost_where_it_is_known_to_be(name: str, number: int) -> None:
     """Convolutions have inputs in channels_last, but for those after a GroupNorm."""
     deviations, _ = audited(name, "amp", "forward", "model.channels_last=true")
-    assert deviations["convolution without channels_last"] <= number
+    assert deviations["convolution without channels_last"] == number
 
 
 def test_deviations_are_seen() -> None:

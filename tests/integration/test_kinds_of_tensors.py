@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -136,8 +137,8 @@ def test_other_tensors_than_dense_ones_are_measured(measured: dict[str, Any]) ->
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_cannot_be_measured_says_what_to_do(measured: dict[str, Any], name: str) -> None:
     """In one line of ours, never the dispatcher's."""
-    if name == "clipped" and measured[name]["outcome"] == "measured":
-        pytest.skip("this torch clips sparse gradients")
+    if name == "clipped" and version("torch") >= "2.15":
+        pytest.skip("torch 2.15 clips sparse gradients")
     reason = measured[name]["reason"]
     assert mentions(reason, *REFUSED[name])
     assert "\n" not in reason
