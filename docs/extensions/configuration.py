@@ -72,10 +72,10 @@ def _row(
     schema: schema_errors.Schema, key: Key, field: FieldInfo, prefix: str = ""
 ) -> tuple[str, ...]:
     default = "required" if field.is_required() else f"`{json.dumps(field.get_default())}`"
-    return f"`{prefix}{'.'.join(key)}`", _allowed(field), default, meaning(schema, key)
+    return f"`{prefix}{'.'.join(key)}`", _allowed(field), default, _meaning(schema, key)
 
 
-def meaning(schema: schema_errors.Schema, key: Key) -> str:
+def _meaning(schema: schema_errors.Schema, key: Key) -> str:
     """The docstring below the key in the class of its section or a base of it, on one line."""
     *parents, name = key
     if parents:

@@ -19,8 +19,8 @@ import pytest
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import BrokenFile, UsageProblem, invalid_choice
 
-PRESETS: Final = ("auto", "tiny", "full")
-GATES: Final = ("auto", "history", "threshold")
+_PRESETS: Final = ("auto", "tiny", "full")
+_GATES: Final = ("auto", "history", "threshold")
 POLICIES: Final = ("pass", "fail")
 
 MEASURING: Final = "measuring; see docs/reference/configuration.md"
@@ -242,7 +242,7 @@ class Settings:
     preset: str = _option(
         "preset=NAME",
         "Workload preset: auto, tiny, full",
-        parse=_choice(PRESETS),
+        parse=_choice(_PRESETS),
         ini="auto",
     )
     configs: tuple[Path, ...] = _option(
@@ -295,7 +295,7 @@ class Settings:
         "gate=KIND",
         "Fail if a benchmark regressed beyond its limit. --gate: by history if the baseline has "
         "one; --gate=history or --gate=threshold",
-        parse=_choice(GATES),
+        parse=_choice(_GATES),
         alone="auto",
     )
     gate_missing: str = _comparing(

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     import torch
 
-INSTALL_TORCH: Final = "pip install 'pytest-gpubench[torch]'"
 
 CPU_FILE: Final = Path("/proc/cpuinfo")
 
@@ -71,8 +70,9 @@ def find(name: str, *, local_rank: int = 0) -> Device:
         import torch
     except (ImportError, OSError) as error:  # not installed, or a library that it needs is not
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            install = "pip install 'pytest-gpubench[torch]'"
             raise MissingPackage(
-                "torch is not installed", package="torch", install=INSTALL_TORCH
+                "torch is not installed", package="torch", install=install
             ) from None
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise UsageProblem(f"torch cannot be imported: {reason}") from error

@@ -12,10 +12,10 @@ ABSENT = object()
 """Value of a key that one of two records lacks."""
 
 
-def flat(facts: object, prefix: str = "") -> dict[str, Any]:
+def flat(facts: object) -> dict[str, Any]:
     """Flatten nested mappings and lists of mappings to dot keys: ``gpu.devices.0.name``."""
     flattened: dict[str, Any] = {}
-    _flatten(facts, prefix, flattened)
+    _flatten(facts, "", flattened)
     return flattened
 
 

@@ -23,11 +23,10 @@ def is_secondary(environment: Mapping[str, str]) -> bool:
 
 
 class DeferredStream:
-    """Text stream that buffers writes until it gets a target.
+    """Text stream that buffers writes until they are released or discarded.
 
     Under torchrun, in a session with benchmarks, only rank zero prints. Until the collection has
-    shown whether there are any, the output of other ranks waits here: for the rank's log if there
-    are, else for the terminal.
+    shown whether there are any, the output of other ranks waits here.
     """
 
     def __init__(self, terminal: TextIO):
@@ -35,9 +34,9 @@ class DeferredStream:
         self._buffer: deque[str] = deque()
         self._target: TextIO | None = None
 
-    def release(self, target: TextIO | None = None) -> None:
-        """Flush the buffer to `target` or the terminal, and write through from now on."""
-        self._target = target or self.terminal
+    def release(self) -> None:
+        """Flush the buffer to the terminal, and write through from now on."""
+        self._target = self.terminal
         self._target.writelines(self._buffer)
         self._target.flush()
         self._buffer.clear()

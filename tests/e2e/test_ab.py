@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tests.support import paper_clock
+from tests.support.git import git
 
 LIBRARY = """
 from paper_clock import spend
@@ -92,10 +93,7 @@ class User:
         return Ended(process.returncode, out, err)
 
     def git(self, *arguments: str) -> str:
-        command = ["git", "-C", str(self.repo), "-c", "user.name=a", "-c", "user.email=a@b.invalid"]
-        return subprocess.run(
-            [*command, *arguments], check=True, capture_output=True, text=True
-        ).stdout
+        return git(self.repo, *arguments)
 
     def state(self) -> dict[str, Any]:
         """All that must stay as it was."""

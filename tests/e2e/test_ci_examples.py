@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -13,10 +12,9 @@ import pytest
 import yaml
 
 from gpubench_plugin.cli import main
+from tests.support import workflows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tests.support.projects import Project
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "docs" / "examples" / "ci").glob("*.yml"))
@@ -34,24 +32,9 @@ def _workflow(path: Path) -> dict[Any, Any]:
     return loaded
 
 
-def _scripts(path: Path) -> Iterator[str]:
-    for job in _workflow(path)["jobs"].values():
-        for step in job["steps"]:
-            if "run" in step:
-                yield step["run"]
-
-
-def _commands(path: Path, program: str) -> list[list[str]]:
-    """The arguments of each command that starts `program`, with the variables' values."""
-    found = []
-    for script in _scripts(path):
-        for command in re.split(r"\|\||&&|\n|;", script):
-            shown = command
-            for name, value in VALUES.items():
-                shown = shown.replace(name, value)
-            words = shlex.split(shown)
-            if words and words[0] == program:
-                found.append(words[1:])
+def _job(path: Path) -> dict[str, Any]:
+    (job,) = _workflow(path)["jobs"].values()
+    found: dict[str, Any] = job
     return found
 
 
@@ -61,23 +44,20 @@ def test_workflow_gates_pull_requests_and_measures_in_full_at_night(path: Path) 
     workflow = _workflow(path)
     assert {"push", "pull_request", "schedule"} <= workflow[True].keys()  # YAML reads `on` so
     assert "'full' || 'quick'" in workflow["env"]["PROFILE"]
-    (command,) = _commands(path, "pytest")
+    (command,) = workflows.commands(_job(path), "pytest", VALUES)
     assert "--gate" in command
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_scripts_are_valid_shell(path: Path) -> None:
     """Bash can read every step."""
-    for script in _scripts(path):
-        shell = script.replace("${{", "").replace("}}", "").encode()
-        done = subprocess.run(["bash", "-n"], input=shell, capture_output=True, check=False)
-        assert (done.returncode, done.stderr) == (0, b"")
+    assert workflows.problems_of_shell(_job(path)) == ""
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_gpubench_takes_the_command_lines(path: Path) -> None:
     """Every command of gpubench in it is one that its parser takes."""
-    commands = _commands(path, "gpubench")
+    commands = workflows.commands(_job(path), "gpubench", VALUES)
     assert commands
     for command in commands:
         assert main.build_parser().parse_args(command).command is not None
@@ -87,15 +67,14 @@ def test_gpubench_takes_the_command_lines(path: Path) -> None:
 def test_pytest_takes_the_command_lines(path: Path, project: Project) -> None:
     """Every command of pytest in it collects a project's benchmarks, with every option known."""
     project.write("benchmarks/test_it.py", "def test_x(gpubench):\n    gpubench(lambda: None)\n")
-    for command in _commands(path, "pytest"):
+    for command in workflows.commands(_job(path), "pytest", VALUES):
         run = project.run("--collect-only", "-q", *command, quick=False)
         assert run.code == 0, run.out + run.err
         assert "test_x" in run.out
 
 
 def _pin_step(path: Path) -> str:
-    (job,) = _workflow(path)["jobs"].values()
-    (step,) = [step for step in job["steps"] if step.get("name") == "pin the first baseline"]
+    (step,) = [step for step in _job(path)["steps"] if step.get("name") == "pin the first baseline"]
     script: str = step["run"]
     return script.replace("${{ matrix.machine }}", "a100")
 

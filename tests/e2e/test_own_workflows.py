@@ -5,18 +5,18 @@ from __future__ import annotations
 import configparser
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from string import Template
 from typing import Any
 
 import pytest
 import yaml
 
 from gpubench_plugin.cli import main
+from tests.support import workflows
+from tests.support.git import git
 
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -39,6 +39,7 @@ NARROWED = {
     "ci-tests": "-k test_quality_flags",
     "benchmarks-change": "--measure.profile=quick",
 }
+VALUES = {f"${name}": value for name, value in OF_A_RUNNER.items()}
 LEFT_TO_THE_RUNNER = {"PIP_EXTRA_INDEX_URL", "GPUBENCH_TEST_POSTGRESQL"}
 
 each_workflow = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
@@ -49,20 +50,6 @@ def _job(key: str) -> dict[str, Any]:
     path, name = JOBS[key]
     job: dict[str, Any] = LOADED[path]["jobs"][name]
     return job
-
-
-def _scripts(key: str) -> list[str]:
-    return [step["run"] for step in _job(key)["steps"] if "run" in step]
-
-
-def _commands(key: str, program: str) -> list[list[str]]:
-    """The arguments of each command that starts `program`."""
-    commands = (
-        shlex.split(command)
-        for script in _scripts(key)
-        for command in re.split(r" \|\| | && |\n", Template(script).safe_substitute(OF_A_RUNNER))
-    )
-    return [words[1:] for words in commands if words[:1] == [program]]
 
 
 @each_workflow
@@ -93,12 +80,8 @@ def test_job_may_do_little_and_ends(key: str) -> None:
 @each_job
 def test_scripts_are_valid_shell_without_expressions(key: str) -> None:
     """Bash can read every step; values of GitHub reach it by variables, which inject no code."""
-    for script in _scripts(key):
-        assert "${{" not in script
-        done = subprocess.run(
-            ["bash", "-n"], input=script.encode(), capture_output=True, check=False
-        )
-        assert (done.returncode, done.stderr) == (0, b"")
+    assert workflows.problems_of_shell(_job(key)) == ""
+    assert "${{" not in "".join(workflows.scripts(_job(key)))
 
 
 @each_job
@@ -106,10 +89,10 @@ def test_programs_take_the_command_lines(key: str) -> None:
     """Each environment of tox exists, and gpubench's parser takes its commands."""
     tox = configparser.ConfigParser()
     tox.read(ROOT / "tox.ini")
-    for words in _commands(key, "tox"):
+    for words in workflows.commands(_job(key), "tox", VALUES):
         assert words[0] == "-e"
         assert f"testenv:{words[1]}" in tox.sections()
-    for words in _commands(key, "gpubench"):
+    for words in workflows.commands(_job(key), "gpubench", VALUES):
         assert main.build_parser().parse_args(words).command is not None
 
 
@@ -123,15 +106,15 @@ def test_every_python_that_the_metadata_name_is_tested() -> None:
 
 def _clone(folder: Path) -> Path:
     """A clone of HEAD on a branch `main` with a commit on top that changes what is measured."""
-    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
+    git(ROOT, "clone", "--quiet", str(ROOT), str(folder))
     changed = folder / "benchmarks" / "control" / "test_control.py"
     changed.write_text(f"{changed.read_text()}\n\n# changed\n")
     for command in (
         "switch --quiet --force-create main",
         "update-ref refs/remotes/origin/main HEAD",
-        "-c user.name=A -c user.email=a@example.org commit --quiet --all --message=changed",
+        "commit --quiet --all --message=changed",
     ):
-        subprocess.run(["git", *shlex.split(command)], cwd=folder, check=True)
+        git(folder, *command.split())
     return folder
 
 
@@ -157,7 +140,7 @@ def test_commands_of_the_job_run_in_their_order(key: str, tmp_path: Path) -> Non
     }
     if key == "release-build":
         _date_the_release(folder)
-    for script in _scripts(key):
+    for script in workflows.scripts(_job(key)):
         done = subprocess.run(
             ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
             cwd=folder,
@@ -179,6 +162,5 @@ def _date_the_release(folder: Path) -> None:
     )
     assert sections == 1
     changelog.write_text(text)
-    identity = ("-c", "user.name=A", "-c", "user.email=a@example.org", "-c", "tag.gpgsign=false")
-    for command in ("commit --quiet --all --allow-empty --message=Release", "tag --force v0.2.0"):
-        subprocess.run(["git", *identity, *shlex.split(command)], cwd=folder, check=True)
+    git(folder, "commit", "--quiet", "--all", "--allow-empty", "--message=Release")
+    git(folder, "tag", "--force", "v0.2.0")

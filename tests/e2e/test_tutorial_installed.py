@@ -37,10 +37,8 @@ def script() -> str:
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
 def test_the_tutorial_ends_with_a_gate(kind: str, tmp_path: Path) -> None:
     """Word for word, with nothing installed but what it says, from either file of a release."""
-    subprocess.run(
-        [sys.executable, "-m", "build", f"--{kind}", "--outdir", tmp_path / "dist", ROOT],
-        check=True,
-    )
+    build = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", tmp_path / "dist"]
+    subprocess.run(build, cwd=ROOT, check=True)
     folder = tmp_path / "empty"
     folder.mkdir()
     environ = {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support.git import git
 from tools import release
 
 if TYPE_CHECKING:
@@ -60,13 +60,8 @@ def checkout(tmp_path: Path) -> Path:
     """A checkout whose HEAD can be 0.2.0."""
     (tmp_path / "CITATION.cff").write_text("cff-version: 1.2.0\nversion: 0.2.0\n")
     for command in ("init --quiet", "add .", "commit --quiet --message=one", "tag v0.2.0"):
-        _git(tmp_path, *command.split())
+        git(tmp_path, *command.split())
     return tmp_path
-
-
-def _git(folder: Path, *words: str) -> None:
-    who = ("-c", "user.name=A", "-c", "user.email=a@example.org")
-    subprocess.run(["git", *who, *words], cwd=folder, check=True)
 
 
 def test_tagged_commit_can_be_released(checkout: Path) -> None:
@@ -83,7 +78,7 @@ def test_everything_must_be_committed(checkout: Path) -> None:
 
 def test_version_is_given_once(checkout: Path) -> None:
     """A tag stays where it is."""
-    _git(checkout, "commit", "--quiet", "--allow-empty", "--message=two")
+    git(checkout, "commit", "--quiet", "--allow-empty", "--message=two")
     with pytest.raises(release.ReleaseError, match=r"v0\.2\.0 is \w{40}, not HEAD"):
         release.check_tree(checkout, "0.2.0")
 

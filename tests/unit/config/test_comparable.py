@@ -29,7 +29,7 @@ class Rewritten(ModelSection):
 )
 def test_revision_of_a_workload_is_compared(section: type[ModelSection], expected: object) -> None:
     """A later revision stands among the settings; the first leaves earlier records comparable."""
-    configuration = Configuration[section](model=section())  # type: ignore[valid-type]
+    configuration = Configuration[section](model=section())
     assert comparable(configuration) == expected
 
 
@@ -64,7 +64,7 @@ def test_training_to_a_target_starts_from_the_same_weights_everywhere(
     configuration = Configuration[ModelSection](
         model=ModelSection(name="mlp"),
         experiment=ExperimentSection(device="cuda"),
-        training=TrainingSection(**target),  # type: ignore[arg-type]
+        training=TrainingSection(**target),
     )
     assert configuration.init_device_type == "cpu"
 

@@ -37,7 +37,7 @@ def endings(reported: ReportMaker, came_to_end: EndedMaker) -> Callable[..., lis
 
     def made(rank: int, word: str) -> RankOutcome:
         if word in others:
-            return RankOutcome(rank=rank, state=word, details=others[word])  # type: ignore[arg-type]
+            return RankOutcome(rank=rank, state=word, details=others[word])
         if word in skipped:
             return came_to_end(rank, reported("setup", "skipped", kind=word, reason=skipped[word]))
         words = [part for part in word.split("-then-") if part != "passed"]

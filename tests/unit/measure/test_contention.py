@@ -71,14 +71,14 @@ def test_neighbours_on_the_same_processor_are_flagged() -> None:
 @pytest.mark.slow
 @pytest.mark.usefixtures("one_processor")
 def test_what_ranks_run_is_nobody_elses() -> None:
-    """Two ranks beside this one take two thirds of the processor, which the accounts show."""
+    """Two ranks beside this one run twice as long as it alone, which the accounts show."""
     with two_neighbours() as ranks:
         processes = [(os.getpid(),), (os.getpid(), *ranks)]
         before = [interference._cpu_times(pids) for pids in processes]
         _spin(0.5)
         after = [interference._cpu_times(pids) for pids in processes]
     alone, together = (now[1] - then[1] for then, now in zip(before, after, strict=True))
-    assert together - alone > 0.2 * (after[0][0] - before[0][0])
+    assert together - alone > alone
 
 
 @pytest.mark.slow
@@ -94,8 +94,8 @@ def test_what_children_run_is_nobody_elses() -> None:
         first.wait()
         after, spun_ns = interference._cpu_times((os.getpid(),)), time.process_time_ns() - own_ns
         second.kill()
-    # Of a processor that never idles, others could only have taken what is not known.
-    assert after[1] - before[1] - spun_ns > 0.2 * (after[0] - before[0])
+    # The processor never idles: what is known beyond this process is what the two ran.
+    assert after[1] - before[1] - spun_ns > spun_ns
 
 
 @pytest.mark.parametrize(

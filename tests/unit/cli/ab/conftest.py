@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +10,7 @@ import pytest
 
 from gpubench_plugin.core.records import Measurement, Outcome, Samples
 from tests.support import runs_builder
+from tests.support.git import git
 
 
 @dataclass(frozen=True)
@@ -20,9 +20,7 @@ class Repo:
     path: Path
 
     def git(self, *arguments: str) -> str:
-        command = ["git", "-C", str(self.path), "-c", "user.name=a", "-c", "user.email=a@b.invalid"]
-        done = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True)
-        return done.stdout.strip()
+        return git(self.path, *arguments)
 
     def write(self, name: str, text: str) -> None:
         file = self.path / name

@@ -161,7 +161,7 @@ def test_a_gpu_that_tells_nothing_is_unknown(machine: Machines) -> None:
 def test_only_visible_gpus_are_examined(machine: Machines) -> None:
     """What happens on the others is not ours; a lost one does not shift the numbers."""
     nvml = FakeNvml(FakeGpu(uuid="GPU-a"), FakeGpu(uuid="GPU-b"), FakeGpu(uuid="GPU-c"))
-    nvml.gpus = (nvml.gpus[0], None, nvml.gpus[2])  # type: ignore[assignment]
+    nvml.gpus = (nvml.gpus[0], None, nvml.gpus[2])
     shown = machine(library=nvml, environ={"CUDA_VISIBLE_DEVICES": "2,1"})
     assert [gpu.index for gpu in shown.gpus] == [2]
     devices = {f.device for f in examine(shown) if f.name.startswith("gpu_") and f.device}
@@ -177,7 +177,7 @@ def test_lost_gpu_is_a_warning_where_it_is_visible(
 ) -> None:
     """It has fallen off the bus: no check of its own can examine it."""
     nvml = FakeNvml(FakeGpu(uuid="GPU-a"), FakeGpu(uuid="GPU-b"))
-    nvml.gpus = (nvml.gpus[0], None)  # type: ignore[assignment]
+    nvml.gpus = (nvml.gpus[0], None)
     found = found_by(
         software.driver, machine(library=nvml, environ={"CUDA_VISIBLE_DEVICES": visible})
     )

@@ -26,7 +26,7 @@ class Operations(TorchDispatchMode):
     """Names of the operations called, views left out."""
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self.names: list[str] = []
 
     def __torch_dispatch__(
