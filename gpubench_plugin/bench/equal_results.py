@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from cmath import isfinite
+from collections import UserString
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
@@ -17,8 +20,12 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-_TEXTS: Final = (str, bytes, bytearray, memoryview, range)
+_TEXTS: Final = (str, UserString, bytes, bytearray, range)
 """Sequences that are compared as a whole."""
+
+_NUMBERS: Final = (int, float, complex)
+_PLAIN: Final = {*_NUMBERS, bool, str, bytes, type(None)}
+"""Types of values that are their own copies, of which a list may have millions."""
 
 _SEEDED: Final = ("cuda", "xpu")
 """Device types whose generators torch saves by device; MPS has a single one."""
@@ -66,11 +73,12 @@ def agreement(results: Mapping[str, object], check: ResultCheck) -> Comparison:
             f"gpubench.compare(…, check={short_repr(check)}); allowed: None, False, "
             "or a function of the results by name"
         )
-    leaves = {name: dict(_leaves(result)) for name, result in results.items()}
-    (reference, expected), *others = leaves.items()
+    (reference, expected), *others = results.items()
     for name, actual in others:
-        _compare(name, actual, reference, expected)
-    values = [value for of_variant in leaves.values() for value in of_variant.values()]
+        for place, reason in _differences(actual, expected, ""):
+            at = f" at result{place}" if place else ""
+            raise CorrectnessError(f"variant {name!r} disagrees with {reference!r}{at}: {reason}")
+    values = [value for result in results.values() for value in _leaves(result)]
     values = [v for v in values if v is not None and 0 not in getattr(v, "shape", ())]
     if not values:
         return "unchecked"
@@ -83,22 +91,47 @@ def agreement(results: Mapping[str, object], check: ResultCheck) -> Comparison:
 
 
 def copied(result: object) -> object:
-    """Copy of a nested `result`: numbers become arrays, containers dicts and lists."""
+    """Copy of a nested `result`: numbers of numpy become arrays, containers dicts and lists.
+
+    Raises:
+        Misuse: it is nested too deeply, or holds itself.
+    """
+    try:
+        return _copied(result)
+    except RecursionError:
+        what = f"{type(result).__name__}, which is nested too deeply or holds itself"
+        raise _cannot_compare(what) from None
+
+
+def _copied(result: Any) -> object:
     if is_dataclass(result) and not isinstance(result, type):
         result = {field.name: getattr(result, field.name) for field in fields(result)}
     if _is_tensor(result):
         return result.detach().clone()
-    match result:
-        case np.ndarray() | np.generic() | int() | float() | complex():
-            array = np.array(result)
-            if array.dtype.kind in "biufc":
-                return array
-            return copied(result.tolist()) if isinstance(result, np.ndarray) else result
-        case Mapping():
-            return {key: copied(value) for key, value in result.items()}
-        case Sequence() if not isinstance(result, _TEXTS):
-            return [copied(value) for value in result]
+    if isinstance(result, np.ndarray | np.generic | memoryview):
+        return _copied_array(result)
+    if isinstance(result, Mapping):
+        return {key: _copied(value) for key, value in result.items()}
+    if isinstance(result, Sequence) and not isinstance(result, _TEXTS):
+        is_plain = _PLAIN.issuperset(map(type, result))
+        return [*result] if is_plain else [_copied(value) for value in result]
+    with suppress(Exception):  # what an object's own way of copying raises
+        return deepcopy(result) if _may_change(result) else result
     return result
+
+
+def _copied_array(result: np.ndarray[Any, Any] | np.generic | memoryview) -> object:
+    if isinstance(result, np.ma.MaskedArray):
+        return {"mask": np.ma.getmaskarray(result), "data": _copied(result.filled(0))}
+    array = np.array(result)
+    if array.dtype.kind in "biufc":
+        return array
+    return _copied(result.tolist()) if isinstance(result, np.ndarray) else result
+
+
+def _may_change(value: object) -> bool:
+    """Whether it compares by what it holds, which may change: as sets and arrays of bytes do."""
+    return type(value).__hash__ is None
 
 
 def _is_tensor(value: object) -> TypeGuard[Tensor]:
@@ -116,8 +149,8 @@ def _call(check: Callable[[dict[str, Any]], object], results: dict[str, Any]) ->
         ) from error
     if verdict is None:
         return
-    value = verdict.cpu().numpy() if _is_tensor(verdict) else copied(verdict)
-    if not isinstance(value, np.ndarray) or value.dtype != np.bool_ or value.ndim:
+    value = np.asarray(verdict.cpu() if _is_tensor(verdict) else copied(verdict))
+    if value.dtype != np.bool_ or value.ndim:
         raise Misuse(  # its truth says nothing, as that of a difference
             f"gpubench.compare: check returned {short_repr(verdict)}; allowed: True, False, or None"
         )
@@ -129,51 +162,70 @@ def _listed(names: Mapping[str, object]) -> str:
     return ", ".join(map(repr, names))
 
 
-def _leaves(value: object, place: str = "") -> Iterator[tuple[str, Any]]:
-    """Values of a copied result that are no containers, with their places."""
-    match value:
-        case dict() | list():
-            parts = value.items() if isinstance(value, dict) else enumerate(value)
-            for key, part in parts:
-                yield from _leaves(part, f"{place}[{key!r}]")
-        case _:
-            yield place, value
+def _leaves(value: object) -> Iterator[Any]:
+    """Values of a copied result that are no containers."""
+    if isinstance(value, dict | list):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(part)
+    else:
+        yield value
 
 
-def _compare(
-    variant: str, actual: Mapping[str, Any], reference: str, expected: Mapping[str, Any]
-) -> None:
-    """Compare the values of two results by their places."""
-    reasons = {place: "is missing" for place in expected if place not in actual}
-    reasons |= {place: "is not in the other" for place in actual if place not in expected}
-    for place, value in () if reasons else expected.items():
-        if reason := _difference(actual[place], value, f"variant {variant!r}, result{place}"):
-            reasons[place] = reason
-            break
-    for place, reason in reasons.items():
-        at = f" at result{place}" if place else ""
-        raise CorrectnessError(f"variant {variant!r} disagrees with {reference!r}{at}: {reason}")
-
-
-def _difference(actual: Any, expected: Any, where: str) -> str:
-    """How two values differ, in one line; empty if they agree.
+def _differences(actual: Any, expected: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Places in which two copied results differ, and how, in one line.
 
     Raises:
         Misuse: there is no telling.
     """
+    if isinstance(actual, list) and isinstance(expected, list):
+        actual, expected = dict(enumerate(actual)), dict(enumerate(expected))
+    if not (isinstance(actual, dict) and isinstance(expected, dict)):
+        if reason := _difference(actual, expected, place):
+            yield place, reason
+        return
+    for one, other, what in (expected, actual, "missing"), (actual, expected, "not in the other"):
+        yield from ((f"{place}[{key!r}]", f"is {what}") for key in one if key not in other)
+    for key, value in expected.items():
+        yield from _differences(actual[key], value, f"{place}[{key!r}]")
+
+
+def _difference(actual: Any, expected: Any, place: str) -> str:
+    """How two values differ; empty if they agree."""
+    if isinstance(actual, _NUMBERS) and isinstance(expected, _NUMBERS):
+        return _difference_of_numbers(actual, expected)
     kinds = type(actual).__name__, type(expected).__name__
-    if isinstance(actual, np.ndarray) and isinstance(expected, np.ndarray):
-        return _difference_of_arrays(actual, expected)
-    if all(_is_tensor(value) or isinstance(value, np.ndarray) for value in (actual, expected)):
-        return _difference_of_tensors(actual, expected, where)
+    pair = _as_array(actual), _as_array(expected)
+    if all(isinstance(value, np.ndarray) for value in pair):
+        return _difference_of_arrays(*pair)
+    if all(_is_tensor(value) or isinstance(value, np.ndarray) for value in pair):
+        return _difference_of_tensors(*pair, place)
     if type(actual) is not type(expected):
         return f"{kinds[0]} instead of {kinds[1]}"
     if actual is expected:
+        if _may_change(actual):
+            raise _cannot_compare(f"the {kinds[0]} that both return, which cannot be copied", place)
         return ""
     if vars(object)["__eq__"] is not type(actual).__eq__:
         with suppress(Exception):  # whatever an object's own comparison raises, or returns
             return "" if actual == expected else "the values differ"
-    raise _cannot_compare(where, f"two objects of {kinds[0]}")
+    raise _cannot_compare(f"two objects of {kinds[0]}", place)
+
+
+def _as_array(value: Any) -> Any:
+    """An array of a number, but of an integer that fits into none."""
+    array = np.asarray(value) if isinstance(value, _NUMBERS) else value
+    fits = not (isinstance(array, np.ndarray) and array.dtype.hasobject)
+    return array if fits else value
+
+
+def _difference_of_numbers(actual: complex, expected: complex) -> str:
+    relative, absolute = (0, 0) if isinstance(actual, int) and isinstance(expected, int) else _USUAL
+    if actual == expected or (actual != actual and expected != expected):  # noqa: PLR0124 # NaN
+        return ""
+    with suppress(OverflowError):  # of an integer that no float can be close to
+        if abs(actual - expected) <= absolute + relative * abs(expected):
+            return ""
+    return f"{actual!r} instead of {expected!r}"
 
 
 def _difference_of_arrays(actual: np.ndarray[Any, Any], expected: np.ndarray[Any, Any]) -> str:
@@ -197,13 +249,13 @@ def _difference_of_arrays(actual: np.ndarray[Any, Any], expected: np.ndarray[Any
     return ""
 
 
-def _difference_of_tensors(actual: Any, expected: Any, where: str) -> str:
+def _difference_of_tensors(actual: Any, expected: Any, place: str) -> str:
     import torch
     from torch.testing import assert_close
 
     actual, expected = torch.as_tensor(actual), torch.as_tensor(expected)
     if actual.is_meta or expected.is_meta:
-        raise _cannot_compare(where, "meta tensors, which have no data")
+        raise _cannot_compare("meta tensors, which have no data", place)
     try:
         assert_close(
             actual,
@@ -216,7 +268,7 @@ def _difference_of_tensors(actual: Any, expected: Any, where: str) -> str:
     except AssertionError as error:
         return _in_one_line(error)
     except RuntimeError as error:  # types that torch cannot compare, as of 8 bits with 32
-        raise _cannot_compare(where, f"{actual.dtype} with {expected.dtype}") from error
+        raise _cannot_compare(f"{actual.dtype} with {expected.dtype}", place) from error
     return ""
 
 
@@ -225,9 +277,9 @@ def _in_one_line(error: AssertionError) -> str:
     return "; ".join(filter(None, lines))
 
 
-def _cannot_compare(where: str, what: str) -> Misuse:
+def _cannot_compare(what: str, place: str = "") -> Misuse:
     return Misuse(
-        f"{where}: cannot compare {what}; return tensors or numbers of equal types, or pass "
+        f"result{place}: cannot compare {what}; return tensors or numbers of equal types, or pass "
         "gpubench.compare(…, check=…) a function of the results by name"
     )
 
@@ -240,4 +292,6 @@ def _tells(value: Any) -> bool:
         from gpubench_plugin.precision._nested import values_of
 
         return bool(torch.isfinite(values_of(value)).any())
+    if isinstance(value, float | complex):
+        return isfinite(value)
     return not isinstance(value, np.ndarray) or bool(np.isfinite(value).any())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import UserString, deque
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,21 @@ class Elementwise:
         return np.array([True, False])
 
 
+@dataclass(frozen=True)
+class Named:
+    """A key that shows nothing of what it is."""
+
+    number: int
+
+    def __repr__(self) -> str:
+        return "K"
+
+
+def masked(hidden: int, hides: int) -> np.ma.MaskedArray[Any, Any]:
+    """An array of three, the last of which may be hidden."""
+    return np.ma.MaskedArray([1, 2, hidden], mask=[0, 0, hides])
+
+
 def compared(first: object, second: object, check: ResultCheck = None) -> str:
     """How two results were compared that agree."""
     results = {"eager": copied(first), "compiled": copied(second)}
@@ -66,6 +81,10 @@ def compared(first: object, second: object, check: ResultCheck = None) -> str:
         (np.array([0.5], np.longdouble), np.array([0.5], np.longdouble)),
         (deque([ONES]), [ONES + 1e-7]),
         (range(3), range(3)),
+        (masked(8, 1), masked(9, 1)),
+        (memoryview(b"ab"), memoryview(bytearray(b"ab"))),
+        (UserString("ab"), UserString("ab")),
+        ([1.0, 2, NAN] * 1000, [1, 2.0 + 1e-9, NAN] * 1000),
     ],
 )
 def test_equal_and_close_results_agree(first: object, second: object) -> None:
@@ -86,21 +105,25 @@ def test_variants_without_results_are_unchecked() -> None:
     [
         (ONES, ONES + 0.5, "4 / 4 (100.0%); Greatest absolute difference: 0.5"),
         (ONES, torch.ones(5), "'compiled' disagrees with 'eager': The values for"),
-        (
-            {"a": [1, 2]},
-            {"a": [1, 3]},
-            "at result['a'][1]: Arrays are not equal; Mismatched elements: 1 / 1",
-        ),
+        ({"a": [1, 2]}, {"a": [1, 3]}, "at result['a'][1]: 3 instead of 2"),
         ([1], [1, 2], "at result[1]: is not in the other"),
         ({"a": 1}, {}, "at result['a']: is missing"),
         ("yes", "no", "the values differ"),
-        (2**64, 2**64 + 1, "the values differ"),
-        (2**63, 2**63 + 1, "DESIRED: array(9223372036854775808, dtype=uint64)"),
+        (2**62, 2**70, f"{2**70} instead of {2**62}"),
+        (2**63, 2**63 + 1, "9223372036854775809 instead of 9223372036854775808"),
+        (2**2000, 0.5, "0.5 instead of 1148"),
+        (2**70, np.int64(1), "ndarray instead of int"),
+        (1, "1", "str instead of int"),
         (np.longdouble(1), np.longdouble(2), "Max absolute difference among violations: 1"),
         (np.ones(4), np.ones(5), "the shape (5,) instead of (4,)"),
         (np.ones(4), 1, "the shape () instead of (4,)"),
-        (1.0, 1.0 + 1e-5, "Not equal to tolerance rtol=1e-07, atol=1e-07"),
-        (True, 0, "Arrays are not equal"),
+        (1.0, 1.0 + 1e-5, "1.00001 instead of 1.0"),
+        (True, 0, "0 instead of True"),
+        ({"n": 1}, {"n": 1, "errors": {}}, "at result['errors']: is not in the other"),
+        ([1, []], [1, {}], "at result[1]: dict instead of list"),
+        ([1, 2], {0: 1, 1: 2}, "dict instead of list"),
+        ({Named(1): 1, Named(2): 2}, {Named(1): 5, Named(2): 2}, "at result[K]: 5 instead of 1"),
+        (masked(9, 0), masked(9, 1), "at result['mask']: Arrays are not equal"),
         (deque([ONES]), deque([ONES + 0.5]), "at result[0]: Tensor-likes are not close"),
         (ONES, None, "NoneType instead of Tensor"),
     ],
@@ -147,11 +170,36 @@ def test_an_object_agrees_with_itself() -> None:
 
 def test_a_copy_keeps_what_is_written_in_place() -> None:
     """A buffer that every variant writes to is compared as each has left it."""
-    buffer, array = torch.zeros(2), np.zeros(2)
-    kept = copied({"buffer": buffer, "array": [array]})
+    buffer, array, text, seen = torch.zeros(2), np.zeros(2), bytearray(2), set[int]()
+    kept = copied({"buffer": buffer, "array": [array], "text": text, "seen": seen})
     buffer += 1
     array += 1
-    assert compared(kept, {"buffer": torch.zeros(2), "array": [np.zeros(2)]}) == "close"
+    text[0] = 1
+    seen.add(1)
+    zeros = {"buffer": torch.zeros(2), "array": [np.zeros(2)], "text": bytearray(2), "seen": set()}
+    assert compared(kept, zeros) == "close"
+
+
+class Uncopied(Elementwise):
+    """One that holds what cannot be copied."""
+
+    def __deepcopy__(self, memo: object) -> Uncopied:
+        raise TypeError
+
+
+def test_what_was_not_copied_may_have_changed() -> None:
+    """A mutable object that both variants return says nothing of what each has done to it."""
+    shared = Uncopied()
+    with pytest.raises(UsageProblem, match="the Uncopied that both return, which cannot be copied"):
+        compared(shared, shared)
+
+
+def test_what_holds_itself_cannot_be_compared() -> None:
+    """Nor what is nested as deeply as Python can follow."""
+    result: list[object] = []
+    result.append(result)
+    with pytest.raises(UsageProblem, match="list, which is nested too deeply or holds itself"):
+        compared(result, result)
 
 
 def test_a_check_of_ones_own_decides() -> None:
