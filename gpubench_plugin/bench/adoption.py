@@ -5,7 +5,6 @@ A suite that computes on an accelerator gets a timer that synchronizes with it.
 
 from __future__ import annotations
 
-import sys
 import warnings
 from contextlib import suppress
 from dataclasses import replace
@@ -20,6 +19,7 @@ from gpubench_plugin.core.errors import GpubenchError, UsageProblem
 from gpubench_plugin.core.quality_flags import DEPENDENT, DRIFTING, OUTLIERS
 from gpubench_plugin.core.records import Check, Measurement, Observation, Samples, Work
 from gpubench_plugin.environment import cuda_devices
+from gpubench_plugin.environment.torch_use import imported_torch
 from gpubench_plugin.launchers.context import context_of, state_of
 from gpubench_plugin.measure.interval import Autocorrelation
 from gpubench_plugin.measure.probes.interference import Contention
@@ -47,11 +47,11 @@ class AdoptionPlugin:
     """Observes the ``benchmark`` fixture of adopted tests and records its measurements.
 
     Tests pass or fail as without it; the run says what could not be recorded. torch is used only if
-    it is in `modules`, and not imported.
+    it is imported.
     """
 
-    def __init__(self, modules: Mapping[str, Any] = sys.modules) -> None:
-        self._modules = modules
+    def __init__(self, torch: Callable[[], Any | None] = imported_torch) -> None:
+        self._torch = torch
         self._accelerator: Accelerator | None = None
         self._has_looked_up = False
         self.timers: dict[object, SynchronisedTimer] = {}
@@ -110,8 +110,8 @@ class AdoptionPlugin:
 
     def find(self) -> Accelerator | None:
         """The accelerator, if there is one and torch is imported."""
-        if not self._has_looked_up and "torch" in self._modules:
-            self._accelerator = Accelerator.find(self._modules["torch"])
+        if not self._has_looked_up and (torch := self._torch()) is not None:
+            self._accelerator = Accelerator.find(torch)
             self._has_looked_up = True  # asking the driver takes milliseconds
         return self._accelerator
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from cmath import isfinite
 from collections import UserString
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 
 from gpubench_plugin.bench.step import Comparison, ResultCheck, short_repr
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, error_text
+from gpubench_plugin.environment.torch_use import imported_torch
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +43,7 @@ _TOLERANCES: Final[dict[object, tuple[float, float]]] = {
 @contextmanager
 def random_state_kept(device: torch.device) -> Iterator[None]:
     """Put torch's random states back afterwards, so that the next variant starts from the same."""
-    if (torch := sys.modules.get("torch")) is None:
+    if (torch := imported_torch()) is None:
         yield
         return
     devices = [device] if device.type in _SEEDED else []
@@ -135,7 +135,7 @@ def _may_change(value: object) -> bool:
 
 
 def _is_tensor(value: object) -> TypeGuard[Tensor]:
-    torch = sys.modules.get("torch")
+    torch = imported_torch()
     return torch is not None and isinstance(value, torch.Tensor)
 
 

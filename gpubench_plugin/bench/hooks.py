@@ -7,7 +7,6 @@ and the kind of a failure on its report. A lost context is reported once.
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Generator
 from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
@@ -27,6 +26,7 @@ from gpubench_plugin.environment.device_errors import (
     lost_context,
     query_context,
 )
+from gpubench_plugin.environment.torch_use import imported_torch
 from gpubench_plugin.launchers.context import BenchmarkState, RunContext, context_of, state_of
 from gpubench_plugin.launchers.proxies import is_proxy
 from gpubench_plugin.results import pytest_benchmark, report_payload
@@ -252,7 +252,7 @@ def _held_bytes() -> int:
     """Memory held by this process on host and GPU."""
     import psutil
 
-    torch = sys.modules.get("torch")
+    torch = imported_torch()
     device_bytes = 0
     if torch and torch.cuda.is_initialized():
         with suppress(RuntimeError):  # no test is running that a lost context could fail

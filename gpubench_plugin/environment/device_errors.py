@@ -10,7 +10,6 @@ A lost context is a *sticky* error: the runtime repeats it in every later call o
 from __future__ import annotations
 
 import re
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from time import monotonic, sleep
 from typing import Final
 
 from gpubench_plugin.core.errors import error_text, with_causes
+from gpubench_plugin.environment.torch_use import imported_torch
 
 _LOST: Final = frozenset({
     "uncorrectable ECC error encountered",  # 214
@@ -122,7 +122,7 @@ def query_context(device: str) -> BaseException | None:
     An error counts if the device repeats it. Waits up to a second for queued work, whose error may
     be still to come, and never longer.
     """
-    torch = sys.modules.get("torch")
+    torch = imported_torch()
     if torch is None or not device.startswith("cuda") or not torch.cuda.is_initialized():
         return None
     deadline = monotonic() + _QUERY_S
@@ -163,7 +163,7 @@ def failures_as_warnings(action: str) -> Iterator[None]:
 
 
 def _is_failed_allocation(error: BaseException) -> bool:
-    torch = sys.modules.get("torch")
+    torch = imported_torch()
     if isinstance(error, MemoryError) or (
         torch is not None and isinstance(error, torch.OutOfMemoryError)
     ):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from gpubench_plugin.core.errors import MissingPackage, UsageProblem, invalid_choice
 from gpubench_plugin.environment import cuda_devices
+from gpubench_plugin.environment.torch_use import imported_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -55,6 +56,11 @@ class Device:
         return self.torch_name.partition(":")[0]
 
 
+def _missing_torch(problem: str) -> MissingPackage:
+    install = "pip install 'pytest-gpubench[torch]'"
+    return MissingPackage(problem, package="torch", install=install)
+
+
 def find(name: str, *, local_rank: int = 0) -> Device:
     """Resolve `name` for this rank.
 
@@ -62,20 +68,19 @@ def find(name: str, *, local_rank: int = 0) -> Device:
     torch is imported for a CPU, too: benchmarks that use it record its version and threads.
 
     Raises:
-        MissingPackage: torch is not installed.
+        MissingPackage: torch is not installed, or hidden by what bears its name.
         UsageProblem: there is no such device, or torch is broken.
     """
     kind, index = check_name(name)
     try:
         import torch
-    except (ImportError, OSError) as error:  # not installed, or a library that it needs is not
+    except (Exception, SystemExit) as error:  # not installed, or a part that it needs is not
         if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-            install = "pip install 'pytest-gpubench[torch]'"
-            raise MissingPackage(
-                "torch is not installed", package="torch", install=install
-            ) from None
+            raise _missing_torch("torch is not installed") from None
         reason = f"{type(error).__name__}: {error}".partition("\n")[0]
         raise UsageProblem(f"torch cannot be imported: {reason}") from error
+    if imported_torch() is None:
+        raise _missing_torch(f"{torch!r} is not the library torch")
     if name == "auto":
         kind, devices = next((t, group) for t in TYPES if (group := _available(t)))
     else:

@@ -20,6 +20,7 @@ from gpubench_plugin.environment.devices import Device
 from gpubench_plugin.environment.fingerprints import machine_facts, tolerates_unknown, torch_facts
 from gpubench_plugin.environment.hardware import cpu_facts, gpu_facts
 from gpubench_plugin.environment.redaction import recorded_variables, redact_facts
+from gpubench_plugin.environment.torch_use import imported_torch
 from gpubench_plugin.system import json_files, stored
 
 FORMAT: Final = stored.Format(kind="system facts file", newest=1)
@@ -58,7 +59,7 @@ def collect(rootdir: Path, *, extra_facts: Mapping[str, Any] | None = None) -> J
         "schema_version": FORMAT.newest,
         "hostname": platform.node(),
         "memory_bytes": psutil.virtual_memory().total,
-        "torch": _torch(sys.modules.get("torch")),
+        "torch": _torch(imported_torch()),
         "git": commit_facts(rootdir),
         "environment_variables": recorded_variables(os.environ),
         **_host_facts(),
@@ -93,7 +94,7 @@ def rank_machine(variables: Mapping[str, str], device: Device, *, uses_torch: bo
 
     They are its recorded `variables`, its `device`, and if it uses it torch's versions and threads.
     """
-    known = _torch(sys.modules["torch"]) if uses_torch else None
+    known = _torch(imported_torch()) if uses_torch else None
     return {
         f"devices.{device.torch_name}": device.model,
         **machine_facts({"environment_variables": variables}),

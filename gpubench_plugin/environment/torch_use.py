@@ -19,9 +19,15 @@ _LEAVES: Final = sys.stdlib_module_names | {
 """Modules by which no test comes to torch, or only by other means."""
 
 
+def imported_torch() -> Any | None:
+    """Torch if it is imported; what only bears its name, as a project's own module, is not it."""
+    torch = sys.modules.get(_TORCH)
+    return torch if isinstance(getattr(torch, "Tensor", None), type) else None
+
+
 def reaches_torch(namespaces: Iterable[Mapping[str, object]]) -> bool:
     """Whether torch is imported in these `namespaces` of modules, or in modules named there."""
-    if _TORCH not in sys.modules:
+    if imported_torch() is None:
         return False
     stack, modules = list(namespaces), set[str]()
     while stack:

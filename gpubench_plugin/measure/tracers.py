@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from gpubench_plugin.core.quality_flags import INSTRUMENTED
 from gpubench_plugin.environment.system_facts import is_instrumented
+from gpubench_plugin.environment.torch_use import imported_torch
 from gpubench_plugin.measure.probes.interference import thread_times
 
 _T = TypeVar("_T")
@@ -125,7 +126,7 @@ class Tracers:
 
 def _detects_anomalies() -> bool:
     """Whether autograd keeps a traceback of each operation and looks for NaN in each gradient."""
-    torch: Any = sys.modules.get("torch")
+    torch: Any = imported_torch()
     return torch is not None and bool(torch.is_anomaly_enabled())
 
 

@@ -20,6 +20,7 @@ from gpubench_plugin.environment.device_errors import (
     lost_context_text,
 )
 from gpubench_plugin.environment.hardware import largest_resident_bytes
+from gpubench_plugin.environment.torch_use import imported_torch
 
 _REQUESTED: Final = re.compile(
     r"(?:tried|unable) to allocate (?P<amount>[\d.]+) (?P<unit>bytes|[KMGTP]iB)", re.IGNORECASE
@@ -73,7 +74,7 @@ def release_frames(errors: Iterable[BaseException]) -> None:
     clear_last_exception()
     gc.unfreeze()
     gc.collect()
-    torch = sys.modules.get("torch")
+    torch = imported_torch()
     if torch is not None and not _is_cuda_unused(torch):
         # What a lost context refuses is told by the benchmark that lost it.
         with suppress(RuntimeError), failures_as_warnings("release the device's unused memory"):
@@ -109,7 +110,7 @@ def _amounts(message: str) -> str:
 
 def _peak_bytes() -> float:
     """Peak of torch's CUDA allocator, else of this process."""
-    torch = sys.modules.get("torch")
+    torch = imported_torch()
     if torch is not None and torch.cuda.is_initialized():
         return float(torch.cuda.max_memory_allocated())
     return float(largest_resident_bytes())

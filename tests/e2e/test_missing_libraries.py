@@ -176,6 +176,18 @@ def test_without_torch_the_rest_is_measured(
     assert "for lack of torch: pip install 'pytest-gpubench[torch]'" in run.out
 
 
+@pytest.mark.own_process
+def test_a_module_of_the_projects_own_is_not_torch(tmp_path: Path) -> None:
+    """It is not asked for torch's facts, and what needs torch is unsupported."""
+    project = Project(tmp_path)
+    project.write("torch.py", "VERSION = 1\n")
+    project.write("test_it.py", OF_TORCH.replace("pytest\n", "pytest, torch\n", 1))
+    run = project.run("--adopt", "-k", "plain or adopted or precision", env={"PYTHONPATH": "."})
+    assert run.code == 0, run.out + run.err
+    outcomes = {"test_plain": "measured", "test_adopted": "measured"}
+    assert run.outcomes == {**outcomes, "test_precision[fp32]": "unsupported"}
+
+
 def test_without_torch_components_are_listed(without: Callable[..., dict[str, str]]) -> None:
     """Those that torch imports by name alone."""
     listed = subprocess.run(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import pytest
 
 from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.environment.torch_use import imported_torch
 from gpubench_plugin.launchers.ways.base import Launcher
 from gpubench_plugin.system.signals import die_with_parent
 
@@ -155,7 +156,7 @@ def _refuse_flags_of_gangs(context: RunContext) -> None:
 
 def _refuse_initialized() -> None:
     """Refuse what only the process that runs the tests may own, which rank zero's is not."""
-    torch = sys.modules.get("torch")
+    torch = imported_torch()
     if torch is None:
         return
     what = ""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 from importlib.abc import MetaPathFinder
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 import torch
@@ -175,20 +176,37 @@ def test_a_child_that_fails_is_one_message(monkeypatch: pytest.MonkeyPatch) -> N
         devices.find("auto")
 
 
-def test_a_torch_that_cannot_be_imported_is_one_message(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not installed, or a library that it needs is not."""
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingPackage, match=r"torch is not installed: pip install '.*\[torch\]'"):
+@pytest.mark.parametrize(
+    ("module", "problem"),
+    [
+        (None, "torch is not installed"),
+        (ModuleType("torch"), "<module 'torch'> is not the library torch"),
+        (MagicMock(), "<MagicMock .*> is not the library torch"),
+    ],
+)
+def test_without_the_library_the_message_says_how_to_install_it(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType | None, problem: str
+) -> None:
+    """Also where something else has its name, as a project's own module or a stand-in."""
+    monkeypatch.setitem(sys.modules, "torch", module)
+    with pytest.raises(MissingPackage, match=rf"{problem}: pip install '.*\[torch\]'"):
         devices.find("auto")
+
+
+@pytest.mark.parametrize("kind", [OSError, RuntimeError, SystemExit])
+def test_a_torch_that_cannot_be_imported_is_one_message(
+    monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
+) -> None:
+    """A library that it needs is not installed, or it ends in any other way."""
 
     class Broken(MetaPathFinder):
         def find_spec(self, name: str, *_: object) -> None:
             if name == "torch":
-                raise OSError("libcudart.so.13: cannot open")
+                raise kind("libcudart.so.13: cannot open")
 
     monkeypatch.delitem(sys.modules, "torch")
     monkeypatch.setattr(sys, "meta_path", [Broken(), *sys.meta_path])
-    with pytest.raises(UsageProblem, match="torch cannot be imported: OSError: libcudart"):
+    with pytest.raises(UsageProblem, match=f"torch cannot be imported: {kind.__name__}: libcudart"):
         devices.find("auto")
 
 

@@ -58,7 +58,7 @@ class Test:
         **options: Any,
     ):
         self.torch = torch or Torch()
-        self.adopter = AdoptionPlugin({} if torch is None else {"torch": torch})
+        self.adopter = AdoptionPlugin(lambda: torch)
         hook = SimpleNamespace(
             pytest_gpubench_metrics=lambda **_: [], pytest_gpubench_measurement=lambda **_: None
         )
