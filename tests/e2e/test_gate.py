@@ -306,7 +306,10 @@ def test_a_gate_whose_baseline_is_of_another_machine_fails(gated: Gated) -> None
 
 
 def test_a_name_is_judged_by_its_history(gated: Gated) -> None:
-    """Enough earlier runs regress it; fewer are inconclusive, which fails only if asked."""
+    """Enough earlier runs regress it; fewer are inconclusive, which fails only if asked.
+
+    GitHub's page offers to accept only what regressed.
+    """
     from gpubench_plugin.baselines.store import Baselines
 
     baselines = Baselines(gated.project.path / "results")
@@ -314,15 +317,21 @@ def test_a_name_is_judged_by_its_history(gated: Gated) -> None:
     baselines.set("main", runs, branch=None)
     baselines.set("young", runs[:3], branch=None)
 
-    run = gated.run("-k", "plain", "--baseline=main", "--gate")
+    page = gated.project.path / "page.md"
+    github = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(page)}
+    run = gated.run("-k", "plain", "--baseline=main", "--gate", env=github)
 
     assert run.code == 1, run.out + run.err
     assert "12 earlier runs" in run.out
+    assert f"gpubench accept {gated.last.name} '<benchmark>' --baseline=main" in page.read_text()
 
     flags = ("--gate", "--gate-inconclusive=fail")
-    run = gated.run("-k", "plain", "--baseline=young", "--gate")
+    page.unlink()
+    run = gated.run("-k", "plain", "--baseline=young", "--gate", env=github)
 
     assert run.code == 0, run.out + run.err
+    assert "To reproduce" in page.read_text()
+    assert "accept" not in page.read_text()
     assert "gate: cannot judge yet (the baseline needs 7 more runs)" in run.out
 
     run = gated.run("-k", "plain", "--baseline=young", *flags)

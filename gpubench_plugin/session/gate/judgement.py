@@ -152,8 +152,9 @@ class GateJudgement:
 
     @property
     def accept_command(self) -> str:
-        """Command that accepts a new level; empty for an unnamed baseline."""
-        if self.lookup.kind != "history":
+        """Command that accepts a new level; empty without one, or for an unnamed baseline."""
+        kinds = {v.kind for v in self.policy.comparison.verdicts if v.method != "absolute"}
+        if self.lookup.kind != "history" or kinds.isdisjoint({"regressed", "incomparable"}):
             return ""
         name = shlex.quote(self.lookup.settings.baseline)
         return f"gpubench accept {self.run_id} '<benchmark>' --baseline={name} --reason='<why>'"

@@ -143,6 +143,7 @@ def judgement(
     *measurements: Measurement,
     reference: Reference | Exception,
     overrides: tuple[str, ...] = (),
+    baseline: str = "",
     kind: str = "threshold",
     launch: Any = None,
     session: Session | None = None,
@@ -155,6 +156,7 @@ def judgement(
 
     settings = SimpleNamespace(
         **{"gate_missing": "pass", "gate_inconclusive": "pass", **policy},
+        baseline=baseline,
         gate="auto",
         allow_incomparable=False,
         allow_doubt=False,
@@ -207,6 +209,32 @@ def test_a_gate_fails_where_all_that_could_be_compared_is_incomparable() -> None
     some, _ = judgement(bounded, new, reference=single(run(other, new)))
     assert [some.gate_outcome(i).outcome for i in (MLP, RESNET)] == ["passed", "passed"]
     assert not some.fails
+
+
+@pytest.mark.parametrize(
+    ("head", "limit", "offers"),
+    [
+        (measurement(MLP, 0.02), "2%", True),
+        (measurement(MLP, 0.01, settings={"training.batch_size": 8}), "2%", True),
+        (measurement(MLP, 0.01), "2%", False),
+        (measurement(MLP, 0.01), "<=0.001", False),
+    ],
+    ids=["regressed", "incomparable", "same", "bound"],
+)
+def test_a_new_level_is_offered_where_there_is_one(
+    head: Measurement, limit: str, offers: bool
+) -> None:
+    """A fixed bound is no level."""
+    runs = tuple(run(measurement(MLP, 0.01 + n / 1e6)) for n in range(10))
+    history = Reference(label="main", kind="history", runs=runs)
+    found, _ = judgement(
+        head,
+        reference=history,
+        overrides=(f"gate.limits.step_time_min_s={limit}",),
+        baseline="main",
+        kind="history",
+    )
+    assert bool(found.accept_command) == offers
 
 
 NONE = Reference(label="x", kind="missing")
