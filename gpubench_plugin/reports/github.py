@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.core.format import counted
-from gpubench_plugin.core.verdicts import Comparison, Verdict, VerdictKind
+from gpubench_plugin.core.verdicts import Comparison, Verdict
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdicts import (
     change_text,
@@ -92,13 +92,6 @@ def _details(summary: str, lines: Iterable[str]) -> list[str]:
 
 _LIMIT_BYTES: Final = 1 << 20  # GitHub shows no longer summary of a step
 
-# Annotations by verdict; other verdicts have none.
-_LEVELS: Final[Mapping[VerdictKind, str]] = {
-    "regressed": "error",
-    "errored": "error",
-    "inconclusive": "warning",
-}
-
 
 def publish(
     comparison: Comparison,
@@ -155,14 +148,22 @@ def step_summary(comparison: Comparison, *, reproduce: str, accept: str) -> str:
 def annotations(comparison: Comparison, locations: Mapping[str, tuple[str, int]]) -> list[str]:
     """Workflow commands that annotate each regression at its benchmark.
 
-    An inconclusive verdict is a warning. `locations` has file and line of benchmarks by node id;
-    others are annotated without them.
+    Those for lack of earlier runs share one notice. `locations` has file and line of benchmarks by
+    node id; others are annotated without them.
     """
-    return [
-        _annotation(verdict, locations)
-        for verdict in worst_first(comparison.verdicts)
-        if verdict.kind in _LEVELS
-    ]
+    lines = [_annotation(v, locations) for v in worst_first(comparison.verdicts) if _level(v)]
+    if runs := [v.runs_needed for v in comparison.verdicts if v.runs_needed]:
+        needs = f"the baseline needs {counted(max(runs), 'more run')}"
+        lines.append(f"::notice title=cannot judge yet::{counted(len(runs), 'verdict')}: {needs}")
+    return lines
+
+
+def _level(verdict: Verdict) -> str:
+    """Level of the verdict's own annotation; empty for none."""
+    if verdict.kind in {"regressed", "errored"}:
+        return "error"
+    is_undecided = verdict.kind == "inconclusive" and not verdict.runs_needed
+    return "warning" if is_undecided and verdict.effect != 0 else ""
 
 
 def _annotation(verdict: Verdict, locations: Mapping[str, tuple[str, int]]) -> str:
@@ -174,7 +175,7 @@ def _annotation(verdict: Verdict, locations: Mapping[str, tuple[str, int]]) -> s
     settings = [f"{k}={v.replace(':', '%3A').replace(',', '%2C')}" for k, v in texts.items()]
     subject = f"{verdict.metric} {change_text(verdict)}".strip()
     message = _escaped(": ".join(filter(None, (verdict.id, subject, verdict.reason))))
-    return f"::{_LEVELS[verdict.kind]} {','.join(settings)}::{message}"
+    return f"::{_level(verdict)} {','.join(settings)}::{message}"
 
 
 def _escaped(text: str) -> str:

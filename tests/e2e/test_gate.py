@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
@@ -332,6 +333,9 @@ def test_a_name_is_judged_by_its_history(gated: Gated) -> None:
     assert run.code == 0, run.out + run.err
     assert "To reproduce" in page.read_text()
     assert "accept" not in page.read_text()
+    assert re.findall("^::.*", run.out, re.MULTILINE) == [
+        "::notice title=cannot judge yet::1 verdict: the baseline needs 7 more runs"
+    ]
     assert "gate: cannot judge yet (the baseline needs 7 more runs)" in run.out
 
     run = gated.run("-k", "plain", "--baseline=young", *flags)

@@ -399,3 +399,17 @@ def test_annotations_are_escaped() -> None:
     (evil,) = github.annotations(comparison(replace(verdict(), id=EVIL)), {})
     assert "\n" not in evil
     assert "\x1b" not in evil
+
+
+def test_only_what_can_be_judged_is_a_warning() -> None:
+    """Verdicts that lack earlier runs share a notice, those of equal sides have no annotation."""
+    early = [
+        verdict(f"test_{n}", "inconclusive", effect, method="history", runs_needed=n)
+        for n, effect in ((1, 0.05), (9, 0.0), (8, None))
+    ]
+    same = verdict("test_same", "inconclusive", 0.0)
+    unsure = (verdict("test_a", "inconclusive", effect) for effect in (0.01, None))
+    warning, other, *notice = github.annotations(comparison(*early, same, *unsure), {})
+    assert {line.partition("title=")[0] for line in (warning, other)} == {"::warning "}
+    assert notice == ["::notice title=cannot judge yet::3 verdicts: the baseline needs 9 more runs"]
+    assert github.annotations(comparison(same), {}) == []
