@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import pairwise
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final
@@ -53,13 +54,12 @@ def change_points(values: Sequence[float]) -> list[int] | None:
     usable = [
         position for position, value in enumerate(values) if math.isfinite(value) and value > 0
     ]
+    if find_spec("ruptures") is None:
+        return None
     if len(usable) < FEWEST:
         return []
-    try:
-        from ruptures import KernelCPD
-    except ImportError:
-        return None
     import numpy as np
+    from ruptures import KernelCPD
 
     logs = np.log([values[position] for position in usable])
     noise = max(_noise(logs), _FLOOR)

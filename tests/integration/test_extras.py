@@ -28,9 +28,21 @@ def test_history_looks_for_no_changes(
     out, err = capsys.readouterr()
     assert "level changes are not detected: pip install 'pytest-gpubench[history]'" in err
     assert "20 runs" in out
-    assert "no change of level" not in out
+    assert "no level change" not in out
     assert main(["history", "test_a", "--branch=", "--format=json"]) == 0
     (history,) = json.loads(capsys.readouterr().out)["histories"]
     (series,) = history["segments"]
     assert (series["changes"], len(series["points"])) == (None, 20)
     assert main(["history", "test_a", "--branch=", "--format=csv"]) == 0
+
+
+def test_nobody_looked_at_few_runs_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A series too short for a change gets the note alone, not both."""
+    monkeypatch.chdir(tmp_path)
+    write_run(tmp_path / "results", 0, {"test_a.py::test_a": 0.01})
+    assert main(["history", "test_a", "--branch="]) == 0
+    out, err = capsys.readouterr()
+    assert "level changes are not detected" in err
+    assert "no level change" not in out
