@@ -76,8 +76,8 @@ def run(
             ``world_size=2``, ``preset="tiny"``, ``gate=True``. None and False leave one out.
 
     Raises:
-        UsageProblem: an argument is invalid, no benchmark is selected, `cwd` does not exist, or
-            pytest imported the script that calls this.
+        UsageProblem: an argument is invalid, no benchmark is selected, all of them lack a package,
+            `cwd` does not exist, or pytest imported the script that calls this.
         GpubenchError: pytest ended before a benchmark ran.
     """
     working_dir = Path.cwd() if cwd is None else Path(cwd)
@@ -104,7 +104,11 @@ def run(
         directory = run_file.read_text(encoding="utf-8") if run_file.exists() else None
     if directory is None:
         raise _not_run_error(code, out, errors)
-    return load_run(directory)
+    record = load_run(directory)
+    if code == _USAGE and {b.outcome for b in record.benchmarks} <= {"skipped", "unsupported"}:
+        reasons = dict.fromkeys(b.reason for b in record.benchmarks if b.outcome == "unsupported")
+        raise UsageProblem(f"nothing was measured: {'; '.join(reasons)}")
+    return record
 
 
 def load_run(

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+import gpubench_plugin
+from gpubench_plugin.core.errors import UsageProblem
 from tests.support.projects import InlineProject, Project
 
 if TYPE_CHECKING:
@@ -186,6 +188,20 @@ def test_a_module_of_the_projects_own_is_not_torch(tmp_path: Path) -> None:
     assert run.code == 0, run.out + run.err
     outcomes = {"test_plain": "measured", "test_adopted": "measured"}
     assert run.outcomes == {**outcomes, "test_precision[fp32]": "unsupported"}
+
+
+@pytest.mark.own_process
+def test_run_raises_where_every_benchmark_lacks_a_package(
+    tmp_path: Path, without: Callable[..., dict[str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of other usage errors the message is the exception's; one that measures returns a run."""
+    monkeypatch.setenv("PYTHONPATH", without("torch")["PYTHONPATH"], prepend=os.pathsep)
+    Project(tmp_path).write("test_it.py", "def test_it(gpubench):\n    gpubench(sum, [1])\n")
+    with pytest.raises(UsageProblem, match=r"^nothing was measured: torch is not installed: pip "):
+        gpubench_plugin.run("test_it.py", world_size=2, cwd=tmp_path, quiet=True)
+    run = gpubench_plugin.run("test_it.py", world_size=[1, 2], cwd=tmp_path, quiet=True)
+    assert run.status == "complete"
+    assert [benchmark.outcome for benchmark in run.benchmarks] == ["measured", "unsupported"]
 
 
 def test_without_torch_components_are_listed(without: Callable[..., dict[str, str]]) -> None:
