@@ -31,7 +31,7 @@ _PACKAGES: Final = (
     "transformers",
     "diffusers",
 )
-
+_WITHOUT_TORCH: Final = "cpu; other devices need torch"
 
 Subject = TypeVar("Subject", Machine, Gpu)
 
@@ -159,9 +159,9 @@ def _support_rows(support: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     rows = {
         "python": support["python"],
         **{name: support["packages"].get(name, "not installed") for name in _PACKAGES},
-        "device": text,
+        "device": text if device or "torch" in support["packages"] else _WITHOUT_TORCH,
         "processors": f"{support['usable_cores']} usable",
-        "precisions": "",
+        "precisions": "" if torch["precisions"] else "unknown without torch",
         **{
             f"  {name}": "yes" if reason is None else f"no: {reason}"
             for name, reason in (torch["precisions"] or {}).items()

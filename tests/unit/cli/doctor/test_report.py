@@ -70,6 +70,21 @@ def test_every_finding_is_a_line(
     assert "  disk_results     ok " in out
 
 
+def test_without_torch_the_device_is_the_processor(
+    examined: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A torch that is not installed is no failure to examine it."""
+    examined(torch_command=("false",))
+    monkeypatch.setattr(doctor, "package_versions", lambda: {"pytest": "9.0.0"})
+    assert main.main(["doctor"]) == ExitCode.OK
+    lines = capsys.readouterr().out.splitlines()
+    assert "torch            not installed" in lines
+    assert "device           cpu; other devices need torch" in lines
+    assert "precisions       unknown without torch" in lines
+
+
 @pytest.mark.slow
 def test_json_has_the_same_under_names_that_stay(
     examined: Callable[..., None], capsys: pytest.CaptureFixture[str]
