@@ -198,6 +198,22 @@ def test_tutorial_can_be_followed(
     assert Shell(project, capsys).follow(ROOT / "docs" / "guide" / "tutorial.md") > 10
 
 
+def test_defaults_of_a_project_as_in_readme(tmp_path: Path) -> None:
+    """Both its ini key and its options apply, from the file that it names alone."""
+    (text,) = (block.text for block in blocks(ROOT / "README.md") if block.language == "toml")
+    project = InlineProject(tmp_path)
+    (project.path / "pytest.ini").unlink()
+    project.write("pyproject.toml", text)
+    project.write("test_it.py", "def test_it(gpubench, precision): gpubench(int)")
+
+    run = project.run()
+
+    (benchmark,) = run.summary["benchmarks"]
+    assert benchmark["name"] == "test_it[amp]"
+    assert benchmark["configuration"]["measure"]["profile"] == "quick"
+    assert benchmark["configuration"]["distributed"]["threads"] == 1
+
+
 def anchors(document: Path) -> set[str]:
     """Anchors of the headings of `document`, as GitHub makes them, but for repeated ones."""
     text = re.sub(r"^```.*?^```", "", document.read_text(), flags=re.DOTALL | re.MULTILINE)
