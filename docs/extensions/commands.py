@@ -6,7 +6,6 @@ import argparse
 import inspect
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 from unittest.mock import patch
 
@@ -15,9 +14,14 @@ from _pytest.config.argparsing import Parser
 from docs.extensions.markdown import table
 from gpubench_plugin.cli.main import build_parser
 from gpubench_plugin.config.options import MARKS, add_options
-from gpubench_plugin.config.settings import FLAGS
+from gpubench_plugin.config.settings import COMPARING, FLAGS, MEASURING, RECORDING
 
 _OPTIONS: Final = ("Option", "Meaning")
+_PAGES: Final = {
+    MEASURING: "[configuration](configuration.md)",
+    RECORDING: "[runs](../guide/runs.md)",
+    COMPARING: "[the gate in pytest](../guide/gating-in-pytest.md)",
+}
 
 
 def commands() -> str:
@@ -67,11 +71,8 @@ def options() -> str:
         value = f"={option.metavar}" if option.metavar else ""
         groups.setdefault(option.group, []).append((f"`--{option.name}{value}`", option.help))
     return "\n".join(
-        f"### {title}\n\nSee [{page.stem.replace('-', ' ')}](../{page}).\n\n{table(_OPTIONS, rows)}"
+        f"### {group.capitalize()}\n\nSee {_PAGES[group]}.\n\n{table(_OPTIONS, rows)}"
         for group, rows in groups.items()
-        for title, page in [
-            (group.partition(";")[0].capitalize(), Path(group.partition("docs/")[2]))
-        ]
     )
 
 

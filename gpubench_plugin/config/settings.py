@@ -23,9 +23,9 @@ _PRESETS: Final = ("auto", "tiny", "full")
 _GATES: Final = ("auto", "history", "threshold")
 POLICIES: Final = ("pass", "fail")
 
-MEASURING: Final = "measuring; see docs/reference/configuration.md"
-RECORDING: Final = "recording; see docs/guide/runs.md"
-COMPARING: Final = "comparing with earlier runs; see docs/guide/gating-in-pytest.md"
+MEASURING: Final = "measuring"
+RECORDING: Final = "recording"
+COMPARING: Final = "comparing with earlier runs"
 
 BY_FILE: Final = "file"
 BY_FUNCTION: Final = "function"

@@ -254,7 +254,7 @@ def test_models_and_hooks_of_a_project(project: InlineProject) -> None:
 
     assert {*run.outcomes.values()} == {"measured"}, run.out
     assert {name.partition("[")[0] for name in run.outcomes} == {
-        *("test_my_model", "test_my_model_forward", "test_sizes", "test_it"),
+        *("test_my_model", "test_my_model_forward", "test_sizes", "test_sort", "test_it"),
         *("test_points_train", "test_points_infer", "test_flushed"),
     }
     by_name = {b["name"]: b for b in run.summary["benchmarks"]}

@@ -14,7 +14,7 @@ from gpubench_plugin.config import schema_errors
 from gpubench_plugin.config.fixture_choice import FIXTURE_MODULES
 from gpubench_plugin.config.layers import PROFILES
 from gpubench_plugin.config.sections import MeasureSection
-from gpubench_plugin.config.settings import FLAGS
+from gpubench_plugin.config.settings import FLAGS, OPTIONS
 from gpubench_plugin.core import catalog
 from tests.support.documents import ROOT, documents
 from tests.support.shipped import shipped
@@ -78,6 +78,13 @@ def test_every_option_has_its_row() -> None:
         options = {name for action in parser._actions for name in action.option_strings}
         assert [name for name in options - {"-h", "--help"} if f"`{name}`" not in text] == []
     assert [name for name, cells in rows(text).items() if not all(cells)] == []
+
+
+def test_help_names_no_file_of_this_repository() -> None:
+    """Whoever installed a wheel has no pages."""
+    text = [f"{option.group} {option.help} {option.ini_help}" for option in OPTIONS.values()]
+    text += [parser.format_help() for parser in commands.walk(build_parser())]
+    assert [line for line in text if "docs/" in line or ".md" in line] == []
 
 
 def test_every_public_name_is_documented() -> None:
