@@ -141,15 +141,7 @@ def test_commands_of_the_job_run_in_their_order(key: str, tmp_path: Path) -> Non
     if key == "release-build":
         _date_the_release(folder)
     for script in workflows.scripts(_job(key)):
-        done = subprocess.run(
-            ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
-            cwd=folder,
-            env=environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=False,
-        )
+        done = workflows.run(script, folder, environ)
         assert done.returncode == 0, f"$ {script}\n{done.stdout[-4000:]}"
     shutil.rmtree(folder)
 

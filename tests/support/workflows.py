@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 
 def scripts(job: Mapping[str, Any]) -> list[str]:
@@ -34,3 +35,16 @@ def problems_of_shell(job: Mapping[str, Any]) -> str:
     script = "\n".join(scripts(job)).encode()
     done = subprocess.run(["bash", "-n"], input=script, capture_output=True, check=False)
     return done.stderr.decode()
+
+
+def run(script: str, folder: Path, environ: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run a step's script as a runner does; its output has what it wrote to either stream."""
+    return subprocess.run(
+        ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+        cwd=folder,
+        env=environ,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
