@@ -51,7 +51,7 @@ class Repository:
         names = (_git(self.top, "for-each-ref", "--format=%(refname:short)") or "").split()
         hint = suggest(ref, names)
         if _git(self.top, "rev-parse", "--is-shallow-repository") == "true":
-            hint = "; this clone is shallow: git fetch --unshallow, or fetch-depth: 0 of checkout"
+            hint = "; a shallow clone: git fetch --unshallow, or fetch-depth: 0 of actions/checkout"
         return UsageProblem(
             f"{option}: {ref!r} is neither a folder nor a commit, branch or tag of {self.top}{hint}"
         )
