@@ -327,3 +327,19 @@ def test_arguments_that_pytest_refuses_are_a_problem_of_usage(user: User) -> Non
     assert (refused.code, "nowhere" in refused.err) == (2, True), refused
     empty = user.ab("--base=main", "--same", results, "--", "bench", "-k", "nothing")
     assert (empty.code, "no benchmark" in empty.err) == (3, True), empty
+
+
+def test_the_first_benchmarks_of_a_repository_pass(tmp_path: Path) -> None:
+    """The base does not have their folder; the report and GitHub's page say so."""
+    user, page = make_user(tmp_path), tmp_path / "page.md"
+    user.git("checkout", "-q", "-b", "before")
+    user.git("rm", "-rq", "bench")
+    user.git("commit", "-q", "-m", "without benchmarks")
+    user.git("checkout", "-q", "main")
+    user.environ["GITHUB_STEP_SUMMARY"] = str(page)
+    results, arguments = f"--results-dir={tmp_path / 'results'}", ("--", "bench", "-k", "same")
+    ended = user.ab("--base=before", results, *arguments, *QUICK)
+    assert ended.code == 0, ended
+    assert "new: same: the base has no such benchmark" in ended.out
+    for text in (ended.out, page.read_text()):
+        assert "nothing to compare: base and head have no benchmark in common" in text

@@ -77,6 +77,7 @@ class PytestProcess:
             "PYTHONPYCACHEPREFIX": str(self.workspace / "pycache"),
             "GPUBENCH_AB_PARENT": str(os.getpid()),
             "GPUBENCH_AB_TREE": str(side.tree),
+            "GPUBENCH_AB_SIDE": side.name,
         }
 
     def _probe_folder(self) -> Path:

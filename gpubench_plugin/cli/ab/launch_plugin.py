@@ -11,6 +11,8 @@ environment variables:
     below the tree, and line, from 1, by node id) and pytest's ``rootdir``
 ``GPUBENCH_AB_TREE``
     the top of the side's code
+``GPUBENCH_AB_SIDE``
+    its name: of the base, paths that it does not have yet select nothing
 ``GPUBENCH_AB_PARENT``
     the launcher's process id; the session ends with it
 """
@@ -29,8 +31,11 @@ import pytest
 _PR_SET_PDEATHSIG = 1  # prctl(2), <linux/prctl.h>
 
 
-def pytest_configure() -> None:
-    """Ask the kernel to kill this session when its launcher exits (Linux); so its children."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Ask the kernel to kill this session when its launcher exits (Linux); so its children.
+
+    Drop what the head is about to add from the paths of the base: pytest would refuse all of them.
+    """
     parent = int(os.environ["GPUBENCH_AB_PARENT"])
     if sys.platform == "linux" and parent == os.getppid():
         import ctypes
@@ -40,6 +45,9 @@ def pytest_configure() -> None:
         os.kill(parent, 0)
     except ProcessLookupError:
         pytest.exit("the launcher process has exited", returncode=2)
+    if os.environ["GPUBENCH_AB_SIDE"] == "base" and not config.option.pyargs:
+        folder = config.invocation_params.dir
+        config.args[:] = [a for a in config.args if (folder / a.partition("::")[0]).exists()]
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)

@@ -93,20 +93,14 @@ class Side:
     def checked_out(self, tree: Path, subdirectory: Path) -> Self:
         """This side with its commit in the new folder `tree`; pytest runs in its `subdirectory`.
 
-        A folder stays as it is.
-
-        Raises:
-            UsageProblem: the commit has no such folder.
-            ResultsError: git failed.
+        A folder stays as it is. A commit without that subdirectory has no benchmarks there. Raises
+        ResultsError where git fails, or OSError.
         """
         if self.code is not None or self.repository is None or self.commit is None:
             return self
         self.repository.check_out(self.commit, tree)
         folder = tree / subdirectory
-        if not folder.is_dir():
-            raise UsageProblem(
-                f"--{self.name}: {self.label} has no folder {subdirectory} to run pytest in"
-            )
+        folder.mkdir(parents=True, exist_ok=True)
         return replace(self, tree=tree, folder=folder)
 
 

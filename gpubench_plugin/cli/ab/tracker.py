@@ -54,6 +54,8 @@ class Tracker:
             if not difference.key.startswith(_COMPARED)
         )
         self.notes = matched.notes
+        if base.results.keys().isdisjoint(head.results):
+            self.notes += ("nothing to compare: base and head have no benchmark in common",)
         self._bases: Sequence[Run] = [base]
         self._heads: Sequence[Run] = [head]
         self.measured = base.measured

@@ -92,7 +92,8 @@ class Ab(Command):
         verdicts = with_losses(compared.comparison, missing)
         code = exit_code([verdicts], missing)
         if code == ExitCode.NOTHING_COMPARABLE:
-            progress.message("nothing could be compared (see --allow-incomparable)")
+            hint = " (see --allow-incomparable)" * verdicts.all_incomparable
+            progress.message(f"nothing could be compared{hint}")
         _report(replace(compared, comparison=verdicts), state, options.format, output)
         if compared.advice:
             progress.message(f"to decide what is still inconclusive: {compared.advice}")

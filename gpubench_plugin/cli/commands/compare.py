@@ -263,12 +263,15 @@ def with_losses(comparison: Comparison, missing: str) -> Comparison:
 
 
 def exit_code(comparisons: Sequence[Comparison], missing: str = "pass") -> ExitCode:
-    """Exit code: a regression wins; a head with nothing comparable is an error."""
+    """Exit code: a regression wins; a head with nothing comparable is an error.
+
+    It is none if the head has new benchmarks and shares no others with the base.
+    """
     if any(_failing(comparison, missing) for comparison in comparisons):
         return ExitCode.REGRESSION
-    all_comparable = all(
-        any(verdict.kind in COMPARED for verdict in comparison.verdicts)
-        and not comparison.all_incomparable
-        for comparison in comparisons
-    )
-    return ExitCode.OK if all_comparable else ExitCode.NOTHING_COMPARABLE
+    for comparison in comparisons:
+        kinds = {verdict.kind for verdict in comparison.verdicts}
+        is_first = "new" in kinds and kinds.isdisjoint({"incomparable", "no_baseline"})
+        if comparison.all_incomparable or not (is_first or kinds & COMPARED):
+            return ExitCode.NOTHING_COMPARABLE
+    return ExitCode.OK

@@ -39,6 +39,27 @@ def test_the_exit_code_follows_from_the_kinds(kinds: tuple[str, ...], code: Exit
     assert ended(verdict("not_measured", metric="")) == ExitCode.NOTHING_COMPARABLE
 
 
+@pytest.mark.parametrize(
+    ("kinds", "code"),
+    [
+        ("new", ExitCode.OK),
+        ("new removed", ExitCode.OK),
+        ("new not_measured errored", ExitCode.OK),
+        ("removed", ExitCode.NOTHING_COMPARABLE),
+        ("not_measured errored", ExitCode.NOTHING_COMPARABLE),
+        ("new incomparable", ExitCode.NOTHING_COMPARABLE),
+        ("new no_baseline", ExitCode.NOTHING_COMPARABLE),
+        ("", ExitCode.NOTHING_COMPARABLE),
+    ],
+)
+def test_the_first_benchmarks_pass(kinds: str, code: ExitCode) -> None:
+    """Those of a base without any; not where both sides have some that cannot be compared."""
+    verdicts = [verdict(kind, metric="") for kind in kinds.split()]
+    assert ended(*verdicts) == code
+    if code == ExitCode.OK:
+        assert ended(*verdicts, missing="fail") == ExitCode.REGRESSION
+
+
 @pytest.mark.parametrize("kind", ["no_baseline", "new", "removed", "incomparable", "not_measured"])
 def test_what_one_side_lacks_fails_if_asked(kind: Any) -> None:
     """As with pytest's flag; what the base did not measure either is not missing."""

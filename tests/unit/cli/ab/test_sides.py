@@ -107,13 +107,13 @@ def test_what_does_not_exist_is_refused(repo: Any, text: str) -> None:
 
 
 def test_pytest_runs_where_the_user_stands(repo: Any, tmp_path: Path) -> None:
-    """In the same folder below each tree; a commit without that folder is refused."""
+    """In the same folder below each tree; in an empty one where a commit does not have it."""
     found = base("main", repo.path)
     ready = found.checked_out(tmp_path / "tree", Path("src"))
     assert ready.folder == tmp_path / "tree/src"
     assert ready.import_roots() == [tmp_path / "tree/src", tmp_path / "tree"]
-    with pytest.raises(UsageProblem, match="no folder elsewhere"):
-        found.checked_out(tmp_path / "again", Path("elsewhere"))
+    ready = found.checked_out(tmp_path / "again", Path("else/where"))
+    assert [*ready.folder.iterdir()] == []
     (tmp_path / "copy").mkdir()
     assert base(str(tmp_path / "copy"), repo.path / "src").folder == tmp_path / "copy"
 

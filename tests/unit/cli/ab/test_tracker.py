@@ -168,6 +168,15 @@ def test_what_one_side_lacks_does_not_run_again() -> None:
     assert "KeyError" in tracker.comparison().verdicts[0].reason
 
 
+def test_nothing_in_common_is_said() -> None:
+    """Nor is anything launched again: a base without benchmarks cannot be waited for."""
+    tracker = Tracker(Run(label="base"), run(added=1.0))
+    assert (kinds(tracker), tracker.open) == ({"added": "new"}, set())
+    (note,) = tracker.comparison().notes
+    assert mentions(note, "nothing to compare: base and head", "no benchmark in common")
+    assert Tracker(run(a=1.0), run(a=1.0, added=1.0)).comparison().notes == ()
+
+
 def test_what_the_warm_up_pair_skips_on_one_side_is_tried_again() -> None:
     """Up to the first look; what neither side measures is not."""
     base = run(again=1.0, gone=1.0, late="skip: locked", never="skip", same=1.0)
