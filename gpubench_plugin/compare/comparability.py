@@ -55,17 +55,25 @@ def is_same_machine(base: Run, head: Run) -> bool:
 def machine_differences(
     base_run: Run, base: Result, head_run: Run, head: Result
 ) -> tuple[FactDifference, ...]:
-    """Facts that differ of what measured a benchmark; one that a foreign run lacks does not."""
+    """Facts that differ of what measured a benchmark.
+
+    One that a side lacks does not, if its run is foreign or did not measure the benchmark.
+    """
     machines = base_run.machine_of(base), head_run.machine_of(head)
-    return _differences(*machines, is_partial=base_run.foreign or head_run.foreign)
+    is_measured = {base.outcome, head.outcome} == {"measured"}
+    is_partial = base_run.foreign or head_run.foreign or not is_measured
+    return _differences(*machines, is_partial=is_partial)
 
 
 def reported_differences(base: Run, head: Run) -> Iterator[FactDifference]:
-    """All facts that differ for any benchmark of both runs, then merely informative ones."""
+    """All facts that differ for any benchmark of both runs, then merely informative ones.
+
+    A run without any, since no benchmark was selected, differs in none.
+    """
     for name, result in head.results.items():
         if name in base.results:
             yield from machine_differences(base, base.results[name], head, result)
-    is_partial = base.foreign or head.foreign
+    is_partial = base.foreign or head.foreign or not (base.environment and head.environment)
     yield from _differences(base.environment, head.environment, is_partial=is_partial)
 
 

@@ -343,3 +343,4 @@ def test_the_first_benchmarks_of_a_repository_pass(tmp_path: Path) -> None:
     assert "new: same: the base has no such benchmark" in ended.out
     for text in (ended.out, page.read_text()):
         assert "nothing to compare: base and head have no benchmark in common" in text
+        assert "environment difference" not in text

@@ -55,6 +55,18 @@ def test_facts_of_the_machine_that_differ_are_named_with_both_values():
     assert [one.key for one in reported_differences(base, head)] == ["packages.pytest-gpubench"]
 
 
+def test_what_has_no_record_differs_in_nothing():
+    """A side without benchmarks, and a fact that nobody looked for as the benchmark had failed."""
+    full = run("b", result(), machine={"x": 2}, environment={"hostname": "h", "git.commit": "2"})
+    for sides in ((run("a"), full), (full, run("a"))):
+        assert [*reported_differences(*sides)] == []
+    threads = replace(result(), machine={"torch.threads": 1, "torch.version": "2"})
+    failed = replace(result(outcome="failed"), machine={"torch.version": "1"})
+    measured, broken = run("a", threads), run("b", failed)
+    for sides in ((measured, broken), (broken, measured)):
+        assert [one.key for one in reported_differences(*sides)] == ["torch.version"]
+
+
 def test_facts_of_the_ranks_take_the_place_of_the_runs():
     """So that what counts is what measured a benchmark, not which process controlled it."""
     own = replace(result(), machine={"torch.threads": 1})
