@@ -34,7 +34,7 @@ from gpubench_plugin.core.verdicts import FactDifference, Verdict
 # some may be incomparable or lack a value.
 WINDOW: Final = 20
 
-_BROKEN: Final[frozenset[Outcome]] = frozenset(
+BROKEN: Final[frozenset[Outcome]] = frozenset(
     {"failed", "misconfigured", "oom", "hang", "crashed", "mismatched_ranks"}
 )
 _LONGEST: Final = 160  # of a failure's first line, to fit into a table's reason
@@ -126,10 +126,10 @@ class _Matching:
         measured = [r for r in heads if r.outcome == "measured"]
         if broken := [r for r in heads if self._is_broken(r)]:
             share = f" in {len(broken)} of {len(heads)} launches" if len(heads) > 1 else ""
-            yield Verdict(id=name, kind="errored", reason=_failure_text(broken[0]) + share)
+            yield Verdict(id=name, kind="errored", reason=failure_text(broken[0]) + share)
             return
         if not measured:
-            yield Verdict(id=name, kind="not_measured", reason=_failure_text(heads[-1]))
+            yield Verdict(id=name, kind="not_measured", reason=failure_text(heads[-1]))
             return
         pairs = self._pairs(name)
         if isinstance(pairs, Verdict):
@@ -176,7 +176,7 @@ class _Matching:
     def _is_broken(self, head: Result) -> bool:
         """Whether it failed, or its run crashed before reporting what the base could measure."""
         was_measured = any(head.id in base.measured for base in self.bases)
-        return head.outcome in _BROKEN or (UNFINISHED in head.flags and was_measured)
+        return head.outcome in BROKEN or (UNFINISHED in head.flags and was_measured)
 
     def _pairs(self, name: str) -> list[_Pair] | Verdict:
         """Comparable result pairs, or the verdict explaining why there are none."""
@@ -194,11 +194,11 @@ class _Matching:
         if not self.paired:
             pairs.sort(key=lambda pair: not pair[1].pinned)  # the level before later runs
         if not pairs:
-            reason = f"the base failed to measure it: {_failure_text(base_results[-1])}"
+            reason = f"the base failed to measure it: {failure_text(base_results[-1])}"
             if any(r.outcome == "measured" for r in base_results):
                 reason = "no pair measured it on both sides"
             # In a file of pytest-benchmark nothing fails but what is no number.
-            is_wrong = base_results[-1].foreign and base_results[-1].outcome in _BROKEN
+            is_wrong = base_results[-1].foreign and base_results[-1].outcome in BROKEN
             return Verdict(id=name, kind="errored" if is_wrong else "no_baseline", reason=reason)
         if self.paired and (dropped := len(self.heads) - len(pairs)):
             dropped_text = f"{dropped} of {len(self.heads)} pairs are excluded"
@@ -253,12 +253,13 @@ def _removed(
     head_ids = _names(heads)
     for name in _names(bases):
         outcomes = {run.results[name].outcome for run in bases if name in run.results}
-        if name not in head_ids and outcomes & (_BROKEN | {"measured"}):
+        if name not in head_ids and outcomes & (BROKEN | {"measured"}):
             reason = "; ".join(filter(None, ["only in the base", renamed.get(name)]))
             yield Verdict(id=name, kind="removed", reason=reason)
 
 
-def _failure_text(result: Result) -> str:
+def failure_text(result: Result) -> str:
+    """Outcome of an unmeasured benchmark and the first line of its reason."""
     lines = result.reason.strip().splitlines()[:1]
     shortened = [line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…" for line in lines]
     return ": ".join([result.outcome.replace("_", " "), *shortened])

@@ -162,7 +162,7 @@ class ImportReport:
     """Imports and test locations reported by the processes of a launch.
 
     `modules` holds each module's file, `tests` each test's file below the side's tree and its
-    line, from 1. `rootdirs` are pytest's, whose commit a run records.
+    line, from 1, or where it failed. `rootdirs` are pytest's, whose commit a run records.
     """
 
     modules: dict[str, Path] = field(default_factory=dict)
@@ -173,12 +173,10 @@ class ImportReport:
 def imports(folder: Path, side: Side) -> ImportReport:
     """Read what :mod:`.launch_plugin` reported of the launch of `side` in `folder`."""
     report = ImportReport()
-    for file in sorted((folder / "report").glob("*.json")):
-        data = json.loads(file.read_text(encoding="utf-8"))
+    for part in sorted((folder / "report").glob("*.json")):
+        data = json.loads(part.read_text(encoding="utf-8"))
         report.modules.update((name, _real(path, side)) for name, path in data["modules"].items())
-        report.tests.update(
-            (node_id, (path, line)) for node_id, (path, line) in data["tests"].items()
-        )
+        report.tests.update((i, (file, line)) for i, (file, line) in data["tests"].items())
         report.rootdirs.add(_real(data["rootdir"], side))
     return report
 

@@ -8,7 +8,8 @@ environment variables:
     a JSON file with a list of node ids to deselect
 ``GPUBENCH_AB_REPORT``
     a folder; each process writes ``<pid>.json`` with ``modules`` (file by name), ``tests`` (file,
-    below the tree, and line, from 1, by node id) and pytest's ``rootdir``
+    below the tree, and line, from 1, by node id: where it failed, or is defined) and pytest's
+    ``rootdir``
 ``GPUBENCH_AB_TREE``
     the top of the side's code
 ``GPUBENCH_AB_SIDE``
@@ -66,6 +67,17 @@ def pytest_collection_modifyitems(
         config.hook.pytest_deselected(items=deselected)
 
 
+_failures: dict[object, tuple[Path, int]] = {}
+
+
+def pytest_exception_interact(node: object, call: pytest.CallInfo[object]) -> None:
+    """Note the last line of the side's own code that was running when a test failed."""
+    for entry in call.excinfo.traceback if call.excinfo else ():
+        path, tree = Path(entry.path), os.environ["GPUBENCH_AB_TREE"]
+        if path.is_relative_to(tree) and "site-packages" not in path.parts:
+            _failures[node] = path, entry.lineno + 1
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Record the files of imported modules and tests."""
@@ -76,10 +88,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     }
     tree, tests = Path(os.environ["GPUBENCH_AB_TREE"]), {}
     for item in getattr(session, "items", ()):
-        _, line, _ = item.location
-        is_in_tree = item.path.is_relative_to(tree)
-        path = item.path.relative_to(tree) if is_in_tree else item.path
-        tests[_id_of(item)] = [str(path), (line or 0) + 1]
+        path, line = _failures.get(item) or (item.path, (item.location[1] or 0) + 1)
+        path = path.relative_to(tree) if path.is_relative_to(tree) else path
+        tests[_id_of(item)] = [str(path), line]
     report = Path(os.environ["GPUBENCH_AB_REPORT"], f"{os.getpid()}.json")
     rootdir = str(session.config.rootpath)
     text = json.dumps({"modules": modules, "tests": tests, "rootdir": rootdir})

@@ -23,6 +23,7 @@ from gpubench_plugin.cli.ab.sides import Side
 from gpubench_plugin.cli.ab.tracker import Tracker
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.compare.looks import LOOK
+from gpubench_plugin.compare.matching import BROKEN, failure_text
 from gpubench_plugin.config.rounds_file import to_text
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.core.format import counted, rough_duration
@@ -207,7 +208,7 @@ class ComparisonRunner:
         ]
 
     def locations(self) -> dict[str, tuple[str, int]]:
-        """File and line of every benchmark of the head, by node id."""
+        """File and line of every benchmark of the head, or where it failed, by node id."""
         launch = (self.state.warmup_launches() or {})["head"]
         return imports(self.state.folder / launch.folder, self.sides["head"]).tests
 
@@ -293,6 +294,9 @@ class ComparisonRunner:
             self._require_own_code(record)
             for one in self.sides.values():
                 one.require_unchanged()
+            results = self._run(record).results.values()
+            if failures := [f"{r.id}: {failure_text(r)}" for r in results if r.outcome in BROKEN]:
+                self.progress.message(f"failed on the {side} ({folder / 'output.txt'}):", failures)
         self.state.add(record)
         if record.problem:
             self._note_failure(record)
@@ -328,9 +332,15 @@ class ComparisonRunner:
         return self._run(pair["base"]), self._run(pair["head"])
 
     def _run(self, launch: LaunchRecord) -> Run:
+        """Its run, with the places where benchmarks failed in their reasons."""
         if launch.folder not in self._runs_by_folder:
-            label = self.sides[launch.side].label
-            self._runs_by_folder[launch.folder] = self.state.run_of(launch, label)
+            side = self.sides[launch.side]
+            run = self.state.run_of(launch, side.label)
+            results = dict(run.results)
+            for i, (file, line) in imports(self.state.folder / launch.folder, side).tests.items():
+                if i in results and results[i].outcome in BROKEN:
+                    results[i] = replace(results[i], reason=f"{file}:{line}: {results[i].reason}")
+            self._runs_by_folder[launch.folder] = replace(run, results=results)
         return self._runs_by_folder[launch.folder]
 
     def _require_own_code(self, launch: LaunchRecord) -> None:

@@ -94,3 +94,28 @@ def test_paths_that_the_base_lacks_select_nothing_there(
     """The others still do; on the head they are refused, as any other mistake on both sides."""
     done = probed(folder, *arguments, side=side)
     assert (done.returncode, said in done.stdout + done.stderr) == (code, True), done
+
+
+def test_a_failure_is_reported_with_the_last_line_of_own_code(folder: Path) -> None:
+    """In a helper, or where something installed was called; a test that passes with its own."""
+    package = folder / "tree/.venv/site-packages"
+    package.mkdir(parents=True)
+    (package / "installed.py").write_text("def check(value):\n    assert value\n")
+    (folder / "tree/helper.py").write_text(
+        "import installed\n\ndef ask(value):\n    check(value)\n"
+    )
+    with (folder / "tree/helper.py").open("a") as helper:
+        helper.write("\ndef check(value):\n    installed.check(value)\n")
+    lines = ["import json, helper", "def test_a(): helper.ask(0)", "def test_b(): json.loads('')"]
+    lines += ["def test_c(): helper.ask(1)", "def test_d(missing): pass"]
+    (folder / "tree/test_it.py").write_text("\n".join(lines))
+    (folder / "tree/pytest.ini").write_text("[pytest]\npythonpath = .venv/site-packages .\n")
+    assert probed(folder).returncode == 1
+    (file,) = (folder / "report").iterdir()
+    tests = json.loads(file.read_text())["tests"]
+    assert {name.rpartition("_")[2]: place for name, place in tests.items()} == {
+        "a": ["helper.py", 7],
+        "b": ["test_it.py", 3],
+        "c": ["test_it.py", 4],
+        "d": ["test_it.py", 5],
+    }

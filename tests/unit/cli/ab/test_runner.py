@@ -333,6 +333,28 @@ def test_a_tree_that_changes_meanwhile_ends_it(stage: Stage, number: int) -> Non
     assert len(SavedState.read(stage.folder).launches) == number - 1
 
 
+def test_a_failed_benchmark_is_shown_at_once_with_its_place(stage: Stage) -> None:
+    """After the launch in which it failed, which the others go on without; its verdict has it."""
+
+    def breaking(side: SideName, number: int) -> Times:
+        if side == "head":
+            place = json.dumps({"modules": {}, "rootdir": "", "tests": {"t::breaks": ["a.py", 9]}})
+            (fake.orders[-1].folder / "report/1.json").write_text(place)
+        fails = "ValueError: oops\nmore" if side == "head" else 1.0
+        return {**clear(side, number), "t::breaks": fails}
+
+    fake = stage.fake(breaking)
+    tracker = stage.runner(fake).run()
+    output = stage.folder / "launches/002-head/output.txt"
+    failure = "failed: a.py:9: ValueError: oops"
+    shown = f"gpubench ab: failed on the head ({output}):\n    t::breaks: {failure}\n"
+    before, after = stage.output.getvalue().split(shown)
+    assert "launch 2 of 32, warm-up pair, head" in before
+    assert "launch 3 of 32, pair 1 of at most 15, head, 2 benchmarks" in after
+    (verdict,) = (v for v in tracker.comparison().verdicts if v.id == "t::breaks")
+    assert (verdict.kind, verdict.reason) == ("errored", failure)
+
+
 class Telling(Fake):
     """Launches that report imports of the base, which is a commit, and the commit they record."""
 
