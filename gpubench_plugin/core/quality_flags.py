@@ -99,7 +99,7 @@ def explanation(doubt: str, flags: Collection[str], settings: Mapping[str, Any] 
 
     `settings` are those of the benchmark, by dot key.
     """
-    if doubt == CONTENDED and OVERSUBSCRIBED in flags:
+    if doubt == CONTENDED and OVERSUBSCRIBED in flags and settings.get("distributed.threads") != 1:
         return FEWER_THREADS
     text = EXPLANATIONS[doubt]
     for key in ("measure.by", "measure.profile"):

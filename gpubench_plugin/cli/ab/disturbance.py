@@ -6,13 +6,13 @@ Measured times are not used, so that values are not selected. Flags of replaced 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.quality_flags import FEWER_THREADS, MACHINE_FLAGS, machine_flags
-from gpubench_plugin.core.records import Run
+from gpubench_plugin.core.records import Result, Run
 
 # Pairs per remeasured one, at least; for the false alarms see docs/evidence/repeats.md.
 _ONE_IN: Final = 3
@@ -81,8 +81,11 @@ def may_hide_slow_launches(attempts: Sequence[Attempt]) -> bool:
     return was_remeasured and not any(attempt.flags["base"] for attempt in attempts)
 
 
-def disturbance_notes(attempts: Sequence[Attempt]) -> Iterator[str]:
-    """Counts of disturbed launches, also of replaced pairs, with flags, and what to do."""
+def disturbance_notes(attempts: Sequence[Attempt], results: Iterable[Result]) -> Iterator[str]:
+    """Counts of disturbed launches, also of replaced pairs, with flags, and what to do.
+
+    All `results` may have one thread already.
+    """
     counts = Counter(
         name for attempt in attempts for flags in attempt.flags.values() for name in flags
     )
@@ -94,7 +97,9 @@ def disturbance_notes(attempts: Sequence[Attempt]) -> Iterator[str]:
     )
     flags = ", ".join(f"{name} {counts[name]}" for name in MACHINE_FLAGS if counts[name])
     yield f"disturbed launches: {sides} ({flags}); {_remeasured_text(attempts)}"
-    yield f"to quiet the machine: {FEWER_THREADS}; on a GPU lock its clocks (gpubench doctor)"
+    is_single = all(result.settings.get("distributed.threads") == 1 for result in results)
+    cpus = "close programs" if is_single else FEWER_THREADS
+    yield f"to quiet the machine: {cpus}; on a GPU lock its clocks (gpubench doctor)"
 
 
 def _remeasured_text(attempts: Sequence[Attempt]) -> str:

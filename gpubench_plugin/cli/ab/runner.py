@@ -191,7 +191,8 @@ class ComparisonRunner:
     def disturbance_notes(self) -> list[str]:
         """Notes on how many judged launches were disturbed, and remedies."""
         last = max((launch.pair for launch in self.state.launches), default=0)
-        return list(disturbance_notes(self._attempts(last)))
+        results = [r for run in self._runs_by_folder.values() for r in run.results.values()]
+        return list(disturbance_notes(self._attempts(last), results))
 
     def _attempts(self, pairs: int, ids: Collection[str] | None = None) -> list[Attempt]:
         """Disturbance of all attempts at so many pairs, by the benchmarks `ids` or all."""

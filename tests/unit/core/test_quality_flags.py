@@ -66,7 +66,13 @@ def test_every_doubt_is_explained_as_in_the_docs() -> None:
 
 
 def test_several_threads_that_waited_are_told_to_be_fewer() -> None:
-    """With the command first; a single one is told to close what used the CPU."""
-    assert explanation("contended", ("contended", "oversubscribed")) == FEWER_THREADS
+    """With the command first; a single one is told to close what used the CPU.
+
+    So are those for whom the command was given.
+    """
+    flags = ("contended", "oversubscribed")
+    assert explanation("contended", flags) == FEWER_THREADS
+    settings = {"distributed.threads": 1}
+    assert explanation("contended", flags, settings) == EXPLANATIONS[CONTENDED]
     assert FEWER_THREADS.startswith("pytest --distributed.threads=1")
     assert explanation("contended", ("contended",)) == EXPLANATIONS[CONTENDED]

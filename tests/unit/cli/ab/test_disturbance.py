@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -33,6 +34,9 @@ def attempt(pair: int, *, base: bool = False, head: bool = False) -> Attempt:
 def to_remeasure(tries: list[Attempt], *, judged_up_to: int) -> int | None:
     found = pair_to_remeasure(tries, judged_up_to=judged_up_to)
     return found and found.pair
+
+
+THREADED = Result(id="t::threaded", outcome="measured")
 
 
 def run(**flags: tuple[str, ...]) -> Run:
@@ -108,13 +112,22 @@ def test_half_of_the_benchmarks_disturb_a_launch() -> None:
 def test_the_report_counts_disturbed_launches_and_says_what_to_do() -> None:
     """By side and by flag, with the pairs that were measured again."""
     hot = Attempt(pair=5, flags={"base": (), "head": ("contended", "throttled")})
-    first, second = disturbance_notes([*attempts("- b - -"), hot, attempt(2)])
+    first, second = disturbance_notes([*attempts("- b - -"), hot, attempt(2)], [THREADED])
     assert mentions(first, "base 1 of 6, head 1 of 6 (contended 2, throttled 1)", "remeasured: 1")
     assert mentions(second, "--distributed.threads=1, or close", "on a GPU lock its clocks")
-    assert list(disturbance_notes(attempts("-"))) == []
+    assert list(disturbance_notes(attempts("-"), [])) == []
     for text, said in (
         ("h h h h h", "none, since the head was disturbed more than twice as often: its own code"),
         ("bh bh bh - b", "none, since most pairs had a disturbed launch"),
     ):
-        note, _ = disturbance_notes(attempts(text))
+        note, _ = disturbance_notes(attempts(text), [])
         assert said in note
+
+
+def test_nobody_is_told_what_was_done_already() -> None:
+    """One thread for all benchmarks; another one may still have several."""
+    single = replace(THREADED, settings={"distributed.threads": 1})
+    _, note = disturbance_notes(attempts("- b - -"), [single, single])
+    assert mentions(note, "to quiet the machine: close programs; on a GPU")
+    _, note = disturbance_notes(attempts("- b - -"), [single, THREADED])
+    assert "--distributed.threads=1" in note
