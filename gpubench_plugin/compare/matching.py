@@ -213,10 +213,8 @@ class _Matching:
     def _new(self, name: str) -> Verdict:
         reason = "the base has no such benchmark"
         if old := self.likely_renames.get(name):
-            reason += (
-                f"; likely renamed from {old}: keep the old name to compare them, "
-                "or `gpubench accept` the new one's level"
-            )
+            reason += f"; likely renamed from {old}: keep the old name to compare them"
+            reason += ", or `gpubench accept` the new one's level" * (not self.paired)
         return Verdict(id=name, kind="new", reason=reason)
 
     def _comparable_pairs(self, name: str, pairs: list[_Pair]) -> list[_Pair] | Verdict:

@@ -18,18 +18,23 @@ def like(name, work=(("samples", 8.0),), **more):
     return replace(result(name, **more), work=dict(work))
 
 
-def reasons(olds, news, **options):
-    found = match([run("a", *olds)], [run("b", *news)], paired=False, **options)
+def reasons(olds, news, *, paired=False, **options):
+    found = match([run("a", *olds)], [run("b", *news)], paired=paired, **options)
     return {one.id: one.reason for one in found.verdicts if one.kind in {"new", "removed"}}
 
 
 @pytest.mark.parametrize("new", [NEW, "elsewhere/test_it.py::test_old[8]"])
 def test_a_likely_rename_is_said_on_both_sides(new):
-    """Another function of the file, or the same one in another file, and all else alike."""
+    """Another function of the file, or the same one in another file, and all else alike.
+
+    Pairs are compared without a baseline, in which a level could be accepted.
+    """
     found = reasons([like(OLD)], [like(new)])
     assert found.keys() == {new, OLD}
     assert mentions(found[new], f"renamed from {OLD}: keep the old name", "or `gpubench accept`")
     assert mentions(found[OLD], f"only in the base; likely renamed to {new}")
+    paired = reasons([like(OLD)], [like(new)], paired=True)
+    assert paired[new].endswith(": keep the old name to compare them")
 
 
 def test_the_only_benchmark_is_said_to_be_renamed_where_nothing_can_be_compared():
