@@ -35,8 +35,8 @@ Sides = Mapping[SideName, Side]
 class ComparisonResult:
     """Result of a comparison.
 
-    `locations` are file and line by benchmark. `advice` is the command line that would decide what
-    is open, if any.
+    `locations` are file and line by benchmark. `advice` says what would decide what is open, if
+    anything is.
     """
 
     comparison: Comparison
@@ -130,17 +130,20 @@ def _result(
     return ComparisonResult(
         comparison=tracker.comparison(*notes),
         locations=runner.locations(),
-        advice=next_command(state, tracker),
+        advice=advice(state, tracker),
     )
 
 
-def next_command(state: SavedState, tracker: Tracker) -> str:
-    """Command line that resumes with as many pairs as the open verdicts need."""
-    if not tracker.open:
-        return ""
+def advice(state: SavedState, tracker: Tracker) -> str:
+    """How to decide open verdicts: by as many pairs as they need, or where none help by others."""
     looked, unchanged_from = state.judged_pairs, state.request.unchanged_from
     pairs = next_pairs(tracker.undecided, looked=looked, unchanged_from=unchanged_from)
-    return resume_command(state.folder, pairs) if pairs else ""
+    if not tracker.open:
+        return ""
+    if pairs:
+        what = "is still inconclusive" if tracker.pairs_needed else "more pairs can"
+        return f"to decide what {what}: {resume_command(state.folder, pairs)}"
+    return "more pairs would hardly help: quiet the machine (gpubench doctor), or raise the limit"
 
 
 def resume_command(folder: Path, pairs: int | None = None) -> str:

@@ -27,8 +27,8 @@ class Tracker:
     `base` and `head` are the warm-up runs; `judging` are options of :func:`.match`.
 
     Attributes:
-        pairs_needed: pairs that decide what the last look could not, about; None before a look, and
-            where no number of pairs helps.
+        pairs_needed: pairs that decide all that the last look could not, about; None before a look,
+            and where no number of pairs helps.
         measured: benchmarks that pass on the base.
         suite: number of step times and other metrics that can be judged.
 
@@ -116,8 +116,8 @@ class Tracker:
         for subject, verdict in verdicts.items():
             target = self._open if verdict.kind == "inconclusive" else self._final
             target[subject] = verdict
-        pairs_needed = (verdict.pairs_needed for verdict in self.undecided)
-        self.pairs_needed = max(filter(None, pairs_needed), default=None)
+        needed = [verdict.pairs_needed for verdict in self.undecided]
+        self.pairs_needed = None if None in needed else max(filter(None, needed), default=None)
         self._decided += [item for item in series if subject_of(item) not in self._open]
         for verdict in matched.verdicts:  # a benchmark that failed meanwhile, for example
             text = "; so it was in the warm-up pair" * (verdict.id in self._retries)
@@ -152,7 +152,7 @@ def next_pairs(undecided: Sequence[Verdict], *, looked: int, unchanged_from: int
 
     None where so many were `looked` at already, or no number of pairs helps.
     """
-    too_few = (verdict.launches < LOOK for verdict in undecided)  # where launches lack the metric
-    needed = [verdict.pairs_needed or 0 for verdict in undecided]
-    total = max((*needed, *([looked + LOOK] if any(too_few) else [])), default=unchanged_from)
+    # Launches may lack a metric.
+    needed = [v.pairs_needed or (looked + LOOK) * (v.launches < LOOK) for v in undecided]
+    total = max(needed, default=unchanged_from)
     return total if total > looked else None

@@ -96,12 +96,7 @@ class Ab(Command):
             progress.message(f"nothing could be compared{hint}")
         _report(replace(compared, comparison=verdicts), state, options.format, output)
         if compared.advice:
-            progress.message(f"to decide what is still inconclusive: {compared.advice}")
-        elif compared.comparison.count("inconclusive"):
-            progress.message(
-                "more pairs would hardly decide what is still inconclusive: quiet the machine "
-                "(gpubench doctor), or raise the limit"
-            )
+            progress.message(compared.advice)
         return code
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.ab.comparison import next_command
+from gpubench_plugin.cli.ab.comparison import advice
 from gpubench_plugin.cli.ab.runner import fix_rounds, side_order
 from gpubench_plugin.cli.ab.saved_state import LaunchRecord, Look, SavedState
 from gpubench_plugin.cli.ab.sides import Side
@@ -258,11 +258,29 @@ def test_the_command_that_decides_is_told(stage: Stage) -> None:
     needed = tracker.pairs_needed
     assert needed is not None
     command = f"gpubench ab '--resume={stage.folder}' --pairs={needed}"
-    assert next_command(state, tracker) == command
-    alike = Tracker(Run(label="", results={"a": ALIKE}), Run(label="", results={"a": ALIKE}))
-    assert next_command(state, alike) == ""
-    state.request = replace(state.request, unchanged_from=15)
-    assert next_command(state, alike).endswith("--pairs=15")
+    assert advice(state, tracker) == f"to decide what is still inconclusive: {command}"
+    decided = Tracker(Run(label=""), Run(label="", results={"a": ALIKE}))
+    assert advice(state, decided) == ""
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_no_more_pairs_are_advised_where_they_would_not_help(stage: Stage, others: bool) -> None:
+    """The reason says so; beside others a command decides only these, and nothing is estimated."""
+
+    def loud(side: SideName, number: int) -> Times:
+        noise = NOISE[number % 5] if side == "head" else 1.0
+        return {"t::loud": noise, **(a_little_noisy(side, number) if others else {})}
+
+    tracker = stage.runner(stage.fake(loud), pairs=5).run()
+    needed = {verdict.id: verdict.pairs_needed for verdict in tracker.undecided}
+    assert needed["t::loud"] is None
+    assert stage.output.getvalue().endswith("inconclusive\n")
+    said = advice(SavedState.read(stage.folder), tracker)
+    if others:
+        command = f"gpubench ab --resume={stage.folder} --pairs={needed['t::noisy']}"
+        assert said == f"to decide what more pairs can: {command}"
+    else:
+        assert mentions(said, "more pairs would hardly help: quiet the machine")
 
 
 def test_each_look_is_noted(stage: Stage) -> None:
