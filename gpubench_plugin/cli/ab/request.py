@@ -117,9 +117,7 @@ _WRITING: Final = (
     *("--benchmark-json", "--benchmark-histogram", "--benchmark-cprofile-dump"),
 )
 # Options that name a path in the tree, which must be the side's own.
-_OF_A_PLACE: Final = (
-    *("-c", "--config-file", "--rootdir", "--confcutdir", "--ignore", "--ignore-glob"),
-)
+_IN_TREE: Final = ("-c", "--config-file", "--rootdir", "--confcutdir", "--ignore", "--ignore-glob")
 
 
 def parse_arguments(texts: Sequence[str], *, cwd: Path, repository: Path | None) -> tuple[str, ...]:
@@ -135,7 +133,7 @@ def parse_arguments(texts: Sequence[str], *, cwd: Path, repository: Path | None)
         if name in _WRITING:
             next_argument = "".join(texts[number + 1 : number + 2])
             _refuse_in_tree(name, value if separator else next_argument, cwd, repository)
-        option, path = (f"{name}=", value) if separator and name in _OF_A_PLACE else ("", text)
+        option, path = (f"{name}=", value) if separator and name in _IN_TREE else ("", text)
         arguments.append(option + _relative_to_tree(path, cwd, repository))
     return tuple(arguments)
 

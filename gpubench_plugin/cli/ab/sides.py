@@ -152,17 +152,18 @@ def resolve_side(
 
 
 def _folder(name: SideName, label: str, tree: Path, python: str, subdirectory: Path) -> Side:
-    """Use a folder as it is; the label of a working tree counts its uncommitted changes."""
+    """Use a folder as it is; the label of a working tree has its commit, or counts changes."""
     repository = Repository.containing(tree)
     if repository is not None and repository.top != tree:
         repository = None
-    if repository is not None and (changed := repository.changed_files()):
-        label = f"{label} ({counted(changed, 'changed file')})"
+    commit = None if repository is None else repository.commit("HEAD")
+    changed = 0 if repository is None else repository.changed_files()
+    state = counted(changed, "changed file") if changed else short_commit(commit)
     return Side(
         name=name,
-        label=label,
+        label=f"{label} ({state})" if state else label,
         python=python,
-        commit=None if repository is None else repository.commit("HEAD"),
+        commit=commit,
         repository=repository,
         code=digests(tree),
         tree=tree,

@@ -37,10 +37,11 @@ def test_a_ref_is_a_commit(repo: Any) -> None:
 
 
 def test_nothing_is_the_working_tree_with_its_changes(repo: Any) -> None:
-    """The uncommitted changes are counted in its name and are part of its identity."""
+    """Its name has the commit, or a count of the uncommitted changes, part of its identity."""
     clean = base(None, repo.path / "src")
     identity = clean.identity()
-    assert (clean.tree, clean.folder, clean.label) == (repo.path, repo.path / "src", "working tree")
+    assert (clean.tree, clean.folder) == (repo.path, repo.path / "src")
+    assert clean.label == f"working tree ({repo.git('rev-parse', 'HEAD')[:9]})"
     repo.write("src/mylib/__init__.py", "VALUE = 2\n")
     changed = base(None, repo.path)
     assert changed.label == "working tree (1 changed file)"
