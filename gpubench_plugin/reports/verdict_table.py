@@ -77,8 +77,7 @@ def verdict_lines(
     unlisted = [((hidden_text, PLAIN),)] if len(visible) < len(rows) else []
     parts = (
         [
-            *_sides(comparisons, width),
-            *(paragraph(f"all: {names.file}", width) if names.file else ()),
+            *_sides(comparisons, names.file, width),
             *_notes(comparisons, labels, width),
         ],
         [*verdict_table.lines(labels), *unlisted],
@@ -252,12 +251,12 @@ def _severity(row: _Row) -> tuple[tuple[int, float], str, str]:
     return min(severity(cell) for cell in row.cells if cell), row.id, row.metric
 
 
-def _sides(comparisons: Sequence[Comparison], width: int) -> Iterator[Line]:
-    """``base  20261124T101500Z_run_0a1b2c``, and so for each head."""
-    labels = ["base", *head_labels(len(comparisons))]
-    texts = [comparisons[0].base, *(comparison.head for comparison in comparisons)]
+def _sides(comparisons: Sequence[Comparison], file: str, width: int) -> Iterator[Line]:
+    """``base  20261124T101500Z_run_0a1b2c``, and so for each head and the `file` of all tests."""
+    labels = ["base", *head_labels(len(comparisons)), *["file"] * bool(file)]
+    texts = [comparisons[0].base, *(comparison.head for comparison in comparisons), file]
     room = max(map(len, labels)) + len(GAP)
-    for label, text in zip(labels, texts, strict=True):
+    for label, text in zip(labels, texts, strict=False):
         lines = wrapped(text, width - room, cut_words=True)
         yield ((f"{label:{room}}", PLAIN), (lines[0], BOLD))
         yield from marked((f"{'':{room}}{line}" for line in lines[1:]), BOLD)

@@ -142,7 +142,7 @@ def test_table_says_why() -> None:
     assert mentions(row, "10.00 ms", "10.50 ms", "+4.10%", "[+4.00%, +6.00%]", " 5 ", "✗ regressed")
     assert "errored: broken: it failed: RuntimeError" in text
     assert "why test_same" not in text
-    assert "all: bench/test_x.py" in text.splitlines()
+    assert "file  bench/test_x.py" in text.splitlines()
 
 
 def test_a_change_has_the_sign_of_the_value() -> None:
