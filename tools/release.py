@@ -80,7 +80,7 @@ def section(text: str, wanted: str | None) -> tuple[str, str]:
 
 
 def check_tree(root: Path, version: str) -> None:
-    """Refuse what is not committed, a tag that is another commit, and a citation of another."""
+    """Refuse what is not committed, a tag of another commit, and what states another version."""
     if changes := run("git", "status", "--porcelain", cwd=root):
         raise ReleaseError(f"not committed:\n{changes}")
     if version == UNRELEASED:
@@ -90,8 +90,15 @@ def check_tree(root: Path, version: str) -> None:
         tagged, head = (run("git", "rev-parse", name, cwd=root) for name in names)
         if tagged != head:
             raise ReleaseError(f"v{version} is {tagged}, not HEAD ({head})")
-    if f"\nversion: {version}\n" not in (root / "CITATION.cff").read_text(encoding="utf-8"):
-        raise ReleaseError(f"CITATION.cff does not have the line 'version: {version}'")
+    stated = {"CITATION.cff": f"version: {version}", "pyproject.toml": fallback(version)}
+    for name, line in stated.items():
+        if f"\n{line}" not in (root / name).read_text(encoding="utf-8"):
+            raise ReleaseError(f"{name} does not have the line {line!r}")
+
+
+def fallback(version: str) -> str:
+    """The line of `pyproject.toml` from the release before until this one is out."""
+    return f'fallback-version = "{version}.dev0"'
 
 
 def build(version: str, folder: Path) -> list[Path]:

@@ -115,8 +115,9 @@ def _copied(result: Any) -> object:
     if isinstance(result, Sequence) and not isinstance(result, _TEXTS):
         is_plain = _PLAIN.issuperset(map(type, result))
         return [*result] if is_plain else [_copied(value) for value in result]
-    with suppress(Exception):  # what an object's own way of copying raises
-        return deepcopy(result) if _may_change(result) else result
+    if type(result).__hash__ is None:  # as sets and arrays of bytes, it holds what may change
+        with suppress(Exception):  # whatever its own way of copying raises
+            return deepcopy(result)
     return result
 
 
@@ -127,11 +128,6 @@ def _copied_array(result: np.ndarray[Any, Any] | np.generic | memoryview) -> obj
     if array.dtype.kind in "biufc":
         return array
     return _copied(result.tolist()) if isinstance(result, np.ndarray) else result
-
-
-def _may_change(value: object) -> bool:
-    """Whether it compares by what it holds, which may change: as sets and arrays of bytes do."""
-    return type(value).__hash__ is None
 
 
 def _is_tensor(value: object) -> TypeGuard[Tensor]:
@@ -202,7 +198,7 @@ def _difference(actual: Any, expected: Any, place: str) -> str:
     if type(actual) is not type(expected):
         return f"{kinds[0]} instead of {kinds[1]}"
     if actual is expected:
-        if _may_change(actual):
+        if type(actual).__hash__ is None:
             raise _cannot_compare(f"the {kinds[0]} that both return, which cannot be copied", place)
         return ""
     if vars(object)["__eq__"] is not type(actual).__eq__:

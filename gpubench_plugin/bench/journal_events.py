@@ -19,7 +19,6 @@ from gpubench_plugin.measure.stopping import Progress
 
 # Between two events of progress: they are for eyes, and none costs more than 0.1 ms.
 INTERVAL_S: Final = 1.0
-_RATES: Final = ("samples", "tokens")
 
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]{0,99}", re.ASCII)
 
@@ -35,7 +34,7 @@ class ProgressLog:
         self._amounts = {
             name: amount * world_size
             for name, amount in work.known_amounts.items()
-            if name in _RATES
+            if name in ("samples", "tokens")
         }
         self._due_s = 0.0
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 _OWN: Final = frozenset({"gpubench_plugin", "pytest_benchmark"})
 _CALLED: Final = frozenset({"", "torch", "contextlib", "functools"})
 """Modules between ours and the user's: torch's wrappers, and code without a module that it made."""
-_COMPILER: Final = "torch._dynamo"
 _OTHERS: Final = _OWN | _CALLED | {"_pytest", "pluggy", "pytest"}
 
 
@@ -74,7 +73,7 @@ def _visible(entries: Iterable[TracebackType]) -> Iterator[TracebackType]:
     for entry in entries:
         if _package(entry) in _OWN:
             between = []
-        elif _module(entry).startswith(_COMPILER):
+        elif _module(entry).startswith("torch._dynamo"):
             between = [*(between or ()), entry]
         elif between is not None and _package(entry) in _CALLED:
             between.append(entry)

@@ -40,7 +40,6 @@ _SCHEDULE_KEYS: Final[tuple[Key, ...]] = (
 
 _KEY = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_][\w-]*)+")
 """No key has a dash: validation answers one that is typed with the key that has ``_`` for it."""
-_NULL = "null"
 
 
 def override_layer(text: str, schema: schema_errors.Schema) -> Layer:
@@ -70,7 +69,7 @@ def _typed(text: str, annotation: Any, source: str) -> Any:
     if annotation is None:
         return text
     if schema_errors.takes_text(annotation):
-        return None if text == _NULL and schema_errors.takes_null(annotation) else text
+        return None if text == "null" and schema_errors.takes_null(annotation) else text
     try:
         return yaml_reader.parse(text, source)
     except UsageProblem:

@@ -19,8 +19,6 @@ import pytest
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import BrokenFile, UsageProblem, invalid_choice
 
-_PRESETS: Final = ("auto", "tiny", "full")
-_GATES: Final = ("auto", "history", "threshold")
 POLICIES: Final = ("pass", "fail")
 
 MEASURING: Final = "measuring"
@@ -29,7 +27,6 @@ COMPARING: Final = "comparing with earlier runs"
 
 BY_FILE: Final = "file"
 BY_FUNCTION: Final = "function"
-_AUTO_TABLE: Final = "auto"
 _NO_TABLE: Final = "none"
 
 
@@ -164,7 +161,7 @@ def _results_dir(option: OptionValue) -> Path:
 
 def _columns(option: OptionValue) -> tuple[str, ...]:
     """Columns of the result table; none for ``auto``, and ``none`` itself."""
-    if option.value.strip() == _AUTO_TABLE:
+    if option.value.strip() == "auto":
         return ()
     return _names(option)
 
@@ -242,7 +239,7 @@ class Settings:
     preset: str = _option(
         "preset=NAME",
         "Workload preset: auto, tiny, full",
-        parse=_choice(_PRESETS),
+        parse=_choice(("auto", "tiny", "full")),
         ini="auto",
     )
     configs: tuple[Path, ...] = _option(
@@ -295,7 +292,7 @@ class Settings:
         "gate=KIND",
         "Fail if a benchmark regressed beyond its limit. --gate: by history if the baseline has "
         "one; --gate=history or --gate=threshold",
-        parse=_choice(_GATES),
+        parse=_choice(("auto", "history", "threshold")),
         alone="auto",
     )
     gate_missing: str = _comparing(

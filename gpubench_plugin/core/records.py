@@ -300,6 +300,11 @@ class Benchmark:
     flags: tuple[str, ...] = field(default=(), metadata=doc("Flags that qualify the numbers"))
 
 
+_OPERATOR: Final = {"items": {"required": ["name", "calls", "self_s", "total_s"]}}
+_PROFILE: Final = {"required": ["time_of", "steps"], "properties": {"operators": _OPERATOR}}
+_PROFILED: Final = {"properties": {"operators": _PROFILE}}
+
+
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkRecord(Benchmark):
     """Fields of a benchmark in a run's files, whatever the form of its numbers.
@@ -316,7 +321,8 @@ class BenchmarkRecord(Benchmark):
     )
     work: Work | None = field(default=None, metadata=doc("Work of one call, summed over ranks"))
     correctness: Mapping[str, Any] = field(
-        default_factory=dict, metadata=doc("Results of the untimed checks")
+        default_factory=dict,
+        metadata=doc("Results of the untimed checks", json_schema_extra=_PROFILED),
     )
     ranks: tuple[RankTimes, ...] = field(
         default=(), metadata=doc("One entry per rank, for several ranks")

@@ -56,11 +56,6 @@ class Device:
         return self.torch_name.partition(":")[0]
 
 
-def _missing_torch(problem: str) -> MissingPackage:
-    install = "pip install 'pytest-gpubench[torch]'"
-    return MissingPackage(problem, package="torch", install=install)
-
-
 def find(name: str, *, local_rank: int = 0) -> Device:
     """Resolve `name` for this rank.
 
@@ -72,15 +67,19 @@ def find(name: str, *, local_rank: int = 0) -> Device:
         UsageProblem: there is no such device, or torch is broken.
     """
     kind, index = check_name(name)
+    problem = "torch is not installed"
     try:
         import torch
     except (Exception, SystemExit) as error:  # not installed, or a part that it needs is not
-        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
-            raise _missing_torch("torch is not installed") from None
-        reason = f"{type(error).__name__}: {error}".partition("\n")[0]
-        raise UsageProblem(f"torch cannot be imported: {reason}") from error
+        if not isinstance(error, ModuleNotFoundError) or error.name != "torch":
+            reason = f"{type(error).__name__}: {error}".partition("\n")[0]
+            raise UsageProblem(f"torch cannot be imported: {reason}") from error
+    else:
+        problem = f"{torch!r} is not the library torch"
     if imported_torch() is None:
-        raise _missing_torch(f"{torch!r} is not the library torch")
+        raise MissingPackage(
+            problem, package="torch", install="pip install 'pytest-gpubench[torch]'"
+        )
     if name == "auto":
         kind, devices = next((t, group) for t in TYPES if (group := _available(t)))
     else:

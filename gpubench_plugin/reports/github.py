@@ -28,7 +28,6 @@ from gpubench_plugin.reports.verdicts import (
 
 # Marks beside the word, never instead of it; any other verdict is doubtful.
 _MARKS: Final = {"regressed": "🔴", "errored": "💥", "improved": "🟢", "unchanged": "⚪"}
-_DOUBTFUL: Final = "🟡"
 
 # GitHub's markup, HTML, mentions, references, mathematics, links and emojis inside a line; not
 # `www.`, which at worst becomes a link to the address that it shows.
@@ -63,7 +62,7 @@ def table(verdicts: Sequence[Verdict]) -> list[str]:
             *(escaped(number(value, verdict.unit)) for value in (verdict.base, verdict.head)),
             escaped(change_text(verdict)),
             escaped(interval_text(verdict)),
-            f"{_MARKS.get(verdict.kind, _DOUBTFUL)} {kind_text(verdict.kind)}",
+            f"{_MARKS.get(verdict.kind, '🟡')} {kind_text(verdict.kind)}",
             escaped(verdict.doubts),
             escaped(verdict.reason),
         )

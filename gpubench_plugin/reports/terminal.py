@@ -42,7 +42,6 @@ _COLOURS: Final[Mapping[Outcome, Markup]] = {
 _FOLDED: Final = ("notes", "doubts")
 # Columns left out, in this order, where they do not fit either.
 _LEFT_OUT: Final = (*(name for name in METRIC_COLUMNS if name != "throughput"), "throughput")
-_TITLE: Final = "benchmark"
 
 
 def header_lines(
@@ -135,7 +134,7 @@ def _result_lines(
         options = replace(options, group_by=BY_FILE)
     rows, groups = _grouped(_sorted(measurements, options, names), options)
     indent = GAP if any(groups) else ""
-    benchmark = Column(title=_TITLE, cells=[indent + names[row.id] for row in rows])
+    benchmark = Column(title="benchmark", cells=[indent + names[row.id] for row in rows])
     candidates = _columns(rows, groups, options)
     missing = [n for n in options.columns if n not in candidates and n not in _FOLDED]
     if missing and not candidates:

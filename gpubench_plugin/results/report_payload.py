@@ -29,7 +29,6 @@ ATTRIBUTE: Final = "gpubench"
 """Name of the attribute, also in the report's JSON."""
 MAX_REASON_CHARS: Final = 2000
 """Of why a benchmark did not pass: some lines of a table; the report has the full text."""
-_PHASES: Final = ("setup", "call", "teardown")
 _CONTEXT_LOST: Final = "context_lost"
 
 
@@ -119,7 +118,7 @@ def with_outcome(report: pytest.TestReport) -> Json:
     if report.passed or "outcome" in payload:
         return payload
     outcome: Outcome = "skipped" if report.skipped else "failed"
-    if report.when not in _PHASES:
+    if report.when not in ("setup", "call", "teardown"):
         outcome = "crashed"
     return {**payload, "outcome": outcome, "reason": _bounded(report.longreprtext)}
 

@@ -20,7 +20,7 @@ from gpubench_plugin.baselines import resolve
 from gpubench_plugin.cli.ab import comparison
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.core.errors import NothingComparable
-from tests.support.documents import ROOT, blocks, documents
+from tests.support.documents import ROOT, UNREACHABLE, blocks, documents
 from tests.support.projects import InlineProject
 
 if TYPE_CHECKING:
@@ -155,6 +155,8 @@ def is_done(command: str, code: int, out: str) -> bool:
         return "prepared main in" in out
     if "--device=cuda" in command and code == 4:
         return "cuda" in out
+    if UNREACHABLE in command:
+        return code == 1 and "gate: failed" in out
     if command.startswith("gpubench compare") and code == 1:
         return "regressed" in out  # two short runs on a busy machine may differ
     return code == 0

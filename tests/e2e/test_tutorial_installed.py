@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.support.documents import GUIDE, ROOT, blocks
+from tests.support.documents import GUIDE, ROOT, UNREACHABLE, blocks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,10 +26,10 @@ def script() -> str:
             lines += [f'mkdir -p "$(dirname {block.file})"', f"cat > {block.file} <<'END'"]
             lines += [f"{block.text}END"]
         elif block.language == "bash":
-            lines += [
-                f"{line} || test $? = 1" if line.startswith(MAY_FIND_A_DIFFERENCE) else line
-                for line in block.text.splitlines()
-            ]
+            for line in block.text.splitlines():
+                must_fail = UNREACHABLE in line.replace('"', "")
+                may_fail = must_fail or line.startswith(MAY_FIND_A_DIFFERENCE)
+                lines.append(line + " && exit 9" * must_fail + " || test $? = 1" * may_fail)
     return "\n".join(lines)
 
 
@@ -60,3 +60,4 @@ def test_the_tutorial_ends_with_a_gate(kind: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout
     assert "gpubench ab: judged" in done.stdout
     assert "gate: cannot judge yet" in done.stdout  # by one pinned run, as the page says
+    assert "gate: failed" in done.stdout

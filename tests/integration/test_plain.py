@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,6 +38,7 @@ def test_measured_benchmark_leaves_every_file_of_the_run_directory(project: Proj
     (benchmark,) = run.summary["benchmarks"]
     assert benchmark["id"] == "test_it.py::test_spin"
     assert benchmark["params"] == {"world_size": "1"}
+    assert benchmark["host"] == socket.gethostname()
     assert benchmark["metrics"]["rounds"]["value"] > 0
     assert run.summary["status"] == "complete"
     configuration = yaml.safe_load((run.directory / "config_resolved.yaml").read_text())

@@ -19,6 +19,10 @@ class Block(NamedTuple):
     text: str
 
 
+UNREACHABLE: Final = "peak_memory_bytes=<=1000"
+"""Limit of a command that is shown to fail."""
+
+
 def documents() -> list[Path]:
     """All but pages of the site that only include one of them."""
     found = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]

@@ -33,8 +33,6 @@ _NO_WORK: Final = re.compile(
 """Spans of whole steps, ours and torch's, and Python's waiting threads."""
 _METHOD: Final = re.compile(r"<built-in method (\w+) of ([\w.]+) object at \w+>")
 
-_MICROSECOND: Final = 1e-6
-
 
 def profile(
     step: Callable[[], object],
@@ -112,7 +110,7 @@ def operator_table(averages: Sequence[Any], *, steps: int, on_device: bool) -> J
         for average in averages:
             if average.device_type.name == "CPU" and not _NO_WORK.fullmatch(average.key):
                 name = redact(_METHOD.sub(r"\2.\1", average.key))[:_LONGEST_NAME]
-                own_s, total_s = (us(average) * _MICROSECOND for us in (own_us, total_us))
+                own_s, total_s = (us(average) * 1e-6 for us in (own_us, total_us))
                 sums[name] = [*map(add, sums[name], (average.count, own_s, total_s))]
         if any(own_s for _, own_s, _ in sums.values()):
             break

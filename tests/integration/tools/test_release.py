@@ -59,6 +59,7 @@ def test_section_must_be_complete(version: str, reason: str) -> None:
 def checkout(tmp_path: Path) -> Path:
     """A checkout whose HEAD can be 0.2.0."""
     (tmp_path / "CITATION.cff").write_text("cff-version: 1.2.0\nversion: 0.2.0\n")
+    (tmp_path / "pyproject.toml").write_text('[]\nfallback-version = "0.2.0.dev0"\n')
     for command in ("init --quiet", "add .", "commit --quiet --message=one", "tag v0.2.0"):
         git(tmp_path, *command.split())
     return tmp_path

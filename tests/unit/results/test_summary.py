@@ -55,6 +55,20 @@ def test_summary_obeys_the_published_schema(
     validator().validate(written(tmp_path, run))
 
 
+def test_schema_demands_calls_and_own_time_of_operators(
+    tmp_path: Path, run_record: Callable[..., RunRecord], measured: Callable[..., Measurement]
+) -> None:
+    """Of each that a profile has found."""
+    operator = {"name": "aten::mm", "calls": 2, "self_s": 1e-6, "total_s": 2e-6}
+    profile = {"time_of": "cpu", "steps": 3, "operators": [operator]}
+    run = run_record(benchmarks=(measured(correctness={"operators": profile}),))
+    fields = written(tmp_path, run)
+    validator().validate(fields)
+    del fields["benchmarks"][0]["correctness"]["operators"]["operators"][0]["self_s"]
+    with pytest.raises(ValidationError, match="'self_s' is a required property"):
+        validator().validate(fields)
+
+
 def test_ranks_are_listed_and_the_slowest_is_named(
     tmp_path: Path, run_record: Callable[..., RunRecord], measured: Callable[..., Measurement]
 ) -> None:
