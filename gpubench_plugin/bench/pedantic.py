@@ -32,16 +32,17 @@ def pedantic_step(
         Misuse: `target` is no function of these arguments. Calls of the step, too, raise it for
             what `setup` returns.
     """
-    call = own_call = partial(call_of(target, subjects)[0], *args, **kwargs)
+    function, given = call_of(target, subjects)[0], (args, kwargs)
+    call = own_call = partial(function, *args, **kwargs)
 
     def prepare() -> None:
-        nonlocal call
+        nonlocal call, given
         returned = setup()
         if returned and (args or kwargs):
             raise Misuse("gpubench.pedantic: args or kwargs beside a setup that returns some")
         try:
-            own_args, own_kwargs = returned or ((), {})
-            call = partial(own_call, *own_args, **own_kwargs)
+            given = own_args, own_kwargs = returned or (args, kwargs)
+            call = partial(function, *own_args, **own_kwargs)
         except (TypeError, ValueError):
             problem = f"setup returned {short_repr(returned)}; allowed: None, or (args, kwargs)"
             raise Misuse(f"gpubench.pedantic: {problem}") from None
@@ -49,7 +50,7 @@ def pedantic_step(
     return TimedStep.of(
         (lambda: call()) if setup else own_call,  # noqa: PLW0108 # that of the round
         setup=prepare if setup else None,
-        teardown=(lambda: teardown(*call.args, **call.keywords)) if teardown else None,
+        teardown=(lambda: teardown(*given[0], **given[1])) if teardown else None,
     )
 
 
