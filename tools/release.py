@@ -43,7 +43,7 @@ def test_adopted(benchmark):
 SESSION = "python -m pytest benchmarks --adopt --measure.profile=quick"
 JOB = (
     (SESSION, "1000", 0, "2 measured"),
-    ("gpubench baseline set main last", "", 0, "main"),
+    ("gpubench baseline set main last --force --reason=doubts", "", 0, "main"),
     (f"{SESSION} --baseline=main --gate --allow-doubt", "1000", 0, "2 measured"),
     (f"{SESSION} --baseline=main --gate --allow-doubt", "1000000", 1, "breaks <=0.001"),
     ("gpubench compare main last --allow-doubt", "", 1, "breaks <=0.001"),
