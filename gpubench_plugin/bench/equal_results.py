@@ -56,7 +56,8 @@ def agreement(results: Mapping[str, object], check: ResultCheck) -> Comparison:
 
     Numbers, arrays and tensors must be close by the tolerances of their types, of two types the
     wider ones, as by :func:`torch.testing.assert_close`; all other values must be equal. Where
-    there are none, as the variants return None or tensors without elements, nothing is compared.
+    there are none, as the variants return None, tensors without elements, or an object that is
+    equal to itself alone, nothing is compared.
 
     Raises:
         CorrectnessError: a variant disagrees, and where and by how much; or no number is finite.
@@ -79,7 +80,7 @@ def agreement(results: Mapping[str, object], check: ResultCheck) -> Comparison:
             at = f" at result{place}" if place else ""
             raise CorrectnessError(f"variant {name!r} disagrees with {reference!r}{at}: {reason}")
     values = [value for result in results.values() for value in _leaves(result)]
-    values = [v for v in values if v is not None and 0 not in getattr(v, "shape", ())]
+    values = [v for v in values if _has_equality(v) and 0 not in getattr(v, "shape", ())]
     if not values:
         return "unchecked"
     if not any(_tells(value) for value in values):
@@ -127,7 +128,7 @@ def _copied_array(result: np.ndarray[Any, Any] | np.generic | memoryview) -> obj
     array = np.array(result)
     if array.dtype.kind in "biufc":
         return array
-    return _copied(result.tolist()) if isinstance(result, np.ndarray) else result
+    return _copied(result.tolist()) if isinstance(result, np.ndarray | np.void) else result
 
 
 def _is_tensor(value: object) -> TypeGuard[Tensor]:
@@ -201,7 +202,7 @@ def _difference(actual: Any, expected: Any, place: str) -> str:
         if type(actual).__hash__ is None:
             raise _cannot_compare(f"the {kinds[0]} that both return, which cannot be copied", place)
         return ""
-    if vars(object)["__eq__"] is not type(actual).__eq__:
+    if _has_equality(actual):
         with suppress(Exception):  # whatever an object's own comparison raises, or returns
             return "" if actual == expected else "the values differ"
     raise _cannot_compare(f"two objects of {kinds[0]}", place)
@@ -214,12 +215,17 @@ def _as_array(value: Any) -> Any:
     return array if fits else value
 
 
+def _has_equality(value: object) -> bool:
+    """Whether it can be equal to another; None, which is no result, cannot."""
+    return value is not None and type(value).__eq__ is not vars(object)["__eq__"]
+
+
 def _difference_of_numbers(actual: complex, expected: complex) -> str:
     relative, absolute = (0, 0) if isinstance(actual, int) and isinstance(expected, int) else _USUAL
     if actual == expected or (actual != actual and expected != expected):  # noqa: PLR0124 # NaN
         return ""
     with suppress(OverflowError):  # of an integer that no float can be close to
-        if abs(actual - expected) <= absolute + relative * abs(expected):
+        if abs(actual - expected) <= absolute + relative * abs(expected) < float("inf"):
             return ""
     return f"{actual!r} instead of {expected!r}"
 

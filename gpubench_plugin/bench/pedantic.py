@@ -32,7 +32,8 @@ def pedantic_step(
         Misuse: `target` is no function of these arguments. Calls of the step, too, raise it for
             what `setup` returns.
     """
-    function, given = call_of(target, subjects)[0], (args, kwargs)
+    given = args, kwargs = (*args,), {**kwargs}
+    function = call_of(target, subjects)[0]
     call = own_call = partial(function, *args, **kwargs)
 
     def prepare() -> None:

@@ -42,12 +42,10 @@ Comparison: TypeAlias = Literal["check", "close", "unchecked"]
 _MAX_REPR: Final = 60
 
 _ITERATOR_MODULES: Final = ("builtins", "itertools", "multiprocessing.pool")
-_CONTAINERS: Final = (tuple, list, set, frozenset, dict)
 # Values of a container are alike, and there may be millions.
 _MAX_INSPECTED: Final = 100
 # Methods of the futures of Python, torch and multiprocessing.
 _DONE: Final = ("done", "ready", "is_completed")
-_WAIT: Final = ("get", "wait", "result")
 
 _PROPERTIES: Final = (property, cached_property, types.GetSetDescriptorType)
 _METHODS: Final = (types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType)
@@ -177,7 +175,7 @@ def _remedy(value: object) -> str:
         return f"await it in the step: {_RUN}"
     if isinstance(value, Iterator) and kind.__module__ in _ITERATOR_MODULES:
         return "exhaust it in the step: list(…), or a loop over it"
-    waits = [name for name in _WAIT if callable(getattr(kind, name, None))]
+    waits = [name for name in ("get", "wait", "result") if callable(getattr(kind, name, None))]
     if waits and any(callable(getattr(kind, name, None)) for name in _DONE):
         return f"wait for it in the step: its {waits[0]}()"
     return ""
@@ -191,7 +189,7 @@ def _is_done(value: object) -> bool:
 
 def _contained_values(result: object) -> Iterator[object]:
     """Leading values of a Python container; empty for anything else."""
-    if not isinstance(result, _CONTAINERS):
+    if not isinstance(result, (tuple, list, set, frozenset, dict)):
         return iter(())
     return islice(result.values() if isinstance(result, dict) else result, _MAX_INSPECTED)
 

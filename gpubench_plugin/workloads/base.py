@@ -230,16 +230,13 @@ def run_fake_step(workload: Workload[Any], *, samples: int, backward: bool) -> N
             workload.forward(module.eval(), batch)
 
 
-_LISTS: Final = (nn.ModuleList, nn.Sequential)
-
-
 def blocks_of(module: nn.Module) -> Iterator[tuple[nn.Module, str, nn.Module]]:
     """Blocks of `module`: the entries with parameters of its outermost lists of layers.
 
     Each with the module that holds it before, and its name there. Layers outside of lists are in no
     block.
     """
-    in_list = isinstance(module, _LISTS)
+    in_list = isinstance(module, (nn.ModuleList, nn.Sequential))
     for name, child in module.named_children():
         if not in_list or isinstance(child, nn.ModuleList | nn.ModuleDict):
             yield from blocks_of(child)

@@ -82,6 +82,11 @@ MEASURED = {
         "seen = []\ngpubench.pedantic(total, (3,), setup=list, teardown=seen.append, rounds=2)\n"
         "assert seen == [3, 3]"
     ),
+    "pedantic_iterator": (
+        "seen, args = [], iter([3])\n"
+        "gpubench.pedantic(total, args, setup=list, teardown=seen.append, rounds=2)\n"
+        "assert seen == [3, 3]"
+    ),
     "pedantic_teardown_of_a_partial": (
         "seen, step = [], functools.partial(total, 3)\n"
         "gpubench.pedantic(step, setup=list, teardown=lambda *own: seen.append(own), rounds=2)\n"

@@ -109,6 +109,8 @@ def test_variants_without_results_are_unchecked() -> None:
         ([1], [1, 2], "at result[1]: is not in the other"),
         ({"a": 1}, {}, "at result['a']: is missing"),
         ("yes", "no", "the values differ"),
+        (float("inf"), 1.0, "1.0 instead of inf"),
+        ([float("inf"), 1], [float("-inf"), 1], "at result[0]: -inf instead of inf"),
         (2**62, 2**70, f"{2**70} instead of {2**62}"),
         (2**63, 2**63 + 1, "9223372036854775809 instead of 9223372036854775808"),
         (2**2000, 0.5, "0.5 instead of 1148"),
@@ -162,21 +164,26 @@ def test_what_cannot_be_compared_asks_for_a_check(first: object, second: object,
         compared(first, second)
 
 
-def test_an_object_agrees_with_itself() -> None:
-    """Whether it has an equality or not."""
+def test_an_object_that_is_equal_to_itself_alone_is_unchecked() -> None:
+    """It is the same whatever a variant has done to it."""
     shared = Opaque()
-    assert compared(shared, shared) == "close"
+    assert compared(shared, shared) == "unchecked"
+    assert compared((shared, 1), (shared, 1)) == "close"
 
 
 def test_a_copy_keeps_what_is_written_in_place() -> None:
     """A buffer that every variant writes to is compared as each has left it."""
     buffer, array, text, seen = torch.zeros(2), np.zeros(2), bytearray(2), set[int]()
-    kept = copied({"buffer": buffer, "array": [array], "text": text, "seen": seen})
+    record = np.zeros(1, [("x", int)])[0]
+    parts = {"array": [array], "record": record, "text": text, "seen": seen}
+    kept = copied({"buffer": buffer, **parts})
     buffer += 1
     array += 1
+    record["x"] = 1
     text[0] = 1
     seen.add(1)
-    zeros = {"buffer": torch.zeros(2), "array": [np.zeros(2)], "text": bytearray(2), "seen": set()}
+    zeros = {"buffer": torch.zeros(2), "array": [np.zeros(2)], "record": (0,)}
+    zeros |= {"text": bytearray(2), "seen": set()}
     assert compared(kept, zeros) == "close"
 
 
