@@ -32,17 +32,17 @@ def pedantic_step(
         Misuse: `target` is no function of these arguments. Calls of the step, too, raise it for
             what `setup` returns.
     """
-    given = args, kwargs = (*args,), {**kwargs}
+    arguments = args, kwargs = (*args,), {**kwargs}
     function = call_of(target, subjects)[0]
     call = own_call = partial(function, *args, **kwargs)
 
     def prepare() -> None:
-        nonlocal call, given
+        nonlocal call, arguments
         returned = setup()
         if returned and (args or kwargs):
             raise Misuse("gpubench.pedantic: args or kwargs beside a setup that returns some")
         try:
-            given = own_args, own_kwargs = returned or (args, kwargs)
+            arguments = own_args, own_kwargs = returned or (args, kwargs)
             call = partial(function, *own_args, **own_kwargs)
         except (TypeError, ValueError):
             problem = f"setup returned {short_repr(returned)}; allowed: None, or (args, kwargs)"
@@ -51,7 +51,7 @@ def pedantic_step(
     return TimedStep.of(
         (lambda: call()) if setup else own_call,  # noqa: PLW0108 # that of the round
         setup=prepare if setup else None,
-        teardown=(lambda: teardown(*given[0], **given[1])) if teardown else None,
+        teardown=(lambda: teardown(*arguments[0], **arguments[1])) if teardown else None,
     )
 
 

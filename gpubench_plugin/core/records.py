@@ -302,7 +302,7 @@ class Benchmark:
 
 _OPERATOR: Final = {"items": {"required": ["name", "calls", "self_s", "total_s"]}}
 _PROFILE: Final = {"required": ["time_of", "steps"], "properties": {"operators": _OPERATOR}}
-_PROFILED: Final = {"properties": {"operators": _PROFILE}}
+_CORRECTNESS: Final = {"properties": {"operators": _PROFILE}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -322,7 +322,7 @@ class BenchmarkRecord(Benchmark):
     work: Work | None = field(default=None, metadata=doc("Work of one call, summed over ranks"))
     correctness: Mapping[str, Any] = field(
         default_factory=dict,
-        metadata=doc("Results of the untimed checks", json_schema_extra=_PROFILED),
+        metadata=doc("Results of the untimed checks", json_schema_extra=_CORRECTNESS),
     )
     ranks: tuple[RankTimes, ...] = field(
         default=(), metadata=doc("One entry per rank, for several ranks")

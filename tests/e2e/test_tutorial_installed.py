@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.support import workflows
 from tests.support.documents import GUIDE, ROOT, UNREACHABLE, blocks
 
 if TYPE_CHECKING:
@@ -48,15 +49,7 @@ def test_the_tutorial_ends_with_a_gate(kind: str, tmp_path: Path) -> None:
         "PIP_FIND_LINKS": f"{tmp_path / 'dist'} {os.environ.get('PIP_FIND_LINKS', '')}",
         "PIP_CONSTRAINT": str(ROOT / "constraints.txt"),
     }
-    done = subprocess.run(
-        ["bash", "-ec", script()],
-        cwd=folder,
-        env=environ,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
+    done = workflows.run(script(), folder, environ)
     assert done.returncode == 0, done.stdout
     assert "gpubench ab: judged" in done.stdout
     assert "gate: cannot judge yet" in done.stdout  # by one pinned run, as the page says

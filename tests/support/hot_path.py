@@ -174,7 +174,7 @@ class Reads(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]  # torch has no types here # torch has no types here
+        super().__init__()  # type: ignore[no-untyped-call]  # torch has no types here
         self.counts: Counter[str] = Counter()
         self._copies = _Copies(self.counts)
 

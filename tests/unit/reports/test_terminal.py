@@ -266,7 +266,7 @@ def test_columns_are_chosen_by_name() -> None:
         "benchmark     memory  step_time_ci_low_s  outcome",
         FILE,
         "  a        912.4 MiB             0.01830  measured",
-        "  b           failed                   –  failed",  # noqa: RUF001 # the table's own dash # the dash of empty cells
+        "  b           failed                   –  failed",  # noqa: RUF001 # the dash of empty cells
     ]
     assert rendered(*rows, options=options("none")) == ["1 measured, 1 failed"]
 
@@ -348,7 +348,7 @@ def test_tests_group_themselves_across_files() -> None:
     rows.append(benchmark("test_d", numbers={"step_time_s": 8.0}))
     lines = [line.split() for line in rendered(*rows)[1:7]]
     assert [line[0] for line in lines] == ["sums", "a", "c", FILE, "b", "d"]
-    assert [line[-1] for line in lines if line[0] in "abcd"] == ["2.00x", "1.00x", "–", "–"]  # noqa: RUF001 # the table's own dash
+    assert [line[-1] for line in lines if line[0] in "abcd"] == ["2.00x", "1.00x", "–", "–"]  # noqa: RUF001 # the dash of empty cells
     assert "sums" not in "".join(rendered(*rows, options=options(group_by="function")))
 
 
