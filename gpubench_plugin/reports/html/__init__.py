@@ -1,0 +1,1 @@
+"""Reports to look at: pages of one file each, and pictures."""
