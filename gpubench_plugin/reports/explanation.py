@@ -6,7 +6,7 @@ empty sections are left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -77,6 +77,51 @@ class Explanation:
     notes: tuple[str, ...] = ()
     advice: tuple[Recommendation, ...] = ()
 
+    @property
+    def remarks(self) -> Mapping[str, tuple[str, ...]]:
+        """Its texts by title, those on flags, facts, launches and notes; some are empty."""
+        flags = {flag for point in self.points for flag in point.flags}
+        ordered_flags = (*doubtful_flags(flags), *other_flags(sorted(flags)))
+        return {
+            "flags": tuple(f"{f}: {MEANINGS[f]}" if f in MEANINGS else f for f in ordered_flags),
+            "based on": self.facts,
+            "launches not judged": self.unused,
+            "notes": self.notes,
+        }
+
+    @property
+    def look_rows(self) -> list[tuple[str, ...]]:
+        """A row of :data:`LOOK_COLUMNS` for each number that a look judged."""
+        return [
+            (
+                str(look.pairs),
+                part.metric,
+                kind_text(part.kind),
+                change_text(part),
+                interval_text(part).strip("[]").replace(", ", " to "),
+            )
+            for look in self.looks
+            for verdict in look.verdicts
+            for part in split_verdict(verdict)
+        ]
+
+    def limit_texts(self, verdict: Verdict) -> list[str]:
+        """The limits of the verdict, with their origin."""
+        return [
+            f"{f'{part.metric}: ' * bool(verdict.parts)}limit {part.limit}: "
+            f"{self.limits[part.metric]}"
+            for part in split_verdict(verdict)
+            if part.limit and part.metric in self.limits
+        ]
+
+
+LOOK_COLUMNS: Final = ("pairs", "metric", "verdict", "change", "99% interval")
+
+
+def verdict_text(verdict: Verdict) -> str:
+    """``step_time_s: regressed: 38% slower, limit 2%``."""
+    return ": ".join(filter(None, (verdict.metric, kind_text(verdict.kind), verdict.reason)))
+
 
 def split_verdict(verdict: Verdict) -> tuple[Verdict, ...]:
     """Split a verdict into one per metric, such as the parts of a step time, without reasons."""
@@ -91,33 +136,26 @@ def explanation_lines(explanation: Explanation, total: int) -> Iterator[Line]:
     yield from _verdicts(explanation, total)
     for metric, unit in explanation.units.items():
         yield from _plot(explanation, metric, unit, total)
-    for title, body in {
-        "flags": _text(_meanings(explanation.points), total),
-        "looks, recomputed from the recorded launches": _looks(explanation.looks, total),
-        "based on": _text(explanation.facts, total),
-        "launches not judged": _text(explanation.unused, total),
-        "notes": _text(explanation.notes, total),
-        "what helps": _advice(explanation.advice, total),
+    remarks = {title: _text(texts, total) for title, texts in explanation.remarks.items()}
+    for title, section in {
+        "flags": remarks.pop("flags"),
+        "looks, recomputed from the recorded launches": _looks(explanation, total),
+        **remarks,
+        "what helps": [*_advice(explanation.advice, total)],
     }.items():
-        if section := [*body]:
+        if section:
             yield from ((), *marked(wrapped(title, total), BOLD), *section)
 
 
-def _text(texts: Iterable[str], total: int) -> Iterator[Line]:
-    for text in texts:
-        yield from marked(wrapped(text, total, indent="  "))
+def _text(texts: Sequence[str], total: int) -> list[Line]:
+    return [line for text in texts for line in marked(wrapped(text, total, indent="  "))]
 
 
 def _verdicts(explanation: Explanation, total: int) -> Iterator[Line]:
     for verdict in explanation.verdicts:
-        text = ": ".join(filter(None, (verdict.metric, kind_text(verdict.kind), verdict.reason)))
         markup = GOOD if verdict.kind == "unchanged" else colour(verdict)
-        yield from marked(wrapped(text, total), markup)
-        for part in split_verdict(verdict):
-            if part.limit and part.metric in explanation.limits:
-                prefix = f"{part.metric}: " if verdict.parts else ""
-                origin = explanation.limits[part.metric]
-                yield from _text([f"{prefix}limit {part.limit}: {origin}"], total)
+        yield from marked(wrapped(verdict_text(verdict), total), markup)
+        yield from _text(explanation.limit_texts(verdict), total)
 
 
 def _plot(explanation: Explanation, metric: str, unit: str, total: int) -> Iterator[Line]:
@@ -136,31 +174,13 @@ def _plot(explanation: Explanation, metric: str, unit: str, total: int) -> Itera
     yield from dot_lines(dots, unit, explanation.noun, total)
 
 
-def _meanings(points: Sequence[PlotPoint]) -> Iterator[str]:
-    flags = sorted({flag for point in points for flag in point.flags})
-    for flag in (*doubtful_flags(flags), *other_flags(flags)):
-        yield f"{flag}: {MEANINGS[flag]}" if flag in MEANINGS else flag
-
-
-def _looks(looks: Sequence[LookVerdicts], total: int) -> Iterator[Line]:
-    rows = [
-        (look.pairs, part)
-        for look in looks
-        for verdict in look.verdicts
-        for part in split_verdict(verdict)
-    ]
+def _looks(explanation: Explanation, total: int) -> list[Line]:
+    cells = [*zip(*explanation.look_rows, strict=True)]
     table = [
-        column("pairs", [pairs for pairs, _ in rows], numeric=True),
-        column("metric", [verdict.metric for _, verdict in rows]),
-        column("verdict", [kind_text(verdict.kind) for _, verdict in rows]),
-        column("change", [change_text(verdict) for _, verdict in rows], numeric=True),
-        column(
-            "99% interval",
-            [interval_text(part).strip("[]").replace(", ", " to ") for _, part in rows],
-            numeric=True,
-        ),
+        column(title, column_cells, numeric=title not in {"metric", "verdict"})
+        for title, column_cells in zip(LOOK_COLUMNS, cells, strict=False)
     ]
-    return marked(lines(table, total) if rows else [])
+    return [*marked(lines(table, total) if cells else [])]
 
 
 def _advice(advice: Sequence[Recommendation], total: int) -> Iterator[Line]:
