@@ -13,15 +13,18 @@ from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import Run
+from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.environment.fingerprints import change_text, differences, flat
 from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.results.reader import RunReader
-from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.run_directory import RunDirectory, runs_in
 from gpubench_plugin.system import json_files, stored
 from gpubench_plugin.system.files import KernelLock
 
 FORMAT: Final = stored.Format(kind="gpubench ab comparison", newest=1)
 STATE_FILE: Final = "state.json"
+MOST_NAMED: Final = 5
+"""Names that a message lists: about a line of a terminal each."""
 WARMUP_PAIR: Final = 0
 """Number of the pair that is not judged; the judged ones count from 1."""
 
@@ -199,3 +202,35 @@ class SavedState:
     def launch_seconds(self) -> dict[SideName, float]:
         """What the last launch of each side took, as far as one has succeeded."""
         return {launch.side: launch.seconds for launch in self.launches if not launch.problem}
+
+
+def comparisons_in(results_dir: Path) -> dict[str, Path]:
+    """Folders of all comparisons below `results_dir` by id, oldest first."""
+    files = sorted((results_dir / "ab").glob(f"*/{STATE_FILE}"))
+    return {file.parent.name: file.parent for file in files}
+
+
+def find_comparison(results_dir: Path, text: str, *, cwd: Path) -> Path | None:
+    """Folder, relative to `cwd`, of the comparison that `text` names; None if there is none.
+
+    `text` is its folder, its id or the beginning of it; ``last`` if it is later than all runs.
+
+    Raises:
+        UsageProblem: several runs and comparisons have ids that begin so.
+    """
+    comparisons = comparisons_in(results_dir)
+    names = sorted([*comparisons, *(run.run_id for run in runs_in(results_dir))])
+    if text == LAST:
+        found = comparisons.get(max(names, default=""))
+    elif os.path.isfile(cwd / text / STATE_FILE):  # noqa: PTH113 # False for any name
+        found = cwd / text
+    else:
+        matches = [name for name in names if text and name.startswith(text)]
+        if comparisons.keys().isdisjoint(matches):
+            return None
+        if len(matches) > 1:
+            latest = ", ".join(matches[-MOST_NAMED:])
+            raise UsageProblem(f"{len(matches)} runs and comparisons start with {text!r}: {latest}")
+        found = comparisons[matches[0]]
+    # Relative, so that the commands of an advice are short.
+    return found and Path(os.path.relpath(found, cwd))

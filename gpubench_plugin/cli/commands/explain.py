@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
-from pathlib import Path
-from typing import ClassVar, Final
+from typing import ClassVar
 
-from gpubench_plugin.cli.ab.saved_state import STATE_FILE
+from gpubench_plugin.cli.ab.saved_state import MOST_NAMED, comparisons_in, find_comparison
 from gpubench_plugin.cli.benchmark_names import run_benchmarks, selected_benchmarks
 from gpubench_plugin.cli.commands._places import (
     BENCHMARK,
@@ -18,20 +16,16 @@ from gpubench_plugin.cli.commands._places import (
     show,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.cli.explain.comparison import explain_comparison
+from gpubench_plugin.cli.explain.comparison import ExplainedComparison
 from gpubench_plugin.cli.explain.measurement import explain_measurement
 from gpubench_plugin.cli.explain.run import explain_run
 from gpubench_plugin.core.errors import BrokenFile, UsageProblem
-from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.reports.explanation import Explanation, explanation_lines
 from gpubench_plugin.reports.markup import painted, plain
 from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.reader import RunReader
-from gpubench_plugin.results.run_directory import find_run, runs_in
+from gpubench_plugin.results.run_directory import find_run
 from gpubench_plugin.system import stored
-
-# Names that a message lists: about a line of a terminal each.
-_MAX_NAMES: Final = 5
 
 
 class Explain(Command):
@@ -66,40 +60,16 @@ def _explanation(text: str, benchmark: str, paths: Locations) -> Explanation:
         UsageProblem: no run or comparison of this name, or several; so for the benchmark.
         ResultsError: a file cannot be read.
     """
-    if (comparison := _comparison(text, paths)) is not None:
-        # Relative, so that the commands of the advice are short.
-        return explain_comparison(Path(os.path.relpath(comparison, paths.cwd)), benchmark)
+    if (comparison := find_comparison(paths.results_dir, text, cwd=paths.cwd)) is not None:
+        return ExplainedComparison(comparison).explanation(benchmark)
     return _explained_run(text, benchmark, paths)
-
-
-def _comparison(text: str, paths: Locations) -> Path | None:
-    """Folder of the comparison named by `text`; None if there is none."""
-    comparisons = _comparisons(paths)
-    names = sorted([*comparisons, *(run.run_id for run in runs_in(paths.results_dir))])
-    if text == LAST:
-        return comparisons.get(max(names, default=""))
-    if os.path.isfile(paths.cwd / text / STATE_FILE):  # noqa: PTH113 # False for any name
-        return paths.cwd / text
-    matches = [name for name in names if text and name.startswith(text)]
-    if comparisons.keys().isdisjoint(matches):
-        return None
-    if len(matches) > 1:
-        latest = ", ".join(matches[-_MAX_NAMES:])
-        raise UsageProblem(f"{len(matches)} runs and comparisons start with {text!r}: {latest}")
-    return comparisons[matches[0]]
-
-
-def _comparisons(paths: Locations) -> dict[str, Path]:
-    """Folders of all comparisons by id, oldest first."""
-    files = sorted((paths.results_dir / "ab").glob(f"*/{STATE_FILE}"))
-    return {file.parent.name: file.parent for file in files}
 
 
 def _explained_run(text: str, benchmark: str, paths: Locations) -> Explanation:
     try:
         directory = find_run(paths.results_dir, text, cwd=paths.cwd)
     except UsageProblem as error:
-        names = ", ".join([*_comparisons(paths)][-_MAX_NAMES:]) or "none"
+        names = ", ".join([*comparisons_in(paths.results_dir)][-MOST_NAMED:]) or "none"
         raise UsageProblem(f"{error}; the latest comparisons: {names}") from None
     stored_run = RunReader(directory)
     run = stored_run.run()

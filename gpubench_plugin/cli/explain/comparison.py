@@ -6,68 +6,118 @@ number of series matters, and without what was decided before.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from itertools import count, takewhile
 from pathlib import Path
 
 from gpubench_plugin.cli.ab.comparison import VERDICTS, resume_command
-from gpubench_plugin.cli.ab.saved_state import WARMUP_PAIR, Look, SavedState
+from gpubench_plugin.cli.ab.saved_state import WARMUP_PAIR, SavedState
 from gpubench_plugin.cli.ab.tracker import Tracker, next_pairs
 from gpubench_plugin.cli.benchmark_names import run_benchmarks, selected_benchmarks
 from gpubench_plugin.cli.explain.judged import Measured, cures, judged_explanation
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.format import counted
+from gpubench_plugin.core.verdicts import Comparison, Verdict
 from gpubench_plugin.reports.explanation import Explanation, LookVerdicts, Recommendation
 from gpubench_plugin.results import verdicts
 
 
-def explain_comparison(folder: Path, benchmark: str) -> Explanation:
-    """Explain the benchmark's verdicts in the comparison in `folder`.
+class ExplainedComparison:
+    """A comparison in its `folder`, whose benchmarks can be explained.
 
     Raises:
-        UsageProblem: nothing was measured yet, or no benchmark or several match.
+        UsageProblem: nothing was measured yet.
         ResultsError: a file cannot be read.
+
+    Attributes:
+        verdicts: those it ended with, None of an unfinished one.
     """
-    state = SavedState.read(folder.resolve())
-    request = state.request
-    document = verdicts.read(folder / VERDICTS) if (folder / VERDICTS).exists() else None
-    base, head = request.base, request.head or "working tree"
-    if document is not None:
-        base, head = document.base_label, *document.head_labels
-    launches = _Launches(state, {"base": base, "head": head})
-    name = launches.benchmark(benchmark)
-    tracker = Tracker(*launches.warmup.values(), **request.judging)
-    complete_looks = [look for look in state.looks if look.pairs <= len(launches.pairs)]
-    looks = tuple(_replay(tracker, launches, complete_looks, name))
-    final = tuple(v for v in tracker.comparison().verdicts if v.id == name)
-    status = "verdicts so far" if looks else "not judged yet"
-    if document is not None:
-        final = document.for_benchmark(name) or final
-    explanation = judged_explanation(
-        final,
-        launches.measured(name),
-        stated={"options": request.limits, **launches.limits(name)},
-        benchmark=name,
-        subject=(
-            f"comparison {folder.name}: base {base}, head {head}; "
-            f"{counted(len(launches.pairs), 'pair')} of launches"
-            f"{'' if document else f', not finished: {status}'}"
-        ),
-        noun="launch",
-        looks=looks,
-        unused=tuple(launches.unused()),
-        notes=tuple(document.notes if document else tracker.notes),
-    )
-    if not final and document is None:
-        advice = [Recommendation("measure the missing pairs:", resume_command(folder))]
-    else:
-        advice = [*_advice(explanation, folder, state)]
-    return replace(explanation, advice=tuple(advice))
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._state = SavedState.read(folder.resolve())
+        written = (folder / VERDICTS).exists()
+        self.verdicts = verdicts.read(folder / VERDICTS) if written else None
+        base, head = self._state.request.base, self._state.request.head or "working tree"
+        if self.verdicts is not None:
+            base, head = self.verdicts.base_label, *self.verdicts.head_labels
+        self.launches = Launches(self._state, {"base": base, "head": head})
+
+    @cached_property
+    def comparison(self) -> Comparison:
+        """The verdicts, of an unfinished comparison as far as it has them."""
+        judged = self._replayed[0]
+        if self.verdicts is None:
+            return judged
+        found = self.verdicts
+        names = dict.fromkeys(row.id for row in found.benchmarks)
+        final = [verdict for name in names for verdict in found.for_benchmark(name)]
+        return replace(judged, verdicts=tuple(final), notes=found.notes)
+
+    @cached_property
+    def subject(self) -> str:
+        """What it compares, and by how many pairs."""
+        status = "verdicts so far" if any(self._replayed[1].values()) else "not judged yet"
+        return (
+            f"comparison {self._folder.name}: base {self.comparison.base}, "
+            f"head {self.comparison.head}; {counted(len(self.launches.pairs), 'pair')} of launches"
+            f"{'' if self.verdicts else f', not finished: {status}'}"
+        )
+
+    def explanation(self, benchmark: str) -> Explanation:
+        """Explain the verdicts on the benchmark of that name; raises UsageProblem."""
+        name = self.launches.benchmark(benchmark)
+        final = tuple(v for v in self.comparison.verdicts if v.id == name)
+        explanation = judged_explanation(
+            final,
+            self.launches.measured(name),
+            stated={"options": self._state.request.limits, **self.launches.limits(name)},
+            benchmark=name,
+            subject=self.subject,
+            noun="launch",
+            looks=tuple(self._replayed[1].get(name, ())),
+            unused=tuple(self.launches.unused()),
+            notes=self.comparison.notes,
+        )
+        if not final and self.verdicts is None:
+            advice = [Recommendation("measure the missing pairs:", resume_command(self._folder))]
+        else:
+            advice = [*_advice(explanation, self._folder, self._state)]
+        return replace(explanation, advice=tuple(advice))
+
+    @cached_property
+    def _replayed(self) -> tuple[Comparison, Mapping[str, list[LookVerdicts]]]:
+        """Each look taken again: the verdicts at the end, and by benchmark what each changed."""
+        launches = self.launches
+        tracker = Tracker(*launches.warmup.values(), **self._state.request.judging)
+        looks: dict[str, list[LookVerdicts]] = {}
+        previous = _by_benchmark(tracker.comparison())
+        for look in self._state.looks:
+            if look.pairs > len(launches.pairs):
+                break
+            bases, heads = (launches.runs[side][: look.pairs] for side in SIDES)
+            open_names = tracker.open
+            tracker.judge(bases, heads, unchanged_from=look.unchanged_from)
+            current = _by_benchmark(tracker.comparison())
+            for name in open_names:
+                changed = [v for v in current.get(name, ()) if v not in previous.get(name, ())]
+                taken = LookVerdicts(pairs=look.pairs, verdicts=tuple(changed))
+                looks.setdefault(name, []).append(taken)
+            previous = current
+        return tracker.comparison(), looks
 
 
-class _Launches:
+def _by_benchmark(comparison: Comparison) -> dict[str, list[Verdict]]:
+    grouped: dict[str, list[Verdict]] = {}
+    for verdict in comparison.verdicts:
+        grouped.setdefault(verdict.id, []).append(verdict)
+    return grouped
+
+
+class Launches:
     """The launches of a comparison, with their runs by side; `pairs` are the complete ones."""
 
     def __init__(self, state: SavedState, labels: Mapping[SideName, str]):
@@ -125,23 +175,6 @@ class _Launches:
                 disturbed = f", since it was disturbed ({launch.replaced})" * bool(launch.replaced)
                 cause = f"its pair was remeasured{disturbed}"
             yield f"{Path(launch.folder).name} (pair {launch.pair}): {cause}"
-
-
-def _replay(
-    tracker: Tracker, launches: _Launches, looks: Iterable[Look], name: str
-) -> Iterator[LookVerdicts]:
-    """Take each look again; what it changed for the benchmark."""
-    previous = [v for v in tracker.comparison().verdicts if v.id == name]
-    for look in looks:
-        if name not in tracker.open:
-            return
-        bases, heads = (launches.runs[side][: look.pairs] for side in SIDES)
-        tracker.judge(bases, heads, unchanged_from=look.unchanged_from)
-        current = [v for v in tracker.comparison().verdicts if v.id == name]
-        yield LookVerdicts(
-            pairs=look.pairs, verdicts=tuple(v for v in current if v not in previous)
-        )
-        previous = current
 
 
 def _advice(explanation: Explanation, folder: Path, state: SavedState) -> Iterator[Recommendation]:

@@ -11,7 +11,7 @@ from gpubench_plugin.cli.ab.comparison import advice, write_files
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.saved_state import LaunchRecord, SavedState
 from gpubench_plugin.cli.ab.tracker import Tracker
-from gpubench_plugin.cli.explain.comparison import explain_comparison
+from gpubench_plugin.cli.explain.comparison import ExplainedComparison
 from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.core.quality_flags import DEPENDENT, EXPLANATIONS
@@ -54,8 +54,8 @@ def test_each_look_is_taken_again_by_the_same_judge(stage: Stage) -> None:
     """Over the whole suite, until the benchmark is decided; the last one is the verdict."""
     tracker = compared(stage, stage.fake(loud), None, "12 launches", pairs=10)
     verdicts = {(v.id, v.metric): v for v in tracker.comparison().verdicts}
-    decided = explain_comparison(stage.folder, "slow")
-    still_open = explain_comparison(stage.folder, "loud")
+    decided = ExplainedComparison(stage.folder).explanation("slow")
+    still_open = ExplainedComparison(stage.folder).explanation("loud")
     assert [look.pairs for look in decided.looks] == [5]
     assert [look.pairs for look in still_open.looks] == [5, 10]
     for about in (decided, still_open):
@@ -72,7 +72,7 @@ def test_launches_stand_in_the_order_of_time_and_what_is_not_judged_is_named(sta
     killed = LaunchRecord(side="base", seconds=1.0, problem="was killed by SIGSEGV")
     fake = stage.fake(clear, endings={6: killed})
     compared(stage, fake)
-    about = explain_comparison(stage.folder, "slow")
+    about = ExplainedComparison(stage.folder).explanation("slow")
     sides = "".join(point.role[0] for point in about.points)
     assert sides == (fake.sides[2:4] + fake.sides[6:])[: len(sides)]
     assert len(sides) == 10
@@ -95,7 +95,7 @@ def test_a_disturbed_pair_that_was_measured_again_is_not_judged(stage: Stage) ->
         for launch in state.launches[2:4]
     ]
     state.write()
-    about = explain_comparison(stage.folder, "slow")
+    about = ExplainedComparison(stage.folder).explanation("slow")
     assert len(about.points) == 10
     for side, line in zip(("head", "base"), about.unused, strict=True):
         assert mentions(line, f"9{side} (pair 1): ", "remeasured", "disturbed (head: throttled)")
@@ -105,7 +105,7 @@ def test_a_comparison_that_has_not_ended_says_what_it_has_and_how_to_go_on(stage
     """Its verdicts so far are those of its pairs."""
     state = begun(stage, pairs=5)
     tracker = stage.runner(stage.fake(loud), state, pairs=5).run()
-    about = explain_comparison(stage.folder, "loud")
+    about = ExplainedComparison(stage.folder).explanation("loud")
     commands = [one.command for one in about.advice if one.command]
     assert advice(state, tracker).partition(": gpubench")[2] == "".join(commands)[len("gpubench") :]
     assert about.subject.endswith("not finished: verdicts so far")
@@ -122,7 +122,7 @@ def test_a_comparison_without_a_look_says_so_and_how_to_go_on(stage: Stage) -> N
     state.looks.clear()
     del state.launches[6:]
     state.write()
-    about = explain_comparison(stage.folder, "loud")
+    about = ExplainedComparison(stage.folder).explanation("loud")
     assert (about.verdicts, len(about.points)) == ((), 4)
     assert about.subject.endswith("2 pairs of launches, not finished: not judged yet")
     (advice,) = about.advice
@@ -136,7 +136,7 @@ def test_a_doubt_that_most_launches_raise_is_advised_on(stage: Stage) -> None:
     """With what helps against it."""
     flags = dict.fromkeys(range(3, 13), ("dependent",))
     stage.runner(stage.fake(loud, flags=flags), begun(stage, pairs=5), pairs=5).run()
-    about = explain_comparison(stage.folder, "loud")
+    about = ExplainedComparison(stage.folder).explanation("loud")
     assert about.advice[-1].text == f"dependent (10 of 10 launches): {EXPLANATIONS[DEPENDENT]}"
 
 
@@ -149,7 +149,8 @@ def test_looks_and_replaced_pairs_are_those_of_the_comparison(stage: Stage) -> N
     state.request = Request(here=stage.folder, base="main", **more)
     state.write()
     compared(stage, stage.fake(loud), state, **more)
-    about, decided = (explain_comparison(stage.folder, name) for name in ("loud", "same"))
+    explained = ExplainedComparison(stage.folder)
+    about, decided = (explained.explanation(name) for name in ("loud", "same"))
     assert [look.pairs for look in about.looks] == [5, 10]
     assert [look.pairs for look in decided.looks] == [5]
     assert {v.kind for v in decided.looks[0].verdicts} == {"unchanged"}
@@ -160,7 +161,7 @@ def test_looks_and_replaced_pairs_are_those_of_the_comparison(stage: Stage) -> N
 def test_the_limit_is_the_command_lines_where_it_gave_one(stage: Stage) -> None:
     """The judge of the replay is told it as well."""
     compared(stage, stage.fake(clear), limits={"step_time_min_s": "40%"})
-    about = explain_comparison(stage.folder, "slow")
+    about = ExplainedComparison(stage.folder).explanation("slow")
     assert about.limits["step_time_min_s"] == "from --limit"
     assert about.looks[-1].verdicts[0].limit == "40%"
 
@@ -169,17 +170,17 @@ def test_bad_input_is_one_message(stage: Stage) -> None:
     """No such benchmark, nothing measured yet, and files that are gone or broken."""
     begun(stage)
     with pytest.raises(UsageProblem, match=r"no pair is complete .* gpubench ab --resume="):
-        explain_comparison(stage.folder, "slow")
+        ExplainedComparison(stage.folder).explanation("slow")
     state = begun(stage)
     stage.runner(stage.fake(clear), state).run()
     with pytest.raises(UsageProblem, match=r"matches 'slwo' .did you mean 't::slow'"):
-        explain_comparison(stage.folder, "slwo")
+        ExplainedComparison(stage.folder).explanation("slwo")
     launch: LaunchRecord = state.launches[-1]
     run = stage.folder / launch.folder / launch.run
     (run / "summary.json").write_text("{")
     with pytest.raises(ResultsError, match=r"summary\.json"):
-        explain_comparison(stage.folder, "slow")
+        ExplainedComparison(stage.folder).explanation("slow")
     (stage.folder / "state.json").write_text('{"schema_version": 99}')
     with pytest.raises(UsageProblem, match=r"state\.json: schema_version 99") as problem:
-        explain_comparison(stage.folder, "slow")
+        ExplainedComparison(stage.folder).explanation("slow")
     assert "--resume" not in str(problem.value)
