@@ -157,6 +157,7 @@ class Case:
             outcome=outcome,
             reason=redact(reason),
             configuration=self.configuration.model_dump(mode="json"),
+            sources={k: redact(source) for k, source in self.configuration.sources.items()},
             settings={**comparable(self.configuration), **self.facts},
             limits=self.configuration.gate.limits,
         )

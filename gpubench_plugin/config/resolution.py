@@ -195,7 +195,8 @@ def resolve(
     _refuse_two_lengths(configuration, merged)
     _refuse_parallelism(configuration, merged)
     configuration = _without_stale_limit(configuration, file_layers, merged)
-    return _with_share(configuration, stated_layers, merged)
+    sources = {".".join(key): source for key, source in merged.sources.items()}
+    return _with_share(configuration, stated_layers, merged).with_sources(sources)
 
 
 def needs_memory_gib(name: str, *, overlays: Sequence[Path], rootdir: Path) -> float:

@@ -76,7 +76,7 @@ class CaseFactory:
         self._local_rank = local_rank
         self._devices: dict[tuple[str, int], devices.Device] = {}
         self._rounds: dict[str, dict[str, FixedRounds]] = {}
-        self._configurations: dict[tuple[type, str, str | None], Configuration[Any]] = {}
+        self._configurations: dict[tuple[object, ...], Configuration[Any]] = {}
 
     def of(self, item: pytest.Item, *, uses_torch: bool = False) -> Case:
         """Build the case of `item`, on the host's CPU if it uses no torch that is known by now.
@@ -236,8 +236,9 @@ class CaseFactory:
             )
         except UsageProblem as error:
             raise UsageProblem(f"{item.nodeid}: {error}") from error
-        drop_reason = resolved.training.loss_drop_ignored  # not a key, so not in the dump
-        content = type(resolved), resolved.model_dump_json(), drop_reason
+        # What is no key is not in the dump.
+        beside = resolved.training.loss_drop_ignored, *resolved.sources.items()
+        content = type(resolved), resolved.model_dump_json(), beside
         return self._configurations.setdefault(content, resolved)  # benchmarks share few
 
     def _preset(self, name: str | None, device: devices.Device) -> Any:

@@ -561,6 +561,18 @@ class Configuration(Section, Generic[M_co]):
     diffusion: DiffusionSection = DiffusionSection()
     micro: MicroSection = MicroSection()
     inference: InferenceSection = InferenceSection()
+    _sources: Mapping[str, str] = PrivateAttr(default_factory=dict)
+
+    @property
+    def sources(self) -> Mapping[str, str]:
+        """Where keys come from, by dot key: a file, a mark or an option; others are defaults."""
+        return self._sources
+
+    def with_sources(self, sources: Mapping[str, str]) -> Self:
+        """A copy with the `sources` of its keys."""
+        copy = self.model_copy()
+        copy._sources = sources
+        return copy
 
     def with_samples(self, samples: int) -> Self:
         """A copy with `samples` per batch and rank."""

@@ -319,6 +319,10 @@ class BenchmarkRecord(Benchmark):
     configuration: Mapping[str, Any] = field(
         default_factory=dict, metadata=doc("Resolved configuration")
     )
+    sources: Mapping[str, str] = field(
+        default_factory=dict,
+        metadata=doc("Where keys of the configuration come from, by dot key; others are defaults"),
+    )
     work: Work | None = field(default=None, metadata=doc("Work of one call, summed over ranks"))
     correctness: Mapping[str, Any] = field(
         default_factory=dict,

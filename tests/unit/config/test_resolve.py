@@ -141,6 +141,14 @@ class TestLayers:
         """The model section is the workload's class, wherever the name was stated."""
         assert resolver(*overrides, name=name).model == Mlp(name="mlp", widths=widths)
 
+    def test_every_key_that_is_no_default_has_a_source(self, resolver: Resolver) -> None:
+        """The file, the option that overrides it, and what a flag chooses."""
+        sources = resolver("training.steps=7").sources
+        assert sources["training.steps"] == "--training.steps=7"
+        assert sources["model.name"] == "configs/mlp.yaml"
+        assert sources["distributed.scaling"] == "data.global_batch_size"
+        assert "training.momentum" not in sources
+
     def test_what_flags_choose_is_in_the_result(self, resolver: Resolver) -> None:
         """A file may say the same; without a name defaults remain; directories come first."""
         chosen = {"experiment.device": "cuda", "precision.name": "amp", "distributed.world_size": 2}
@@ -150,7 +158,8 @@ class TestLayers:
             resolved.precision.name,
             resolved.distributed.world_size,
         ) == ("cuda", "amp", 2)
-        assert resolver(name=None) == Configuration[ModelSection](model=ModelSection())
+        defaults = Configuration[ModelSection](model=ModelSection())
+        assert resolver(name=None).model_dump() == defaults.model_dump()
         (resolver.root / "mine").mkdir()
         given = resolver.overlay("training: {batch_size: 3}", "mine/mlp.yaml").parent
         training = resolver(overlays=[given]).training
