@@ -1,6 +1,6 @@
-"""GitHub reports: job summary in markdown, and annotations.
+"""GitHub reports: a page in Markdown, for comments and a job's summary, and annotations.
 
-Names and texts in them are escaped, since a pull request may choose them.
+Names and texts in them are shown as text, since a pull request may choose them.
 """
 
 # No ``from __future__ import annotations``: a function of this module has that name.
@@ -9,16 +9,21 @@ import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.core.format import counted
-from gpubench_plugin.core.verdicts import Comparison, Verdict
-from gpubench_plugin.reports.text import printable
+from gpubench_plugin.core.records import STEP_TIME
+from gpubench_plugin.core.verdicts import VERDICT_KINDS, Comparison, Verdict, VerdictKind
+from gpubench_plugin.reports.names import short_names
+from gpubench_plugin.reports.reasons import SEPARATOR, reasons
+from gpubench_plugin.reports.text import NOTHING, printable, shorten
 from gpubench_plugin.reports.verdicts import (
     change_text,
     changed,
     difference_text,
+    has_value,
     headline,
     interval_text,
     kind_text,
@@ -27,69 +32,190 @@ from gpubench_plugin.reports.verdicts import (
 )
 
 # Marks beside the word, never instead of it; any other verdict is doubtful.
-_MARKS: Final = {"regressed": "🔴", "errored": "💥", "improved": "🟢", "unchanged": "⚪"}
+_MARKS: Final[Mapping[str, str]] = {
+    "regressed": "🔴",
+    "errored": "💥",
+    "improved": "🟢",
+    "unchanged": "⚪",
+}
 
-# GitHub's markup, HTML, mentions, references, mathematics, links and emojis inside a line; not
-# `www.`, which at worst becomes a link to the address that it shows.
-_MARKUP: Final = re.compile(r"[#$&*<>@\[\\\]_`|~]|:(?=/|\w+:)")
+LIMIT: Final = 60_000
+"""Bytes of a page: a comment of GitHub has at most 65,536 characters, and a workflow adds to it."""
+_FRAME: Final = 1_200  # what headings and the counts of what was left out take, at most
+_LONGEST: Final = 4_096  # bytes of an item; a longer one is left out for the sake of others
+_NAME_ROOM: Final = 60  # columns of a benchmark's name
+_SIDE_ROOM: Final = 100  # columns of the name of base or head
+_CLAUSES_ROOM: Final = 160  # characters of a reason on one line
+_FEW: Final = 5  # as many need not be collapsed
 
-
-def escaped(value: str) -> str:
-    """Escape `value` to a single line without markup, mentions, links or HTML."""
-    return _MARKUP.sub(lambda match: f"&#{ord(match.group())};", printable(value))
+# What makes a word more than text: markup, HTML, mathematics, links, mentions, references, emojis.
+_MARKUP: Final = re.compile(
+    r"[`*_~#@$\\]|<(?=[a-zA-Z/!?])|&(?=#?\w+;)|\](?=[(\[:])|://|\bwww\.|:[\w+-]+:|\b[A-Z]+-\d"
+)
+_BLOCK: Final = re.compile(r"[>\[]|[-+=]+$|\d+[.)]$")  # the same of a line's first word
+# A word, or a command between backticks.
+_WORD: Final = re.compile(r"(?:`[^`]+`|\S)\S*")
+_COMMAND: Final = re.compile(r"`([^`]+)`([,;:.)]*)")
 
 
 def code(value: str) -> str:
-    """`value` as inline code on one line, also valid in table cells."""
+    """`value` as a code span, in which nothing is markup."""
     text = printable(value)
-    if not text:
-        return ""
-    if "`" in text or "\\" in text:  # in a code span neither can be escaped
-        return f"<code>{escaped(text)}</code>"
-    return "`" + text.replace("|", "\\|") + "`"
+    fence = "`" * (1 + max(map(len, re.findall("`+", text)), default=0))
+    padding = " " * (text.startswith("`") or text.endswith("`"))
+    return text and f"{fence}{padding}{text}{padding}{fence}"
 
 
-def table(verdicts: Sequence[Verdict]) -> list[str]:
-    """The lines of a table with one row per verdict."""
-    lines = [
-        "| benchmark | metric | base | head | change | interval | verdict | doubts | why |",
-        "|---|---|--:|--:|--:|--:|---|---|---|",
-    ]
-    for verdict in verdicts:
-        row_cells = (
-            code(verdict.id),
-            code(verdict.metric),
-            *(escaped(number(value, verdict.unit)) for value in (verdict.base, verdict.head)),
-            escaped(change_text(verdict)),
-            escaped(interval_text(verdict)),
-            f"{_MARKS.get(verdict.kind, '🟡')} {kind_text(verdict.kind)}",
-            escaped(verdict.doubts),
-            escaped(verdict.reason),
-        )
-        lines.append(f"| {' | '.join(row_cells)} |")
-    return lines
+def prose(value: str) -> str:
+    """`value` on one line, as it reads: words that are markup, and commands, are code spans."""
+
+    def shown(match: re.Match[str]) -> str:
+        word = match[0]
+        if command := _COMMAND.fullmatch(word):
+            return code(command[1]) + command[2]
+        if _MARKUP.search(word) or (not match.start() and _BLOCK.match(word)):
+            core = word.rstrip(",;:.")
+            return (code(core) or code(word)) + word[len(core) :] * bool(core)
+        return word
+
+    return _WORD.sub(shown, printable(value))
 
 
-def section(
-    comparison: Comparison, title: str, verdicts: Sequence[Verdict], collapsed: Iterable[str] = ()
-) -> Iterator[str]:
-    """Lines of a comparison: title, sides, notes, table, `collapsed`, environment differences."""
-    yield from (title, "", f"{code(comparison.head)} against {code(comparison.base)}", "")
-    for note in comparison.notes:
-        yield from (f"> {escaped(note)}", "")
-    yield from [*table(verdicts), ""] if verdicts else []
-    yield from collapsed
-    if differences := comparison.environment_differences:
-        entries = [f"- {code(difference_text(difference))}" for difference in differences]
-        yield from _details(counted(len(differences), "environment difference"), entries)
+def _mark(kind: VerdictKind) -> str:
+    return _MARKS.get(kind, "🟡")
 
 
-def _details(summary: str, lines: Iterable[str]) -> list[str]:
+@dataclass
+class _Room:
+    """Bytes that are `left` of a page."""
+
+    left: int
+
+    def take(self, items: Sequence[str]) -> list[str]:
+        """The first `items`, until one does not fit, and the number of those left out."""
+        kept = []
+        for item in items:
+            size = len(item.encode()) + 1
+            if size > self.left:
+                self.left = 0
+                break
+            if size <= _LONGEST:
+                self.left -= size
+                kept.append(item)
+        missing = len(items) - len(kept)
+        return [*kept, *[f"- and {missing} more than fit here"] * bool(missing)]
+
+
+def page(
+    comparison: Comparison,
+    *,
+    only_changed: bool = False,
+    reproduce: str = "",
+    accept: str = "",
+    limit: int = LIMIT,
+) -> str:
+    """A comment or a job's summary: headline, sides, notes, changes, what is open, the rest.
+
+    `reproduce` and `accept` are command lines. Above `limit` bytes these are left out and counted,
+    in this order: what is unchanged, environment differences, what is undecided, reasons, notes,
+    and the least of the changes.
+    """
+    verdicts = [_without_doubts(verdict) for verdict in worst_first(comparison.verdicts)]
+    changes = sorted(filter(_matters, verdicts), key=_magnitude)
+    undecided = [v for v in changed(verdicts) if not _matters(v)]
+    unchanged = [v for v in verdicts if v.kind == "unchanged" and not only_changed]
+    names = short_names(verdict.id for verdict in verdicts).fitting(_NAME_ROOM)
+
+    def rows(some: Iterable[Verdict]) -> list[str]:
+        return [_row(verdict, names.by_id[verdict.id]) for verdict in some]
+
+    def why(some: Sequence[Verdict]) -> list[str]:
+        found = reasons([replace(comparison, verdicts=tuple(some))], names.by_id)
+        return [_reason(subject, clauses) for _, subject, clauses in found]
+
+    room = _Room(limit - _FRAME)
+    # The most important first: others get what they leave.
+    sides = room.take([_sides(comparison, names.file)])
+    commands = room.take([*_commands(reproduce, accept)])
+    shown = room.take(rows(changes))
+    notes = room.take([f"> {prose(note)}\n" for note in comparison.notes])
+    causes = room.take(why(changes))
+    open_rows = [*room.take(rows(undecided)), *room.take(why(undecided))]
+    differences = [f"- {code(difference_text(d))}" for d in comparison.environment_differences]
+    environment = room.take(differences)
+    same = room.take(rows(unchanged))
+    sections = (
+        [f"## {headline(verdicts, _mark)}", "", *sides, ""],
+        notes,
+        [*shown, ""] if shown else [],
+        _details("Why", causes, is_open=len(causes) <= _FEW),
+        _details(_summary(undecided), open_rows, is_open=len(undecided) <= _FEW),
+        _details(_summary(unchanged), same),
+        _details(counted(len(differences), "environment difference"), environment),
+        commands,
+    )
+    return "\n".join(line for section in sections for line in section).rstrip("\n") + "\n"
+
+
+def _matters(verdict: Verdict) -> bool:
+    return verdict.kind in {"regressed", "errored", "improved"} or verdict.is_unchecked
+
+
+def _magnitude(verdict: Verdict) -> tuple[int, float]:
+    return VERDICT_KINDS.index(verdict.kind), -abs(verdict.effect or 0.0)
+
+
+def _without_doubts(verdict: Verdict) -> Verdict:
+    """The verdict without those doubts in its reason that its row names."""
+    doubts = f"in doubt: {verdict.doubts}"
+    clauses = (clause for clause in verdict.reason.split(SEPARATOR) if clause != doubts)
+    return replace(verdict, reason=SEPARATOR.join(clauses))
+
+
+def _sides(comparison: Comparison, file: str) -> str:
+    head, base = (code(shorten([s], _SIDE_ROOM)[0]) for s in (comparison.head, comparison.base))
+    return f"{head} against {base}{f', in {code(file)}' if file else ''}"
+
+
+def _row(verdict: Verdict, name: str) -> str:
+    """``- 🔴 regressed `mlp`: 10.00 ms → 10.50 ms, ≈ +5% [+4%, +6%]; in doubt: …``."""
+    has_metric = verdict.metric not in {"", STEP_TIME}
+    subject = " ".join((_mark(verdict.kind), kind_text(verdict.kind), code(name)))
+    values = [number(value, verdict.unit) or NOTHING for value in (verdict.base, verdict.head)]
+    change = f"{change_text(verdict)} {interval_text(verdict)}".strip()
+    facts = ", ".join(filter(None, (" → ".join(values) * has_value(verdict), change)))
+    doubts = f"in doubt: {verdict.doubts}" * bool(verdict.doubts)
+    text = SEPARATOR.join(filter(None, (facts, doubts)))
+    return (
+        f"- {subject}{f' {code(verdict.metric)}' * has_metric}{f': {prose(text)}' if text else ''}"
+    )
+
+
+def _reason(subject: str, clauses: Sequence[str]) -> str:
+    """A reason on one line, or one below it for each of its clauses."""
+    text = SEPARATOR.join(clauses)
+    if len(subject) + len(text) <= _CLAUSES_ROOM:
+        return f"- {prose(': '.join(filter(None, (subject, text))))}"
+    return "\n".join((f"- {prose(subject)}:", *(f"  - {prose(clause)}" for clause in clauses)))
+
+
+def _summary(verdicts: Sequence[Verdict]) -> str:
+    doubtful = sum(bool(verdict.doubts) for verdict in verdicts)
+    return f"{headline(verdicts, _mark)}{f' · {doubtful} in doubt' * bool(doubtful)}"
+
+
+def _details(summary: str, lines: Sequence[str], *, is_open: bool = False) -> list[str]:
     """Collapse `lines` under `summary`; empty lines re-enable markdown inside the HTML."""
-    return ["<details>", f"<summary>{escaped(summary)}</summary>", "", *lines, "", "</details>", ""]
+    start = f"<details{' open' * is_open}><summary>{summary}</summary>"
+    return [start, "", *lines, "", "</details>", ""] if lines else []
 
 
-_LIMIT_BYTES: Final = 1 << 20  # GitHub shows no longer summary of a step
+def _commands(*lines: str) -> Iterator[str]:
+    for purpose, line in zip(("reproduce", "accept, with a reason"), lines, strict=True):
+        if line:
+            # A fence longer than any inside it.
+            fence = "`" * max(3, 1 + max(map(len, re.findall("`*", line))))
+            yield f"To {purpose}:\n\n{fence}shell\n{printable(line)}\n{fence}\n"
 
 
 def publish(
@@ -100,14 +226,14 @@ def publish(
     accept: str = "",
     environ: Mapping[str, str] = os.environ,
 ) -> tuple[list[str], str]:
-    """Append :func:`step_summary` to the job's summary, in a job of GitHub Actions.
+    """Append :func:`page` to the job's summary, in a job of GitHub Actions.
 
     Returns:
         The :func:`annotations` to print, and the error of writing the summary, or empty.
     """
     problem = ""
     if file := environ.get("GITHUB_STEP_SUMMARY"):
-        text = step_summary(comparison, reproduce=shlex.join(reproduce), accept=accept)
+        text = page(comparison, reproduce=shlex.join(reproduce), accept=accept)
         try:
             with Path(file).open("a", encoding="utf-8", errors="backslashreplace") as summary:
                 summary.write(f"{text}\n")
@@ -115,33 +241,6 @@ def publish(
             problem = f"cannot write GITHUB_STEP_SUMMARY={file}: {error.strerror}"
     is_action = environ.get("GITHUB_ACTIONS") == "true"
     return annotations(comparison, locations) if is_action else [], problem
-
-
-def step_summary(comparison: Comparison, *, reproduce: str, accept: str) -> str:
-    """Job summary: changes, collapsed remainder, and instructions.
-
-    `reproduce` and `accept` are command lines. From a summary too long for GitHub the collapsed
-    remainder is left out, then all but the headline, with a note.
-    """
-    verdicts = worst_first(comparison.verdicts)
-    unchanged = [verdict for verdict in verdicts if verdict.kind == "unchanged"]
-    title = f"## {escaped(headline(verdicts))}"
-    commands: list[str] = []
-    for purpose, command in (("reproduce", reproduce), ("accept, with a reason", accept)):
-        if command:
-            # A fence longer than any inside it.
-            fence = "`" * max(3, 1 + max(map(len, re.findall("`*", command))))
-            commands += [f"To {purpose}:", "", f"{fence}shell", printable(command), fence, ""]
-    for collapsed in (
-        _details(headline(unchanged), table(unchanged)) if unchanged else [],
-        [f"{headline(unchanged)}: too many to list here", ""],
-    ):
-        lines = section(comparison, title, changed(verdicts), collapsed)
-        text = "\n".join([*lines, *commands])
-        if len(text.encode()) <= _LIMIT_BYTES:
-            return text
-    overflow_note = "too many verdicts for this page; see the run's verdicts.json"
-    return f"{title}\n\n{overflow_note}\n"
 
 
 def annotations(comparison: Comparison, locations: Mapping[str, tuple[str, int]]) -> list[str]:

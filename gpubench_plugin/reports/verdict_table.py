@@ -7,22 +7,20 @@ heads follow in a table of their own. The base is in every table.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpubench_plugin.compare.threshold import MEDIANS
-from gpubench_plugin.core.format import counted, listed
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.verdicts import Comparison, Verdict, VerdictPart
 from gpubench_plugin.reports.markup import BOLD, CAUTION, PLAIN, Line, Markup, marked
 from gpubench_plugin.reports.names import ShortNames, short_names
+from gpubench_plugin.reports.reasons import SEPARATOR, by_text, heads_text, reasons, with_labels
 from gpubench_plugin.reports.table import GAP, Column, column, paragraph, table, width_of, wrapped
 from gpubench_plugin.reports.text import NOTHING, printable
 from gpubench_plugin.reports.text import width as text_width
 from gpubench_plugin.reports.verdicts import (
     change_text,
-    changed,
     colour,
     difference_text,
     has_value,
@@ -33,7 +31,6 @@ from gpubench_plugin.reports.verdicts import (
     number,
     overall_colour,
     severity,
-    worst_first,
 )
 
 # Width of a name that is not shortened for the sake of launches or intervals.
@@ -42,8 +39,6 @@ _WHOLE_NAME: Final = 40
 _SHORT_NAME: Final = 20
 # Columns that are left out, in this order, for the sake of whole names.
 _DISPENSABLE: Final = ("launches", "verdict", "interval")
-_MAX_NAMES: Final = 3  # benchmarks named with a reason they share: more fill a line
-_SEPARATOR: Final = "; "  # between the clauses of a reason
 # Environment differences listed, so that verdicts stay on the screen; JSON has all.
 _MAX_DIFFERENCES: Final = 8
 
@@ -262,24 +257,13 @@ def _sides(comparisons: Sequence[Comparison], file: str, width: int) -> Iterator
         yield from marked((f"{'':{room}}{line}" for line in lines[1:]), BOLD)
 
 
-def _by_text(texts: Sequence[Iterable[str]]) -> Mapping[str, list[int]]:
-    """Positions of those, such as heads, that have each text."""
-    positions: dict[str, list[int]] = {}
-    for position, own in enumerate(texts):
-        for text in own:
-            positions.setdefault(text, []).append(position)
-    return positions
-
-
 def _notes(
     comparisons: Sequence[Comparison], labels: Mapping[str, str], width: int
 ) -> Iterator[Line]:
     """Notes with the benchmarks' labels for their ids, and the heads that they are about."""
-    texts = [
-        [_with_labels(note, labels) for note in comparison.notes] for comparison in comparisons
-    ]
-    for note, heads in _by_text(texts).items():
-        prefix = _heads_text(heads, len(comparisons))
+    texts = [[with_labels(note, labels) for note in comparison.notes] for comparison in comparisons]
+    for note, heads in by_text(texts).items():
+        prefix = heads_text(heads, len(comparisons))
         text = ": ".join(filter(None, (prefix, note)))
         yield from paragraph(text, width, CAUTION)
 
@@ -290,8 +274,8 @@ def _environment(comparisons: Sequence[Comparison], width: int) -> Iterator[Line
         for each in comparisons
     ]
     differences = [
-        f"{text}{f' ({prefix})' if (prefix := _heads_text(heads, len(comparisons))) else ''}"
-        for text, heads in _by_text(texts).items()
+        f"{text}{f' ({prefix})' if (prefix := heads_text(heads, len(comparisons))) else ''}"
+        for text, heads in by_text(texts).items()
     ]
     if not differences:
         return
@@ -308,99 +292,13 @@ def _counts(comparisons: Sequence[Comparison], width: int) -> Iterator[Line]:
     titles = head_labels(len(comparisons))
     for title, comparison in zip(titles, comparisons, strict=True):
         prefix = f"{title}: " if len(titles) > 1 else ""
-        text = f"{prefix}{headline(comparison.verdicts, marks=True)}"
+        text = f"{prefix}{headline(comparison.verdicts, mark)}"
         yield from paragraph(text, width, overall_colour(comparison.verdicts))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Reason:
-    """Clauses of a reason, the benchmarks that have it and for which heads; a `verdict` of it."""
-
-    verdict: Verdict
-    clauses: tuple[str, ...]
-    heads_by_label: dict[str, list[int]]
 
 
 def _reason_lines(
     comparisons: Sequence[Comparison], labels: Mapping[str, str], width: int
 ) -> Iterator[Line]:
-    """A line per reason with the benchmarks that have it; what is unchanged needs none.
-
-    A clause that several reasons have, such as the same doubt, is said once: before them if all
-    have it, else after them. `labels` are the benchmarks' names on this screen.
-    """
-    reasons = _reasons(comparisons, labels)
-    sharing = _by_text([[*dict.fromkeys(reason.clauses)] for reason in reasons])
-    shared = {
-        clause: [reasons[position] for position in positions]
-        for clause, positions in sharing.items()
-        if len(positions) > 1
-    }
-    count = len(comparisons)
-    for clause, having in shared.items():
-        if len(having) == len(reasons):
-            yield from _lines(having[0].verdict, "all of these", clause, width)
-    for reason in reasons:
-        own = [clause for clause in reason.clauses if clause not in shared]
-        if own or not has_value(reason.verdict):
-            names = _names([reason], count)
-            yield from _lines(reason.verdict, names, _SEPARATOR.join(own), width)
-    for clause, having in shared.items():
-        if len(having) < len(reasons):
-            yield from _lines(having[0].verdict, _names(having, count), clause, width)
-
-
-def _with_labels(text: str, labels: Mapping[str, str]) -> str:
-    """The text with the label of each benchmark for its node id, but in commands."""
-    parts = text.split("`")
-    for node_id in sorted(labels, key=len, reverse=True) if "::" in text else ():
-        parts[::2] = [part.replace(node_id, labels[node_id]) for part in parts[::2]]
-    return "`".join(parts)
-
-
-def _heads_text(positions: Collection[int], heads: int) -> str:
-    """``head 1`` or ``heads 1, 3``, counted from zero; empty if they are all of several."""
-    if len(positions) == heads:
-        return ""
-    numbers = ", ".join(str(position + 1) for position in sorted(positions))
-    return f"head{'s' * (len(positions) > 1)} {numbers}"
-
-
-def _reasons(comparisons: Sequence[Comparison], labels: Mapping[str, str]) -> list[_Reason]:
-    """Reasons by kind and text, the worst first; without what notes or the table say anyway."""
-    reasons: dict[tuple[bool, str, str], _Reason] = {}
-    for head, comparison in enumerate(comparisons):
-        verdicts = changed(worst_first(comparison.verdicts))
-        counts = Counter(verdict.id for verdict in verdicts)
-        for verdict in filter(lambda verdict: verdict.reason, verdicts):
-            label = labels[verdict.id]
-            if counts[verdict.id] > 1 or not has_value(verdict):
-                label = f"{label} {printable(verdict.metric)}".strip()
-            clauses = [
-                _with_labels(clause, labels)
-                for clause in verdict.reason.split(_SEPARATOR)
-                if clause not in comparison.notes and not clause.startswith(MEDIANS)
-            ]
-            key = (has_value(verdict), verdict.kind, verdict.reason)
-            reason = reasons.setdefault(
-                key, _Reason(verdict=verdict, clauses=tuple(clauses), heads_by_label={})
-            )
-            reason.heads_by_label.setdefault(label, []).append(head)
-    return [*reasons.values()]
-
-
-def _names(reasons: Sequence[_Reason], heads: int) -> str:
-    """``mlp_train (head 1), mlp_infer (heads 2, 3)``; heads only where there are several."""
-    positions: dict[str, set[int]] = {}
-    for reason in reasons:
-        for label, having in reason.heads_by_label.items():
-            positions.setdefault(label, set()).update(having)
-    texts = [(label, _heads_text(having, heads)) for label, having in positions.items()]
-    return listed([f"{label} ({text})" if text else label for label, text in texts], _MAX_NAMES)
-
-
-def _lines(verdict: Verdict, names: str, text: str, width: int) -> Iterator[Line]:
-    """``mlp_train, mlp_infer: 38% slower, limit 2%``; the kind first where no row has it."""
-    kind = "" if has_value(verdict) else kind_text(verdict.kind)
-    full_text = ": ".join(filter(None, (kind, names, text)))
-    return paragraph(full_text, width, colour(verdict))
+    for verdict, subject, clauses in reasons(comparisons, labels):
+        text = ": ".join(filter(None, (subject, SEPARATOR.join(clauses))))
+        yield from paragraph(text, width, colour(verdict))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from gpubench_plugin.core.format import change_percentage, quantity
@@ -27,11 +27,13 @@ _COLOURS: Final[Mapping[VerdictKind, Markup]] = {
 }
 
 
-def headline(verdicts: Iterable[VerdictPart], *, marks: bool = False) -> str:
-    """Counts by kind, ``2 regressed · 1 improved · 46 unchanged``, with their `marks`."""
+def headline(
+    verdicts: Iterable[VerdictPart], mark_of: Callable[[VerdictKind], str] = lambda _: ""
+) -> str:
+    """Counts by kind, ``2 regressed · 1 improved · 46 unchanged``, with their marks."""
     counts = Counter(verdict.kind for verdict in verdicts)
     parts = (
-        f"{mark(kind) if marks else ''} {counts[kind]} {kind_text(kind)}".strip()
+        f"{mark_of(kind)} {counts[kind]} {kind_text(kind)}".strip()
         for kind in VERDICT_KINDS
         if counts[kind]
     )

@@ -19,7 +19,7 @@ import yaml
 
 from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.core.format import quantity, significant
-from gpubench_plugin.reports.github import code, escaped
+from gpubench_plugin.reports.github import code, prose
 
 ROOT: Final = Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "evidence" / "gpu.md"
@@ -40,7 +40,7 @@ def section(runs: Sequence[Json], cases: Sequence[tuple[str, str, str]], figures
     device = ", ".join(sorted({*runs[-1]["environment"]["devices"].values()}))
     not_shown = [*_open(benchmarks, cases, device, figures["goals"])]
     parts = (
-        [f"## What a run on an {escaped(device)} says"],
+        [f"## What a run on an {prose(device)} says"],
         [_head(runs)],
         _tests(cases),
         _bounds(benchmarks),
@@ -73,7 +73,7 @@ def _head(runs: Sequence[Json]) -> str:
         **facts["packages"],
     }
     versions = ", ".join(f"{name} {version}" for name, version in known.items() if version)
-    return escaped(f"{runs[0]['started']} to {runs[-1]['finished']}: {versions}")
+    return prose(f"{runs[0]['started']} to {runs[-1]['finished']}: {versions}")
 
 
 def _tests(cases: Sequence[tuple[str, str, str]]) -> Iterator[str]:
@@ -156,15 +156,15 @@ def _published(benchmarks: Iterable[Json], figures: Mapping[str, Sequence[Json]]
 def _open(
     benchmarks: Sequence[Json], cases: Sequence[tuple[str, str, str]], device: str, goals: Json
 ) -> Iterator[str]:
-    yield from (f"- goals of {escaped(other)}" for other in goals if other != device)
+    yield from (f"- goals of {prose(other)}" for other in goals if other != device)
     names = {benchmark["name"] for benchmark in benchmarks}
     yield from (f"- goals of {code(name)}" for name in goals.get(device, {}) if name not in names)
     for benchmark in benchmarks:
         if benchmark["outcome"] != "measured":
-            yield f"- {code(benchmark['name'])}: {escaped(benchmark['reason'])}"
+            yield f"- {code(benchmark['name'])}: {prose(benchmark['reason'])}"
     for name, outcome, reason in cases:
         if outcome == "skipped":
-            yield f"- {code(name)}: {escaped(reason)}"
+            yield f"- {code(name)}: {prose(reason)}"
 
 
 def _head_of_table(*titles: str) -> Iterator[str]:
@@ -173,7 +173,8 @@ def _head_of_table(*titles: str) -> Iterator[str]:
 
 
 def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
+    texts = [cell.replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(texts)} |"
 
 
 def cases_of(reports: Iterable[Path]) -> Sequence[tuple[str, str, str]]:

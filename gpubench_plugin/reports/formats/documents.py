@@ -6,14 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from gpubench_plugin.core.format import Cell, csv_text
+from gpubench_plugin.core.format import Cell, counted, csv_text
 from gpubench_plugin.core.verdicts import Comparison, Verdict
 from gpubench_plugin.reports import github
 from gpubench_plugin.reports.formats.base import Format, Page
 from gpubench_plugin.reports.markup import painted, plain
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdict_table import verdict_lines
-from gpubench_plugin.reports.verdicts import headline
 
 
 @Format
@@ -24,17 +23,18 @@ def table(comparisons: Sequence[Comparison], page: Page) -> str:
     return "".join(f"{render_line(line)}\n" for line in lines)
 
 
+_MOST_HEADS: Final = 40  # on a page of GitHub: of more, each would be little but its headline
+
+
 @Format
 def markdown(comparisons: Sequence[Comparison], page: Page) -> str:
-    """A section per head: counts, table with reasons, collapsed environment differences."""
-    lines = [
-        line
-        for each in comparisons
-        for line in github.section(
-            each, f"**{github.escaped(headline(each.verdicts))}**", page.verdicts(each)
-        )
-    ]
-    return "\n".join(lines).rstrip("\n") + "\n"
+    """A comment for a pull request; of several heads, a part for each."""
+    shown = comparisons[:_MOST_HEADS]
+    limit = github.LIMIT // max(len(shown), 1)
+    parts = [github.page(c, only_changed=page.only_changed, limit=limit) for c in shown]
+    if hidden_count := len(comparisons) - len(shown):
+        parts.append(f"{counted(hidden_count, 'more head')} left out\n")
+    return "\n".join(parts) or "\n"
 
 
 @Format

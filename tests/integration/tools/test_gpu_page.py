@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.reports.github import escaped
+from gpubench_plugin.reports.github import prose
 from tools.generate import gpu
 
 if TYPE_CHECKING:
@@ -127,8 +127,8 @@ def test_a_run_takes_the_place_of_the_earlier_one(folder: Path) -> None:
     numbers = "80.00 ms | 79.00 ms to 81.00 ms | 3150 samples/s | 47% | 16.00 GiB | 79.90 ms"
     assert f"| `{RESNET}` | {numbers} | throttled |" in lines
     assert [line for line in lines if "3098 samples/s | H200" in line]
-    assert "- `test_kernel`: needs &#42;Triton&#42;" in lines
-    assert "- `tests.gpu.test_a::test_left_out`: no &#42;Triton&#42;" in lines
+    assert "- `test_kernel`: needs `*Triton*`" in lines
+    assert "- `tests.gpu.test_a::test_left_out`: no `*Triton*`" in lines
     goals = [line for line in lines if line.startswith("- goals")]
     assert goals == ["- goals of `test_llama_train[compiled-step-bf16]`"]
 
@@ -181,7 +181,7 @@ def test_a_recorded_run_has_what_the_page_says(folder: Path, project: Project) -
 
     assert gpu.main([str(folder)]) == 0
     text = gpu.PAGE.read_text(encoding="utf-8")
-    assert f"## What a run on an {escaped(cpu)} says" in text
+    assert f"## What a run on an {prose(cpu)} says" in text
     assert "| `test_it` | step_time_s |" in text
 
 

@@ -95,7 +95,7 @@ def text_of(lines: list[Any]) -> str:
 
 def test_headline_counts_each_kind_with_the_mark_of_the_table() -> None:
     """Most important first, one per kind; kinds without a value have no mark."""
-    assert headline(SUITE.verdicts, marks=True) == (
+    assert headline(SUITE.verdicts, mark) == (
         "✗ 2 regressed · ! 1 errored · ✓ 1 improved · ? 1 inconclusive · = 1 unchanged · 1 new"
     )
     assert headline([verdict(), verdict(kind="improved")]) == "1 regressed · 1 improved"
@@ -108,7 +108,7 @@ def test_the_reference_has_every_mark() -> None:
     for kind in filter(mark, VERDICT_KINDS):
         row = f"| `{mark(kind)}` | `{kind}` | `{in_ascii(mark(kind))}` | "
         (github_mark,) = re.findall(f"{re.escape(row)}(.) \\|", reference)
-        assert f"{github_mark} {kind}" in github.table([verdict(kind=kind)])[2]
+        assert f"- {github_mark} {kind} `a`" in github.page(comparison(verdict(kind=kind)))
 
 
 def test_worst_comes_first() -> None:
@@ -196,11 +196,13 @@ def test_heads_stand_side_by_side() -> None:
     assert "head 2: 1 removed" in text.splitlines()
     page = rendered("markdown", SUITE, other)
     assert re.findall("^`.* against .*", page, re.MULTILINE) == [
-        "`now` against `main`",
-        "`later` against `main`",
+        "`now` against `main`, in `bench/test_x.py`",
+        "`later` against `main`, in `bench/test_x.py`",
     ]
-    assert re.search("test_slow.*🔴 regressed | why test_slow", page)
-    assert re.search("test_slow.*🟡 removed | only in the base", page)
+    first, second = page.split("## ")[1:]
+    assert re.search(r"^- 🔴 regressed `slow`: 10\.00 ms → ", first, re.MULTILINE)
+    assert re.search("^- 🟡 removed `slow`$", second, re.MULTILINE)
+    assert "removed: slow: only in the base" in second
 
 
 def test_a_row_is_of_the_metric_that_decides_for_any_head() -> None:
@@ -333,57 +335,210 @@ def _part(metric: str, kind: VerdictKind, value: float | None = None) -> Verdict
     )
 
 
-def _cells(row: str) -> list[str]:
-    """A table's row split as GitHub splits it."""
-    return re.split(r"(?<!\\)\|", row)[1:-1]
+def _outside_of_code(text: str) -> str:
+    """The text without its code spans, which begin and end as CommonMark says."""
+    return re.sub(r"(?<!`)(`+)(?!`)(.+?)(?<!`)\1(?!`)", "·", text)
 
 
-def test_markdown_shows_names_and_nothing_else() -> None:
-    """A name cannot end a cell, or bring HTML, a mention or a link."""
-    escaped = github.code("a|b<i>")
-    assert escaped == "`a\\|b<i>`"
-    evil = github.code(EVIL)
-    assert not re.search(
-        r"[<>`|@\[\]](?!/?code>)", evil.replace("<code>", "").replace("</code>", "")
+HOSTILE = (
+    EVIL,
+    "t.py::test_a | b",
+    "t.py::test_`` ` [x](http://a) ![i](y)",
+    "t.py::test_- [a]: http://b",
+    "t.py::test_@team,@you #1,GH-1 org/a#2 www.a.b http://c",
+    "t.py::test_<script>alert(1)</script> </details> <!-- x",
+    "t.py::test_*a* _b_ ~~c~~ $d e$ :smile: &lt; &#35; \\",
+    "t.py::test_\u202e\u2066a",
+    "`",
+    "- a",
+    "1. a",
+    "> [!NOTE] a",
+    "===",
+    "```",
+    "- [ ] a",
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_what_a_page_shows_is_text(text: str) -> None:
+    """In any place: no markup, HTML, mention, reference, link, emoji or line of a name's own."""
+    evil = Comparison(
+        base=text,
+        head=text,
+        verdicts=tuple(
+            replace(
+                verdict(kind=kind),
+                id=text,
+                metric=text,
+                unit=text,
+                reason=f"{text}; b",
+                doubts=text,
+            )
+            for kind in ("regressed", "unchanged", "inconclusive", "new")
+        ),
+        notes=(text,),
+        environment_differences=(FactDifference(key=text, base=[text], head=None),),
     )
-    rows = github.table([verdict(), replace(verdict(), id=EVIL, reason=EVIL)])
-    assert {len(_cells(row)) for row in rows} == {9}
-    assert "`step_time_s`" in rows[2]
-    assert "🔴 regressed" in rows[2]
+    page = github.page(evil)
+    shape = re.compile(
+        r"## .*|> .*| *- .*|· against ·(, in ·)?|<details( open)?><summary>.*|</details>|"
+    )
+    for line in page.splitlines():
+        rest = _outside_of_code(line)
+        assert shape.fullmatch(rest)
+        own = re.sub(r"^(## |> | *- )|</?(details|summary)( open)?>", "", rest)
+        assert not re.search(
+            r"[`*_~#@$\\]|<[a-z!/]|&#?\w+;|\]\S*[(\[:]|://|www|:\w+:|GH-|[\u202e\u2066]", own
+        )
+        assert not re.match(r">|[-+=]+( |$)|\[(?!\+)|\d+[.)]( |$)", own)
+    starts, ends = (re.findall(f"^<{sign}details", page, re.MULTILINE) for sign in ("", "/"))
+    assert len(starts) == len(ends) == 4
 
 
-def test_step_summary_tells_what_changed_first() -> None:
-    """Headline, changes, collapsed remainder, differences, commands to reproduce and accept."""
-    text = github.step_summary(SUITE, reproduce="pytest x", accept="gpubench accept `id`")
-    assert text.startswith("## 2 regressed · 1 errored")
-    changes, details = text.split("<details>", 1)
-    assert "test_slow" in changes
-    assert "test_same" not in changes
-    assert "<summary>1 unchanged</summary>" in details
+def test_a_command_holds_what_it_is_given() -> None:
+    """No line of it ends its block."""
+    page = github.page(SUITE, reproduce="a\n```\n<b>", accept=f"accept ```` {EVIL}")
+    fences = re.findall("^`+(?:shell)?$", page, re.MULTILINE)
+    assert fences == ["````shell", "````", "`````shell", "`````"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("step_time_mean_s 4.1% slower (limit 5%)", "`step_time_mean_s` 4.1% slower (limit 5%)"),
+        ("in doubt: not_converged (head), loud", "in doubt: `not_converged` (head), loud"),
+        ("12.00 ms → 13.00 ms, ≈ +8% [+4%, +9%]", "12.00 ms → 13.00 ms, ≈ +8% [+4%, +9%]"),
+        ("x; `gpubench ab --base a_b` decides", "x; `gpubench ab --base a_b` decides"),
+        ("32 launches, seed 1", "32 launches, seed 1"),
+        ("bench/test_a.py::test_b[c-d]: gone", "`bench/test_a.py::test_b[c-d]`: gone"),
+        ("a `b_c", "a `` `b_c ``"),
+    ],
+)
+def test_text_can_be_read_as_it_is(text: str, shown: str) -> None:
+    """Names, metrics and commands are code, and nothing has an escape."""
+    assert github.prose(text) == shown
+
+
+def test_page_tells_what_changed_first() -> None:
+    """Headline, sides, a line per change; the rest and the differences collapsed; commands."""
+    doubtful = verdict("test_odd", doubts="odd (head)", reason="5% slower; in doubt: odd (head)")
+    memory = verdict("test_slow", "improved", -0.5, metric="peak_memory_bytes", unit="bytes")
+    suite = replace(SUITE, verdicts=(*SUITE.verdicts, doubtful, memory))
+    page = github.page(suite, reproduce="pytest x", accept="gpubench accept `id`")
+    assert page.startswith(
+        "## 🔴 3 regressed · 💥 1 errored · 🟢 2 improved · 🟡 1 inconclusive · ⚪ 1"
+    )
+    visible, details = page.split("<details", 1)
+    assert visible.splitlines()[2] == "`now` against `main`, in `bench/test_x.py`"
+    assert re.findall("^- (.*)", visible, re.MULTILINE) == [
+        "🔴 regressed `slower`: 10.00 ms → 10.50 ms, +11.0% [+4.00%, +6.00%]",
+        "🔴 regressed `odd`: 10.00 ms → 10.50 ms, ≈ +5.00% [+4.00%, +6.00%]; in doubt: odd (head)",
+        "🔴 regressed `slow`: 10.00 ms → 10.50 ms, +4.10% [+4.00%, +6.00%]",
+        "💥 errored `broken`",
+        "🟢 improved `slow` `peak_memory_bytes`: 0 B → 0 B, -50.0% [+4.00%, +6.00%]",
+        "🟢 improved `fast`: 10.00 ms → 10.50 ms, -20.0% [+4.00%, +6.00%]",
+    ]
+    assert "odd (head)" not in details
+    assert "- errored: broken: it failed: RuntimeError" in details
+    assert " open><summary>🟡 1 inconclusive · 🟡 1 new</summary>" in details
+    assert "<details><summary>⚪ 1 unchanged</summary>" in details
     assert "torch.version" in details
     assert "```shell\npytest x\n```" in details
     assert "gpubench accept `id`" in details
+    assert "&#" not in page
+    assert max(map(len, page.splitlines())) < 200
+    assert "unchanged</summary>" not in github.page(suite, only_changed=True)
 
 
-@pytest.mark.slow
-def test_step_summary_stays_below_the_limit_of_github() -> None:
-    """Of a page that is too long only the headline is left."""
-    many = [verdict(f"test_{i}", "regressed", 0.0, reason="x" * 2000) for i in range(600)]
-    text = github.step_summary(comparison(*many), reproduce="", accept="")
-    assert len(text.encode()) < 1 << 20
-    assert "600 regressed" in text
+def test_doubts_of_what_is_collapsed_are_counted_outside() -> None:
+    """More than a few are collapsed, those that decide the exit code never."""
+    many = [verdict(f"test_{n}", "inconclusive", doubts="loud (head)" * (n > 7)) for n in range(10)]
+    unchecked = verdict("test_gone", "not_measured", None, head=None)
+    page = github.page(comparison(*many, unchecked))
+    assert "<details><summary>🟡 10 inconclusive · 2 in doubt</summary>" in page
+    assert page.index("\n- 🟡 not measured `gone`: ") < page.index("<details")
 
 
-@pytest.mark.slow
-def test_what_did_not_change_leaves_a_long_summary_first() -> None:
-    """The regressed benchmark and the commands stay."""
-    same = [verdict(f"{'long' * 60}{n}", "unchanged", 0.0) for n in range(4500)]
-    text = github.step_summary(
-        comparison(*same, verdict("test_bad")), reproduce="pytest bad", accept=""
+def test_a_long_reason_has_a_line_for_each_clause() -> None:
+    """And is said once for all that have it."""
+    clauses = ["99% interval 4.1% to 5.5%", "effects from 5.0% on are detected", "a_b " * 30]
+    slow = [verdict(f"test_{n}", reason="; ".join(clauses)) for n in range(2)]
+    slow.append(verdict("test_c", reason="c"))
+    page = github.page(comparison(*slow))
+    for clause in clauses:
+        assert page.count(github.prose(clause)) == 1
+    assert "\n- 0, 1:\n  - 99% interval 4.1% to 5.5%\n  - effects" in page
+
+
+@pytest.mark.parametrize(
+    ("heads", "each", "long"),
+    [
+        (1, 500, ""),
+        (3, 200, ""),
+        (200, 5, ""),
+        (200, 5, "x" * 1000),
+        (2, 5, "e\u0301" * 3000),
+        (1, 5, "`" * 5000),
+    ],
+    ids=["one", "several", "heads", "heads-of-long-names", "marks", "fences"],
+)
+def test_page_stays_below_the_limit_of_github(heads: int, each: int, long: str) -> None:
+    """Whatever is long, or many; no line is cut, and what is left out is counted."""
+    kinds: tuple[VerdictKind, ...] = (
+        "regressed",
+        "errored",
+        "improved",
+        "inconclusive",
+        "unchanged",
     )
-    assert "too many to list here" in text
-    assert "test_bad" in text
-    assert "pytest bad" in text
+    many = [
+        replace(verdict(f"test_{n}{long}", kind), doubts=long, reason=f"{n} {long}; {n}")
+        for kind in kinds
+        for n in range(each)
+    ]
+    suite = replace(
+        comparison(*many, notes=[f"{n}{long}" for n in range(99)]),
+        base=f"a{long}",
+        environment_differences=[
+            FactDifference(key=f"{n}{long}", base=1, head=2) for n in range(99)
+        ],
+    )
+    page = rendered("markdown", *[suite] * heads)
+    assert len(page.encode()) < 65_536
+    assert page.count("<details") == page.count("</details>")
+    assert page.count(f" {each} regressed") == min(heads, 40)
+    assert "more than fit here" in page
+    assert ("160 more heads left out" in page) == (heads == 200)
+
+
+def test_what_did_not_change_leaves_a_long_page_first() -> None:
+    """Then what is undecided, then the least of the changes; commands stay."""
+
+    def page(same: int, unsure: int, slow: int) -> str:
+        verdicts = [
+            verdict(f"{'long_' * 9}{kind}{n}", kind, n / 1000, reason="")
+            for kind, number in (("unchanged", same), ("inconclusive", unsure), ("regressed", slow))
+            for n in range(number)
+        ]
+        text = github.page(comparison(*verdicts), reproduce="pytest bad")
+        assert "pytest bad" in text
+        assert len(text.encode()) < 65_536
+        return text
+
+    def left_out(text: str) -> list[str]:
+        return re.findall("^- and (.*) more than fit here", text, re.MULTILINE)
+
+    text = page(same=600, unsure=5, slow=5)
+    (number,) = left_out(text)
+    assert text.count("- ⚪") == 600 - int(number) > 100
+    assert text.count("- 🔴") == text.count("- 🟡") == 5
+    text = page(same=5, unsure=600, slow=5)
+    assert left_out(text) == [str(600 - text.count("- 🟡")), "5"]
+    text = page(same=5, unsure=5, slow=600)
+    shown = text.count("- 🔴")
+    assert left_out(text) == [str(600 - shown), "5", "5"]
+    assert f"regressed{600 - shown}`" in text
+    assert f"regressed{600 - shown - 1}`" not in text
 
 
 def test_annotations_are_escaped() -> None:
