@@ -53,9 +53,9 @@ _MARKUP: Final = re.compile(
     r"[`*_~#@$\\]|<(?=[a-zA-Z/!?])|&(?=#?\w+;)|\](?=[(\[:])|://|\bwww\.|:[\w+-]+:|\b[A-Z]+-\d"
 )
 _BLOCK: Final = re.compile(r"[>\[]|[-+=]+$|\d+[.)]$")  # the same of a line's first word
-# A word, or a command between backticks.
+# A word, or what is between backticks: a command or a name.
 _WORD: Final = re.compile(r"(?:`[^`]+`|\S)\S*")
-_COMMAND: Final = re.compile(r"`([^`]+)`([,;:.)]*)")
+_QUOTED: Final = re.compile(r"`([^`]+)`([,;:.)]*)")
 
 
 def code(value: str) -> str:
@@ -71,8 +71,8 @@ def prose(value: str) -> str:
 
     def shown(match: re.Match[str]) -> str:
         word = match[0]
-        if command := _COMMAND.fullmatch(word):
-            return code(command[1]) + command[2]
+        if quoted := _QUOTED.fullmatch(word):
+            return code(quoted[1]) + quoted[2]
         if _MARKUP.search(word) or (not match.start() and _BLOCK.match(word)):
             core = word.rstrip(",;:.")
             return (code(core) or code(word)) + word[len(core) :] * bool(core)
@@ -130,7 +130,8 @@ def page(
         return [_row(verdict, names.by_id[verdict.id]) for verdict in some]
 
     def why(some: Sequence[Verdict]) -> list[str]:
-        found = reasons([replace(comparison, verdicts=tuple(some))], names.by_id)
+        labels = {node_id: f"`{name}`" for node_id, name in names.by_id.items()}
+        found = reasons([replace(comparison, verdicts=tuple(some))], labels)
         return [_reason(subject, clauses) for _, subject, clauses in found]
 
     room = _Room(limit - _FRAME)

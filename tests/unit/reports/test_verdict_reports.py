@@ -202,7 +202,7 @@ def test_heads_stand_side_by_side() -> None:
     first, second = page.split("## ")[1:]
     assert re.search(r"^- 🔴 regressed `slow`: 10\.00 ms → ", first, re.MULTILINE)
     assert re.search("^- 🟡 removed `slow`$", second, re.MULTILINE)
-    assert "removed: slow: only in the base" in second
+    assert "removed: `slow`: only in the base" in second
 
 
 def test_a_row_is_of_the_metric_that_decides_for_any_head() -> None:
@@ -439,7 +439,7 @@ def test_page_tells_what_changed_first() -> None:
         "🟢 improved `fast`: 10.00 ms → 10.50 ms, -20.0% [+4.00%, +6.00%]",
     ]
     assert "odd (head)" not in details
-    assert "- errored: broken: it failed: RuntimeError" in details
+    assert "- errored: `broken`: it failed: RuntimeError" in details
     assert " open><summary>🟡 1 inconclusive · 🟡 1 new</summary>" in details
     assert "<details><summary>⚪ 1 unchanged</summary>" in details
     assert "torch.version" in details
@@ -467,7 +467,7 @@ def test_a_long_reason_has_a_line_for_each_clause() -> None:
     page = github.page(comparison(*slow))
     for clause in clauses:
         assert page.count(github.prose(clause)) == 1
-    assert "\n- 0, 1:\n  - 99% interval 4.1% to 5.5%\n  - effects" in page
+    assert "\n- `0`, `1`:\n  - 99% interval 4.1% to 5.5%\n  - effects" in page
 
 
 @pytest.mark.parametrize(
