@@ -48,7 +48,7 @@ class Families:
             unscaled = {name: v for name, v in m.metrics.items() if name not in SCALING_METRICS}
             members[m.id] = replace(m, metrics=unscaled)
         for family in families(members.values()):
-            if rate := _rate(family):
+            if rate := rate_of(family):
                 for m in family:
                     metrics = {**m.metrics, **_relative_to(family[0], m, rate)}
                     members[m.id] = replace(m, metrics=metrics)
@@ -73,7 +73,7 @@ def kind_of(family: Sequence[Measurement]) -> Kind:
 
     By the recorded work, not the configuration; empty where it is neither.
     """
-    rate = _rate(family)
+    rate = rate_of(family)
     if rate is None:
         return ""
     work = rate.removesuffix("_per_s")  # of one call on all ranks
@@ -93,7 +93,8 @@ def _family(measurement: Measurement) -> object:
     return (measurement.id.partition("[")[0], *sorted(other_params.items()))
 
 
-def _rate(family: Sequence[Measurement]) -> str | None:
+def rate_of(family: Sequence[Measurement]) -> str | None:
+    """The rate that all members have, if there is one."""
     return next((name for name in THROUGHPUT if all(name in m.metrics for m in family)), None)
 
 

@@ -30,12 +30,13 @@ _SIGNS: Final[Mapping[Role, Sign]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class PlotPoint:
-    """A launch, run or round: its value of each metric, and its flags."""
+    """A launch, run or round: its value of each metric, its flags, and the number of its pair."""
 
     label: str
     role: Role
     values: Mapping[str, float]
     flags: tuple[str, ...] = ()
+    pair: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

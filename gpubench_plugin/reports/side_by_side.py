@@ -28,8 +28,8 @@ from gpubench_plugin.reports.names import (
 from gpubench_plugin.reports.table import Column, column, paragraph, table, width_of
 from gpubench_plugin.reports.text import NOTHING, cut, digits_for, printable
 
-# Parameters that are compared, with their names for people.
-_PARAMETERS: Final[Mapping[str, str]] = {"torch_device": "device", "precision": "precision"}
+PARAMETERS: Final[Mapping[str, str]] = {"torch_device": "device", "precision": "precision"}
+"""Parameters that are compared, with their names for people."""
 
 
 _Row = Mapping[str, Measurement]
@@ -45,8 +45,8 @@ def side_by_side_lines(measurements: Sequence[Measurement], width: int) -> list[
     """
     lines: list[Line] = []
     names = short_names(measurement.id for measurement in measurements).by_id
-    for parameter, title in _PARAMETERS.items():
-        rows = _rows(measurements, parameter)
+    for parameter, title in PARAMETERS.items():
+        rows = rows_by(measurements, parameter)
         if not rows:
             continue
         if lines:
@@ -55,7 +55,7 @@ def side_by_side_lines(measurements: Sequence[Measurement], width: int) -> list[
     return lines
 
 
-def _rows(measurements: Sequence[Measurement], parameter: str) -> list[_Row]:
+def rows_by(measurements: Sequence[Measurement], parameter: str) -> list[_Row]:
     """Benchmarks measured with at least two values of the `parameter`."""
     by_benchmark: dict[object, dict[str, Measurement]] = {}
     for measurement in measurements:
@@ -71,22 +71,35 @@ def _table(
     rows: Sequence[_Row], names: Mapping[str, str], title: str, total: int
 ) -> Iterator[Line]:
     """Numbers and ratios by value; where they do not fit, ratios only."""
-    firsts = [next(iter(row.items())) for row in rows]
-    labels = [without_parameter(names[measurement.id], value) for value, measurement in firsts]
+    labels = row_labels(rows, names)
     short = ShortNames(by_id={label: label for label in labels}).fitting(name_room(total))
     first = Column(title=f"by {title}", cells=short.of(labels))
-    show = throughput if any(map(_has_different_work, rows)) else step
-    values = list(dict.fromkeys(value for row in rows for value in row))
     wide: list[Column] = []
     narrow: list[Column] = []
-    for value in values:
-        measured = [row.get(value) for row in rows]
-        cells = [show(measurement) if measurement else "" for measurement in measured]
-        relative = [_relative(row, value, values[0]) for row in rows]
+    for value, (cells, relative) in cells_by_value(rows).items():
         wide += [column(value, cells, numeric=True), column("", relative, numeric=True)]
         narrow.append(column(value, relative, numeric=True))
     columns = wide if first.width + width_of(wide) <= total else narrow
     return table([first, *columns], total=total, nothing=NOTHING)
+
+
+def row_labels(rows: Sequence[_Row], names: Mapping[str, str]) -> list[str]:
+    """The benchmarks' names without the parameter that is compared."""
+    firsts = (next(iter(row.items())) for row in rows)
+    return [without_parameter(names[measurement.id], value) for value, measurement in firsts]
+
+
+def cells_by_value(rows: Sequence[_Row]) -> dict[str, tuple[list[str], list[str]]]:
+    """The rows' numbers and ratios to the first value, by value; empty where there is none."""
+    show = throughput if any(map(_has_different_work, rows)) else step
+    values = list(dict.fromkeys(value for row in rows for value in row))
+    return {
+        value: (
+            [show(row[value]) if value in row else "" for row in rows],
+            [_relative(row, value, values[0]) for row in rows],
+        )
+        for value in values
+    }
 
 
 def _relative(row: _Row, value: str, reference: str) -> str:
@@ -128,7 +141,7 @@ def scaling_lines(measurements: Sequence[Measurement], width: int) -> list[Line]
     if not groups:
         return []
     names = short_names(measurement.id for measurement in measurements).by_id
-    titles = [cut(_title(group, names), width) for group in groups]
+    titles = [cut(scaling_title(group, names), width) for group in groups]
     above = [title for group, title in zip(groups, titles, strict=True) for _ in group]
     columns = _scaling_columns([row for group in groups for row in group])
     return [*table(columns, total=width, nothing=NOTHING, groups=above)]
@@ -148,7 +161,7 @@ def _scaling_columns(rows: Sequence[Measurement]) -> list[Column]:
     ]
 
 
-def _title(group: Sequence[Measurement], names: Mapping[str, str]) -> str:
+def scaling_title(group: Sequence[Measurement], names: Mapping[str, str]) -> str:
     """The name of the group, which has no world size, with the kind of scaling."""
     name = without_parameter(names[group[0].id], f"ranks{group[0].world_size}")
     kind = kind_of(group)

@@ -6,9 +6,11 @@ import math
 import re
 import unicodedata
 from collections.abc import Collection, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from gpubench_plugin.core.format import MOST_DIGITS
+
+_Value = TypeVar("_Value")
 
 # Columns to which parameters are cut at least: the first letters and the last word.
 _MIN_PARAMETERS: Final = 10
@@ -154,7 +156,7 @@ LEAST_EXTENT: Final = 0.01
 MARK: Final = "|"  # before the first value of a new level
 
 
-def evenly_chosen(values: Sequence[float], most: int) -> Sequence[float]:
+def evenly_chosen(values: Sequence[_Value], most: int) -> Sequence[_Value]:
     """At most so many of the `values`, and at least two: evenly chosen, first and last included."""
     bars, last = max(most, 2), len(values) - 1
     if len(values) <= bars:

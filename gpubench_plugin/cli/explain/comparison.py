@@ -162,7 +162,10 @@ class Launches:
             if name in run.measured
         ]
         judged.sort(key=lambda entry: order[entry[0].folder])
-        return [(Path(launch.folder).name, launch.side, result) for launch, result in judged]
+        return [
+            (Path(launch.folder).name, launch.side, result, launch.pair)
+            for launch, result in judged
+        ]
 
     def unused(self) -> Iterator[str]:
         """Launches that are not judged, with the reason."""

@@ -23,8 +23,8 @@ _MOSTLY: Final = 0.5
 _STEP_TIMES: Final = (MINIMUM, STEP_TIME)
 _RATES: Final = ("_per_s", "_mean_s")
 
-Measured = tuple[str, Role, Result]
-"""A run or launch that measured the benchmark: its label, its role and its result."""
+Measured = tuple[str, Role, Result, int]
+"""What measured the benchmark, a run or launch: label, role, result, and number of the pair."""
 Limits = Mapping[str, str]
 """Limits by metric."""
 
@@ -51,8 +51,9 @@ def judged_explanation(
                 role=role,
                 values={m: v for m in units if (v := value_of(result, m)) is not None},
                 flags=result.flags,
+                pair=pair,
             )
-            for label, role, result in measured
+            for label, role, result, pair in measured
         ),
         units=units,
         limits={

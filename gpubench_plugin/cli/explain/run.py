@@ -39,10 +39,10 @@ def explain_run(
     level_run, level = _level(samples)
     pinned = sum(result.pinned for _, result in samples)
     measured: list[Measured] = [
-        (sample.run_id or sample.label, "pinned run" if result.pinned else "earlier run", result)
+        (sample.run_id or sample.label, "pinned run" if result.pinned else "earlier run", result, 0)
         for sample, result in samples
     ]
-    measured.append((run.run_id, "this run", head))
+    measured.append((run.run_id, "this run", head, 0))
     counts = []
     if samples:
         counts.append(
