@@ -6,7 +6,7 @@ import csv
 import io
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 Scale = tuple[float, str]
@@ -74,13 +74,19 @@ def significant(value: float, digits: int = MOST_DIGITS) -> str:
 
 def scaled(value: float, scales: Sequence[Scale], digits: int = MOST_DIGITS) -> str:
     """Format `value` in the largest of `scales` in which it rounds to at least one."""
-
-    def rounded(number: float) -> float:
-        return float(f"{number:.{digits - 1}e}")
-
-    factor, name = next((s for s in scales if rounded(abs(value) / s[0]) >= 1), scales[-1])
+    factor, name = _fitting(value, scales, digits)
     number = value / factor
-    return f"{significant(number if digits == MOST_DIGITS else rounded(number), digits)}{name}"
+    if digits != MOST_DIGITS:
+        number = _round(number, digits)
+    return f"{significant(number, digits)}{name}"
+
+
+def _fitting(value: float, scales: Sequence[Scale], digits: int = MOST_DIGITS) -> Scale:
+    return next((s for s in scales if _round(abs(value) / s[0], digits) >= 1), scales[-1])
+
+
+def _round(number: float, digits: int) -> float:
+    return float(f"{number:.{digits - 1}e}")
 
 
 def byte_size(value: float, digits: int = MOST_DIGITS) -> str:
@@ -90,8 +96,7 @@ def byte_size(value: float, digits: int = MOST_DIGITS) -> str:
 
 def duration(seconds: float, digits: int = MOST_DIGITS) -> str:
     """Format a duration in ns, µs, ms or s: ``18.42 ms``."""
-    scales = ((1.0, " s"), (1e-3, " ms"), (1e-6, " µs"), (1e-9, " ns"))
-    return scaled(seconds, scales, digits)
+    return scaled(seconds, _SCALES["s"], digits)
 
 
 def rough_duration(seconds: float) -> str:
@@ -156,24 +161,36 @@ def count(value: float, digits: int = MOST_DIGITS) -> str:
 
 def quantity(value: float, unit: str) -> str:
     """A metric's value with its unit: ``18.42 ms``, ``912.4 MiB``, ``12.34k/s``, ``3.100 W``."""
-    if unit == "s":
-        return duration(value)
-    format_value = _FORMATTERS.get(unit)
-    return format_value(value) if format_value else f"{significant(value)} {unit}"
+    if unit == "bytes":
+        return byte_size(value)
+    if unit == "fraction":
+        return percentage(value)
+    return scaled(value, _scales(unit))
 
 
-_FORMATTERS: Final[Mapping[str, Callable[[float], str]]] = {
-    "bytes": byte_size,
-    "bytes/s": lambda rate: decimal_rate(rate, "B/s"),
-    "TFLOP/s": lambda rate: decimal_rate(rate * 1e12, "FLOP/s"),
-    "fraction": percentage,
-    "samples/s": lambda rate: f"{count(rate)}/s",
-    "tokens/s": lambda rate: f"{count(rate)}/s",
-    "count": count,
-    "1": significant,
-    "": significant,
+def scale_of(value: float, unit: str) -> Scale:
+    """What a `value` is divided by where it is shown, and the unit then: ``(1e-6, " µs")``."""
+    return _fitting(value, _scales(unit))
+
+
+def _scales(unit: str) -> Sequence[Scale]:
+    return _SCALES.get(unit, ((1.0, f" {unit}"),))
+
+
+_PER_S: Final = tuple((factor, f"{name}/s") for factor, name in _THOUSANDS)
+_SCALES: Final[Mapping[str, Sequence[Scale]]] = {
+    "s": ((1.0, " s"), (1e-3, " ms"), (1e-6, " µs"), (1e-9, " ns")),
+    "bytes": (*_BINARY, (1.0, " B")),
+    "bytes/s": tuple((factor, f"{name}B/s") for factor, name in _DECIMAL),
+    "TFLOP/s": tuple((factor / 1e12, f"{name}FLOP/s") for factor, name in _DECIMAL),
+    "fraction": ((0.01, "%"),),
+    "samples/s": _PER_S,
+    "tokens/s": _PER_S,
+    "count": _THOUSANDS,
+    "1": ((1.0, ""),),
+    "": ((1.0, ""),),
 }
-"""Formatter of each unit but seconds; any other unit follows the number."""
+"""Scales of each unit; any other one follows the number."""
 
 
 Cell = str | float | None

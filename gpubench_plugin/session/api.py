@@ -48,8 +48,11 @@ class PrintableRun(RunRecord):
         return "\n".join(map(plain, closing_lines(self.benchmarks, width)))
 
     def _repr_html_(self) -> str:
+        from gpubench_plugin.reports.html.notebook import figures
+
         heading = f"{self.run_id} ({self.experiment}): {self.status}"
-        return f"<pre>{escape(heading)}\n\n{escape(self.table(_NOTEBOOK_WIDTH))}</pre>"
+        table = f"<pre>{escape(heading)}\n\n{escape(self.table(_NOTEBOOK_WIDTH))}</pre>"
+        return table + figures(self)
 
 
 def run(

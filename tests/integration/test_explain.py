@@ -7,12 +7,14 @@ import json
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
+from xml.etree import ElementTree
 
 import pytest
 
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.saved_state import SavedState
 from gpubench_plugin.cli.main import main
+from gpubench_plugin.core.records import Samples
 from gpubench_plugin.core.verdicts import Verdict
 from tests.support import runs_builder
 from tests.support.messages import mentions
@@ -68,6 +70,33 @@ def test_a_run_is_named_by_id_folder_or_last_and_a_benchmark_by_a_part(
         assert shell(text, MLP) == (0, page, "")
     code, out, _ = shell("last", "mlp", "--format=json")
     assert json.loads(out)["benchmark"] == MLP
+
+
+def test_a_picture_shows_the_values_that_the_page_is_about(shell: Shell, results: Path) -> None:
+    """Of what was not measured there is none, and one line says so."""
+    samples = Samples(
+        timer="perf_counter",
+        durations_s=(0.0101, 0.0123),
+        block_s=(0.0224,),
+        block_calls=(2,),
+        first_step_s=None,
+        warmup_s=(),
+        warmup_calls=0,
+    )
+    benchmarks = [
+        runs_builder.measurement(samples=samples),
+        runs_builder.measurement(RESNET, outcome="failed"),
+    ]
+    directory = runs_builder.write_run(results, 0, benchmarks)
+    directory.config_resolved.write_text(json.dumps({MLP: {}, RESNET: {}}))
+    code, out, err = shell("last", "mlp", "--format=svg")
+    assert (code, err) == (0, "")
+    root = ElementTree.fromstring(out)
+    titles = [element.text for element in root.iter("{http://www.w3.org/2000/svg}title")]
+    assert titles == [MLP, "round 1: 10.10 ms", "round 2: 12.30 ms"]
+    code, out, err = shell("last", RESNET, "--format=svg")
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert f"--format=svg: nothing of {RESNET} was measured" in err
 
 
 def test_of_a_run_that_could_be_compared_with_nothing_its_rounds_are_shown(

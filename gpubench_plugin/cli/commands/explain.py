@@ -12,6 +12,7 @@ from gpubench_plugin.cli.commands._places import (
     Locations,
     add_locations,
     colored,
+    echo_text,
     output_width,
     show,
 )
@@ -42,15 +43,27 @@ class Explain(Command):
         text = "folder or id of a run or of a gpubench ab comparison; last: the latest"
         parser.add_argument("subject", metavar="RUN|COMPARISON", help=text)
         parser.add_argument("benchmark", **BENCHMARK)
-        add_locations(parser)
+        add_locations(parser, ("text", "json", "svg"))
 
     def run(self, options: argparse.Namespace) -> int:
         """Print why the benchmark has its verdict, or how its value was measured."""
         explanation = _explanation(options.subject, options.benchmark, Locations.of(options))
+        if options.format == "svg":
+            echo_text(_picture(explanation))
+            return ExitCode.OK
         render = painted if colored() else plain
         lines = map(render, explanation_lines(explanation, output_width()))
         show(options, stored.dump(explanation), lines)
         return ExitCode.OK
+
+
+def _picture(explanation: Explanation) -> str:
+    from gpubench_plugin.reports.html.charts import points_charts
+    from gpubench_plugin.reports.html.svg import svg
+
+    if charts := [*points_charts(explanation)]:
+        return svg(charts, explanation.benchmark)
+    raise UsageProblem(f"--format=svg: nothing of {explanation.benchmark} was measured")
 
 
 def _explanation(text: str, benchmark: str, paths: Locations) -> Explanation:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import (
@@ -50,7 +50,7 @@ class History(Command):
         parser.add_argument("--metric", help="default: the step time that it is judged by")
         parser.add_argument("--branch", help=f"default: {_MAIN}, if it has runs; empty: any")
         add_last(parser, default=60)
-        add_locations(parser, ("table", "csv", "json"))
+        add_locations(parser, ("table", "csv", "json", "svg"))
 
     def run(self, options: argparse.Namespace) -> int:
         """Print the history of every benchmark that the name matches."""
@@ -72,6 +72,8 @@ class History(Command):
         warn(notes)
         if options.format == "csv":
             echo_text(history_csv(histories))
+        elif options.format == "svg":
+            echo_text(_picture(histories))
         else:
             page = history_lines(histories, output_width())
             show(options, {"histories": [asdict(history) for history in histories]}, page)
@@ -135,17 +137,40 @@ def history_lines(histories: Sequence[BenchmarkHistory], total: int) -> Iterator
         for position, segment in enumerate(segments, start=1):
             if position > 1:
                 yield ""
-            heading = f"{history.metric}: {counted(len(segment.points), 'run')}"
-            if len(segments) > 1:
-                fingerprint = segment.fingerprint and f"fingerprint {segment.fingerprint[:8]}"
-                if segment.differs_in:
-                    fingerprint = f"differs from series 1 in {listed(segment.differs_in)}"
-                keys = "; ".join(filter(None, [fingerprint, _work_text(segment)]))
-                heading += f", series {position} of {len(segments)} ({keys})"
-            yield from wrapped(heading, total)
+            yield from wrapped(_heading(history, position), total)
             for part in (_plot, _table, _changes):
                 yield ""
                 yield from part(segment, total)
+
+
+def _heading(history: BenchmarkHistory, position: int) -> str:
+    segments = history.segments
+    segment = segments[position - 1]
+    heading = f"{history.metric}: {counted(len(segment.points), 'run')}"
+    if len(segments) > 1:
+        fingerprint = segment.fingerprint and f"fingerprint {segment.fingerprint[:8]}"
+        if segment.differs_in:
+            fingerprint = f"differs from series 1 in {listed(segment.differs_in)}"
+        keys = "; ".join(filter(None, [fingerprint, _work_text(segment)]))
+        heading += f", series {position} of {len(segments)} ({keys})"
+    return heading
+
+
+def _picture(histories: Sequence[BenchmarkHistory]) -> str:
+    """A chart of each series."""
+    from gpubench_plugin.cli.report.histories import history_of, known_run
+    from gpubench_plugin.reports.html.charts import history_chart
+    from gpubench_plugin.reports.html.svg import svg
+
+    charts = []
+    for history in histories:
+        for place, segment in enumerate(history.segments, start=1):
+            runs = [known_run(point) for point in segment.points]
+            positions = {run.run_id: position for position, run in enumerate(runs)}
+            chart = history_chart(history_of(segment, history.metric, positions), runs)
+            title = f"{history.benchmark}: {_heading(history, place)}"
+            charts.append(replace(chart, title=title))
+    return svg(charts, listed([history.benchmark for history in histories]))
 
 
 def history_csv(histories: Sequence[BenchmarkHistory]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from itertools import chain
 from typing import Final, Literal
 
 from gpubench_plugin.compare.scaling import families, rate_of
@@ -33,6 +34,8 @@ MOST_POSITIONS: Final = 500
 
 Side = Literal["base", "head"]
 _Place = tuple[float, PlotPoint | None]
+_Number = tuple[Numbers, Sequence[str]]
+"""A value with the ends of its interval as far as there are any, and its doubts."""
 
 # Of launches that are a pair, left and right of its number.
 _BESIDE: Final = 0.15
@@ -58,39 +61,27 @@ def rounds_chart(measurement: Measurement) -> Chart | None:
         noun="round",
         positions=tuple(index + 1 for index in shown),
         series=(
-            *_level(interval, len(shown), low=low, high=high),
-            *_level("median", len(shown), value=median),
-            Series(
-                label=f"round, in doubt: {listed(doubts)}" if doubts else "round",
-                style="dots",
-                role="doubt" if doubts else "head",
-                values=tuple(_finite(rounds[index]) for index in shown),
-            ),
+            *_band(interval, (low, high), len(shown)),
+            *_series("median", [((median,), ())] * len(shown), role="reference"),
+            *_series("round", [((rounds[index],), doubts) for index in shown], "dots"),
         ),
     )
 
 
 def ranks_chart(measurement: Measurement) -> Chart | None:
     """The skew of several ranks: the median of each, and the range of most of its durations."""
-    ranks = measurement.ranks
+    ranks, doubts = measurement.ranks, doubtful_flags(measurement.flags)
     if len(ranks) < 2:
         return None
     has_hosts = len({rank.host for rank in ranks}) > 1
+    numbers = [((rank.median_s, rank.p5_s, rank.p95_s), doubts) for rank in ranks]
     return Chart(
         title="time of each rank",
         unit="s",
         noun="rank",
         positions=tuple(rank.rank for rank in ranks),
         names=tuple(f"{rank.rank} ({rank.host})" for rank in ranks) if has_hosts else (),
-        series=(
-            Series(
-                label="median, 5th to 95th percentile",
-                style="dots",
-                values=tuple(_finite(rank.median_s) for rank in ranks),
-                low=tuple(_finite(rank.p5_s) for rank in ranks),
-                high=tuple(_finite(rank.p95_s) for rank in ranks),
-            ),
-        ),
+        series=tuple(_series("median, 5th to 95th percentile", numbers, "dots")),
     )
 
 
@@ -99,34 +90,30 @@ def curve_charts(sides: Mapping[Side, Iterable[Curve]]) -> Iterator[Chart]:
 
     A mark tells where one is not finite for the first time.
     """
-    found: dict[tuple[str, str], dict[Side, Curve]] = {}
+    found: dict[tuple[str, str], dict[Side, dict[int, float]]] = {}
     for side, curves in sides.items():
         for curve in curves:
             if curve.event != "training_step" or curve.name == "loss":
-                found.setdefault((curve.event, curve.name), {})[side] = curve
+                points = dict(zip(curve.steps, curve.values, strict=True))
+                found.setdefault((curve.event, curve.name), {})[side] = points
     for (event, name), by_side in found.items():
-        steps = sorted({step for curve in by_side.values() for step in curve.steps})
+        steps = sorted({step for points in by_side.values() for step in points})
         shown = evenly_chosen(steps, MOST_POSITIONS)
-        points = {side: dict(zip(c.steps, c.values, strict=True)) for side, c in by_side.items()}
-        failed = {
-            side: next((step for step in steps if not math.isfinite(own.get(step, 0))), None)
-            for side, own in points.items()
-        }
         title = f"{name} of each {event}" if event in {"epoch", "evaluation"} else name
+        lost = {s: [at for at in own if not math.isfinite(own[at])] for s, own in by_side.items()}
+        series = (
+            _series(
+                side if len(sides) > 1 else name, [((own.get(at),), ()) for at in shown], role=side
+            )
+            for side, own in by_side.items()
+        )
         yield Chart(
             title=_said(title, shown, steps),
             unit="fraction" if name.endswith("accuracy") else "",
             noun="step",
             positions=tuple(shown),
-            series=tuple(
-                Series(
-                    label=side if len(sides) > 1 else name,
-                    role=side,
-                    values=tuple(_finite(own.get(step)) for step in shown),
-                )
-                for side, own in points.items()
-            ),
-            marks=tuple((at, f"{s}: not finite") for s, at in failed.items() if at is not None),
+            series=tuple(chain.from_iterable(series)),
+            marks=tuple((min(at), f"{side}: not finite") for side, at in lost.items() if at),
         )
 
 
@@ -136,19 +123,17 @@ def points_charts(explanation: Explanation) -> Iterator[Chart]:
         points = [point for point in explanation.points if metric in point.values]
         shown = evenly_chosen(points, MOST_POSITIONS)
         places = [*_places(shown)]
-        if not places:
-            continue
-        labels = [point.label if point else "" for _, point in places]
-        has_names = any(f"{at:g}" != label for (at, _), label in zip(places, labels, strict=True))
-        yield Chart(
-            title=_said(f"{metric} of each {explanation.noun}", shown, points),
-            unit=unit,
-            noun="pair" if any(point.pair for point in shown) else explanation.noun,
-            positions=tuple(at for at, _ in places),
-            names=tuple(labels) if has_names else (),
-            series=tuple(_point_series(places, metric)),
-            marks=tuple(_look_marks(explanation, metric)),
-        )
+        is_numbered = explanation.noun == "round"
+        if points:
+            yield Chart(
+                title=_said(f"{metric} of each {explanation.noun}", shown, points),
+                unit=unit,
+                noun="pair" if any(point.pair for point in points) else explanation.noun,
+                positions=tuple(at for at, _ in places),
+                names=() if is_numbered else tuple(p.label if p else "" for _, p in places),
+                series=tuple(_point_series(places, metric)),
+                marks=tuple(_look_marks(explanation, metric)),
+            )
 
 
 def _places(points: Sequence[PlotPoint]) -> Iterator[_Place]:
@@ -166,28 +151,16 @@ def _places(points: Sequence[PlotPoint]) -> Iterator[_Place]:
 
 
 def _point_series(places: Sequence[_Place], metric: str) -> Iterator[Series]:
-    def values(role: Role | None, doubt: bool | None) -> Numbers:
-        return tuple(
-            _finite(point.values[metric])
-            if point
-            and role in {None, point.role}
-            and doubt in {None, bool(doubtful_flags(point.flags))}
-            else None
-            for _, point in places
-        )
-
-    if any(point and point.pair for _, point in places):
-        yield Series(label="pair", style="pairs", role="reference", values=values(None, None))
-    for role in sorted({point.role for _, point in places if point}):
-        for doubt in (False, True):
-            own = values(role, doubt)
-            if any(value is not None for value in own):
-                yield Series(
-                    label=f"{role}{', in doubt' * doubt}",
-                    style="dots",
-                    role="doubt" if doubt else _COLOURS.get(role, "head"),
-                    values=own,
-                )
+    points = [point for _, point in places]
+    if any(point and point.pair for point in points):
+        values = tuple(_finite(point.values[metric]) if point else None for point in points)
+        yield Series(label="pair", style="pairs", role="reference", values=values)
+    for role in sorted({point.role for point in points if point}):
+        numbers = [
+            ((p.values[metric],), doubtful_flags(p.flags)) if p and p.role == role else ((), ())
+            for p in points
+        ]
+        yield from _series(role, numbers, "dots", _COLOURS.get(role, "head"))
 
 
 def _look_marks(explanation: Explanation, metric: str) -> Iterator[tuple[float, str]]:
@@ -203,28 +176,17 @@ def history_chart(history: History, runs: Sequence[KnownRun]) -> Chart:
     every = range(len(history.runs))
     shown = every[-MOST_POSITIONS:]
     known = [runs[history.runs[index]] for index in shown]
-    low, high = history.band or (None, None)
-    doubts = dict.fromkeys(history.doubts[index] for index in shown if index in history.doubts)
-    parts = [Series(label="run", values=_where(history, shown, doubt=False))]
-    if doubts:
-        values = _where(history, shown, doubt=True)
-        label = f"in doubt: {listed([*doubts])}"
-        parts.append(Series(label=label, style="dots", role="doubt", values=values))
+    doubts = {index: (text,) for index, text in history.doubts.items()}
+    numbers = [((history.values[index],), doubts.get(index, ())) for index in shown]
+    band = _band("interval of the baseline", history.band or (None, None), len(shown))
     return Chart(
         title=_said(history.metric, shown, every),
         unit=history.unit,
         noun="run",
         positions=tuple(index + 1 for index in shown),
         names=tuple(short_commit(run.commit) or run.run_id for run in known),
-        series=(*_level("interval of the baseline", len(shown), low=low, high=high), *parts),
+        series=(*band, *_series("run", numbers)),
         marks=tuple((index + 1, text) for index, text in history.levels if index in shown),
-    )
-
-
-def _where(history: History, shown: Iterable[int], *, doubt: bool) -> Numbers:
-    return tuple(
-        _finite(history.values[index]) if (index in history.doubts) is doubt else None
-        for index in shown
     )
 
 
@@ -234,49 +196,24 @@ def scaling_charts(measurements: Sequence[Measurement]) -> Iterator[Chart]:
     for family in families(measurements):
         metric = rate_of(family) or STEP_TIME
         members = [member for member in family if metric in member.metrics]
+        numbers = [(_with_bounds(m, metric), doubtful_flags(m.flags)) for m in members]
         if not members:
             continue
-        first = members[0]
-        ideal = tuple(
-            first.metrics[metric].value * member.world_size / first.world_size for member in members
-        )
+        first, ranks = members[0].metrics[metric], [member.world_size for member in members]
+        ideal = [((first.value * count / ranks[0],), ()) for count in ranks * (metric != STEP_TIME)]
         yield Chart(
             title=f"{scaling_title(family, names)}: {metric}",
-            unit=first.metrics[metric].unit,
+            unit=first.unit,
             noun="ranks",
-            positions=tuple(member.world_size for member in members),
-            series=(
-                *([Series(label="ideal", role="reference", values=ideal)] * (metric != STEP_TIME)),
-                *_scaling_series(members, metric),
-            ),
+            positions=tuple(ranks),
+            series=(*_series("ideal", ideal, role="reference"), *_series("measured", numbers)),
         )
-
-
-def _scaling_series(members: Sequence[Measurement], metric: str) -> Iterator[Series]:
-    bounds = [_with_bounds(member, metric) for member in members]
-    doubts = [bool(doubtful_flags(member.flags)) for member in members]
-    for doubt in (False, True):
-        shown = [
-            own if here is doubt else (None, None, None)
-            for own, here in zip(bounds, doubts, strict=True)
-        ]
-        values, low, high = zip(*shown, strict=True)
-        if any(value is not None for value in values):
-            yield Series(
-                label="in doubt" if doubt else "measured",
-                style="dots" if doubt else "line",
-                role="doubt" if doubt else "head",
-                values=values,
-                low=low,
-                high=high,
-            )
 
 
 def _with_bounds(measurement: Measurement, name: str) -> Numbers:
     """A metric with its confidence bounds, each None if missing."""
-    names = (name, *confidence_bounds_of(name))
-    metrics = [measurement.metrics.get(each) for each in names]
-    return tuple(None if metric is None else _finite(metric.value) for metric in metrics)
+    metrics = (measurement.metrics.get(each) for each in (name, *confidence_bounds_of(name)))
+    return tuple(None if metric is None else metric.value for metric in metrics)
 
 
 def matrix_tables(measurements: Sequence[Measurement]) -> Iterator[Table]:
@@ -297,21 +234,35 @@ def matrix_tables(measurements: Sequence[Measurement]) -> Iterator[Table]:
             )
 
 
-def _level(
+def _series(
     label: str,
-    count: int,
-    *,
-    value: float | None = None,
-    low: float | None = None,
-    high: float | None = None,
-) -> list[Series]:
-    """A line or band of the same numbers at so many positions; nothing without numbers."""
-    if value is not None:
-        return [Series(label=label, role="reference", values=(value,) * count)]
-    if low is None or high is None:
-        return []
-    ends = {"low": (low,) * count, "high": (high,) * count}
-    return [Series(label=label, style="band", role="reference", **ends)]
+    numbers: Sequence[_Number],
+    style: Literal["line", "dots"] = "line",
+    role: Literal["base", "head", "reference"] = "head",
+) -> Iterator[Series]:
+    """The numbers, and beside them those in doubt; without any there is none."""
+    for is_doubtful in (False, True):
+        shown = [own if bool(doubts) is is_doubtful else () for own, doubts in numbers]
+        columns = zip(*((*map(_finite, own), None, None, None)[:3] for own in shown), strict=True)
+        doubts = dict.fromkeys(doubt for _, own in numbers for doubt in own)
+        if any(value is not None for own in shown for value in own):
+            values, *ends = columns
+            low, high = ends if any(end is not None for end in (*ends[0], *ends[1])) else ((), ())
+            yield Series(
+                label=f"{label}, in doubt: {listed([*doubts])}" if is_doubtful else label,
+                style="dots" if is_doubtful else style,
+                role="doubt" if is_doubtful else role,
+                values=values,
+                low=low,
+                high=high,
+            )
+
+
+def _band(label: str, ends: Numbers, count: int) -> Iterator[Series]:
+    """A band at so many positions, if it has both ends."""
+    if None not in ends:
+        low, high = ((end,) * count for end in ends)
+        yield Series(label=label, style="band", role="reference", low=low, high=high)
 
 
 def _finite(value: float | None) -> float | None:

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -110,3 +111,20 @@ def test_every_measured_variant_of_a_name_is_shown(capsys: pytest.CaptureFixture
     assert capsys.readouterr().err.count("\n  'test_r.py::") == 9
     assert main(["history", "resnet50_train", "--format=json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["histories"]) == 9
+
+
+def test_a_picture_has_a_chart_of_each_series(capsys: pytest.CaptureFixture[str]) -> None:
+    """In one document: values, commits, doubts apart, and where a new level starts."""
+    for number in range(16):
+        slower = {"step_time_min_s": (0.05 if number < 10 else 0.08 + number / 1e6, "s", "lower")}
+        flags = ("drifting",) * (number == 3)
+        one = measurement(timer="perf_counter", metrics=slower, flags=flags)
+        write_run(Path("results"), number, [one], commit=f"{number:040x}"[::-1])
+    one = measurement(timer="cuda_events", settings={"measure.profile": "quick"})
+    write_run(Path("results"), 16, [one])
+    assert main(["history", "mlp", "--metric=step_time_min_s", "--format=svg"]) == 0
+    root = ElementTree.fromstring(capsys.readouterr().out)
+    words = [element.text or "" for element in root.iter()]
+    assert any(text.startswith(f"{MLP}: step_time_min_s: 16 runs, series 1 of 2") for text in words)
+    assert any("1 run, series 2 of 2 (differs from series 1 in clock" in text for text in words)
+    assert {"a00000000: 80.01 ms", "run, in doubt: drifting", "new level +60.0%"} <= {*words}

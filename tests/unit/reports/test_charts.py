@@ -54,7 +54,8 @@ def measured(
 
 def series(chart: Chart | None, label: str) -> Series:
     assert chart is not None
-    (found,) = (one for one in chart.series if one.label.startswith(label))
+    exact = [one for one in chart.series if one.label == label]
+    (found,) = exact or [one for one in chart.series if one.label.startswith(label)]
     return found
 
 
@@ -178,7 +179,7 @@ def test_doubts_of_a_history_are_apart_and_levels_are_marks() -> None:
     chart = history_chart(history, runs)
     assert (chart.names, chart.marks) == (("run0", "cc", "ccc"), ((3, "+100%"),))
     assert series(chart, "run").values == (1.0, None, 2.0)
-    assert series(chart, "in doubt: contended").values == (None, 9.0, None)
+    assert series(chart, "run, in doubt: contended").values == (None, 9.0, None)
     assert series(chart, "interval of the baseline").low == (0.5,) * 3
 
 
@@ -209,7 +210,7 @@ def test_scaling_is_beside_the_ideal_line() -> None:
     assert chart.positions == (1, 2, 4)
     assert series(chart, "ideal").values == (100.0, 200.0, 400.0)
     assert series(chart, "measured").values == (100.0, 180.0, None)
-    assert series(chart, "in doubt").values == (None, None, 190.0)
+    assert series(chart, "measured, in doubt: contended").values == (None, None, 190.0)
 
 
 def test_without_a_rate_the_step_time_scales_and_nothing_is_ideal() -> None:

@@ -1,0 +1,1 @@
+"""What ``gpubench report`` gathers."""
