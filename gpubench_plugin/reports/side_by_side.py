@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, THROUGHPUT, families, kind_of
@@ -28,8 +29,8 @@ from gpubench_plugin.reports.names import (
 from gpubench_plugin.reports.table import Column, column, paragraph, table, width_of
 from gpubench_plugin.reports.text import NOTHING, cut, digits_for, printable
 
-PARAMETERS: Final[Mapping[str, str]] = {"torch_device": "device", "precision": "precision"}
-"""Parameters that are compared, with their names for people."""
+# Parameters that are compared, with their names for people.
+_PARAMETERS: Final[Mapping[str, str]] = {"torch_device": "device", "precision": "precision"}
 
 
 _Row = Mapping[str, Measurement]
@@ -44,18 +45,38 @@ def side_by_side_lines(measurements: Sequence[Measurement], width: int) -> list[
     where the work of a call differs. It is marked where either side is in doubt.
     """
     lines: list[Line] = []
-    names = short_names(measurement.id for measurement in measurements).by_id
-    for parameter, title in PARAMETERS.items():
-        rows = rows_by(measurements, parameter)
-        if not rows:
-            continue
+    for compared in compared_values(measurements):
         if lines:
             lines.append((("", PLAIN),))
-        lines += _table(rows, names, title, width)
+        lines += _table(compared, width)
     return lines
 
 
-def rows_by(measurements: Sequence[Measurement], parameter: str) -> list[_Row]:
+@dataclass(frozen=True, kw_only=True)
+class ComparedValues:
+    """Benchmarks by values of a parameter: their `labels`, and of each value numbers and ratios.
+
+    The labels are names without the parameter. Ratios are to the first value; where there is none,
+    a cell is empty.
+    """
+
+    parameter: str
+    labels: list[str]
+    cells: Mapping[str, tuple[list[str], list[str]]]
+
+
+def compared_values(measurements: Sequence[Measurement]) -> Iterator[ComparedValues]:
+    """Devices, and precisions, if a benchmark was measured in several."""
+    names = short_names(measurement.id for measurement in measurements).by_id
+    for parameter, title in _PARAMETERS.items():
+        rows = _rows(measurements, parameter)
+        firsts = [next(iter(row.items())) for row in rows]
+        labels = [without_parameter(names[measured.id], value) for value, measured in firsts]
+        if rows:
+            yield ComparedValues(parameter=title, labels=labels, cells=_cells(rows))
+
+
+def _rows(measurements: Sequence[Measurement], parameter: str) -> list[_Row]:
     """Benchmarks measured with at least two values of the `parameter`."""
     by_benchmark: dict[object, dict[str, Measurement]] = {}
     for measurement in measurements:
@@ -67,30 +88,7 @@ def rows_by(measurements: Sequence[Measurement], parameter: str) -> list[_Row]:
     return [by_value for by_value in by_benchmark.values() if len(by_value) > 1]
 
 
-def _table(
-    rows: Sequence[_Row], names: Mapping[str, str], title: str, total: int
-) -> Iterator[Line]:
-    """Numbers and ratios by value; where they do not fit, ratios only."""
-    labels = row_labels(rows, names)
-    short = ShortNames(by_id={label: label for label in labels}).fitting(name_room(total))
-    first = Column(title=f"by {title}", cells=short.of(labels))
-    wide: list[Column] = []
-    narrow: list[Column] = []
-    for value, (cells, relative) in cells_by_value(rows).items():
-        wide += [column(value, cells, numeric=True), column("", relative, numeric=True)]
-        narrow.append(column(value, relative, numeric=True))
-    columns = wide if first.width + width_of(wide) <= total else narrow
-    return table([first, *columns], total=total, nothing=NOTHING)
-
-
-def row_labels(rows: Sequence[_Row], names: Mapping[str, str]) -> list[str]:
-    """The benchmarks' names without the parameter that is compared."""
-    firsts = (next(iter(row.items())) for row in rows)
-    return [without_parameter(names[measurement.id], value) for value, measurement in firsts]
-
-
-def cells_by_value(rows: Sequence[_Row]) -> dict[str, tuple[list[str], list[str]]]:
-    """The rows' numbers and ratios to the first value, by value; empty where there is none."""
+def _cells(rows: Sequence[_Row]) -> dict[str, tuple[list[str], list[str]]]:
     show = throughput if any(map(_has_different_work, rows)) else step
     values = list(dict.fromkeys(value for row in rows for value in row))
     return {
@@ -100,6 +98,20 @@ def cells_by_value(rows: Sequence[_Row]) -> dict[str, tuple[list[str], list[str]
         )
         for value in values
     }
+
+
+def _table(compared: ComparedValues, total: int) -> Iterator[Line]:
+    """Numbers and ratios by value; where they do not fit, ratios only."""
+    labels = compared.labels
+    short = ShortNames(by_id={label: label for label in labels}).fitting(name_room(total))
+    first = Column(title=f"by {compared.parameter}", cells=short.of(labels))
+    wide: list[Column] = []
+    narrow: list[Column] = []
+    for value, (cells, relative) in compared.cells.items():
+        wide += [column(value, cells, numeric=True), column("", relative, numeric=True)]
+        narrow.append(column(value, relative, numeric=True))
+    columns = wide if first.width + width_of(wide) <= total else narrow
+    return table([first, *columns], total=total, nothing=NOTHING)
 
 
 def _relative(row: _Row, value: str, reference: str) -> str:

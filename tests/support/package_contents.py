@@ -16,6 +16,7 @@ WHEEL = (
     "gpubench_plugin/datasets/diabetes_target.csv.gz",
     "gpubench_plugin/datasets/asyoulik.txt.gz",
     "gpubench_plugin/datasets/README.md",
+    "gpubench_plugin/reports/html/templates/picture.svg.j2",
 )
 LICENCES = ("LICENSE", "gpubench_plugin/datasets/LICENSES.md")
 ENTRIES = (

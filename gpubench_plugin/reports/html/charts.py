@@ -19,13 +19,7 @@ from gpubench_plugin.reports.explanation import Explanation, PlotPoint, Role, sp
 from gpubench_plugin.reports.html.chart import Chart, Numbers, Series
 from gpubench_plugin.reports.html.page import History, KnownRun, Table
 from gpubench_plugin.reports.names import short_names
-from gpubench_plugin.reports.side_by_side import (
-    PARAMETERS,
-    cells_by_value,
-    row_labels,
-    rows_by,
-    scaling_title,
-)
+from gpubench_plugin.reports.side_by_side import compared_values, scaling_title
 from gpubench_plugin.reports.text import evenly_chosen
 from gpubench_plugin.reports.verdicts import kind_text
 from gpubench_plugin.results.progress import Curve
@@ -221,17 +215,14 @@ def matrix_tables(measurements: Sequence[Measurement]) -> Iterator[Table]:
 
     Rows of several precisions by several devices are a matrix.
     """
-    names = short_names(measurement.id for measurement in measurements).by_id
-    for parameter, title in PARAMETERS.items():
-        if rows := rows_by(measurements, parameter):
-            columns = cells_by_value(rows)
-            cells = (map(" ".join, zip(*both, strict=True)) for both in columns.values())
-            yield Table(
-                title=f"by {title}",
-                columns=("benchmark", *columns),
-                rows=tuple(zip(row_labels(rows, names), *cells, strict=True)),
-                numeric=frozenset(columns),
-            )
+    for compared in compared_values(measurements):
+        cells = (map(" ".join, zip(*both, strict=True)) for both in compared.cells.values())
+        yield Table(
+            title=f"by {compared.parameter}",
+            columns=("benchmark", *compared.cells),
+            rows=tuple(zip(compared.labels, *cells, strict=True)),
+            numeric=frozenset(compared.cells),
+        )
 
 
 def _series(

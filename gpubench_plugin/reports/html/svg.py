@@ -16,8 +16,7 @@ from typing import Any, Final
 
 from gpubench_plugin.core.format import counted, listed, quantity, scale_of
 from gpubench_plugin.reports.html.chart import Chart, Numbers, Series
-from gpubench_plugin.reports.text import LEAST_EXTENT, cut, evenly_chosen, printable, shorten
-from gpubench_plugin.reports.text import width as columns_of
+from gpubench_plugin.reports.text import LEAST_EXTENT, cut, evenly_chosen, printable, shorten, width
 
 _Point = tuple[float, float]
 
@@ -123,11 +122,9 @@ class _Axis:
 def _round_numbers(low: float, high: float) -> list[float]:
     """Three to six of them, since no step is more than twice the one before."""
     power = 10.0 ** math.floor(math.log10((high - low) / _MOST_TICKS))
-    for step in (power * number for number in (1, 2, 2.5, 5, 10, 20)):
-        multiples = range(math.ceil(low / step), math.floor(high / step) + 1)
-        if len(multiples) <= _MOST_TICKS:
-            break
-    return [multiple * step for multiple in multiples]
+    steps = (power * number for number in (1, 2, 2.5, 5, 10, 20))
+    step = next(s for s in steps if high // s + low // -s < _MOST_TICKS)
+    return [step * multiple for multiple in range(math.ceil(low / step), int(high // step) + 1)]
 
 
 def _round_logarithms(low: float, high: float) -> list[float]:
@@ -150,7 +147,7 @@ def _flow(labels: Iterable[str]) -> Iterator[_Point]:
     """Places of the labels of a legend."""
     x, y = _LEFT, 2 * _ROW + 4
     for label in labels:
-        room = round(columns_of(label) * _CHARACTER) + 40
+        room = round(width(label) * _CHARACTER) + 40
         if x > _LEFT and x + room > _WIDTH:
             x, y = _LEFT, y + _ROW
         yield x, y
@@ -162,7 +159,7 @@ def _marks(chart: Chart, x: _Axis, top: float) -> Iterator[tuple[float, float, s
     ends: list[float] = []
     for at, text in sorted(chart.marks):
         line, label = x.at(at), _text(text, _LABEL)
-        room = columns_of(label) * _CHARACTER + 8
+        room = width(label) * _CHARACTER + 8
         is_left = line + room > _WIDTH
         start = line - room * is_left
         row = next((row for row, end in enumerate(ends) if end <= start), len(ends))
