@@ -23,7 +23,7 @@ _ESCAPED: Final = {"::": r"\x3a:", "##[": r"#\x23["}
 def printable(text: str) -> str:
     """`text` on one line, with control characters and GitHub workflow commands escaped."""
     one_line = re.sub(r"\s*[\r\n]+\s*", " ", text.strip())
-    return defuse_commands("".join(map(_escape_control, one_line)))
+    return defuse_commands("".join(map(escape_control, one_line)))
 
 
 def defuse_commands(text: str) -> str:
@@ -102,7 +102,7 @@ def _columns(character: str) -> int:
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
 
 
-def _escape_control(character: str) -> str:
+def escape_control(character: str) -> str:
     """Escape a control or format character (bidi override), surrogate or line separator."""
     if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}:
         return character.encode("unicode_escape").decode("ascii")
