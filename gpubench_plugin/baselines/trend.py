@@ -186,11 +186,20 @@ class BenchmarkHistory:
 
 
 def benchmark_history(
-    source: HistorySource, benchmark: str, metric: str | None, *, branch: str | None, limit: int
+    source: HistorySource,
+    benchmark: str,
+    metric: str | None,
+    *,
+    branch: str | None,
+    limit: int,
+    head: Run | None = None,
 ) -> BenchmarkHistory | None:
-    """History of the latest `limit` runs; None if none has the metric, by default the step time."""
+    """History of the latest `limit` runs, and the `head`, which may be of another branch.
+
+    None if none has the metric, by default the step time.
+    """
     metric = metric or source.step_time(benchmark, branch=branch, limit=limit)
-    points = source.points(benchmark, metric, branch=branch, limit=limit)
+    points = source.points(benchmark, metric, branch=branch, limit=limit, head=head)
     if not points:
         return None
     segments = trend_segments(points)
@@ -220,9 +229,21 @@ class HistorySource:
         results = (run.results.get(benchmark) for run in self._latest_runs(branch))
         return sorted({name for result in results if result for name in result.metrics})
 
-    def points(self, benchmark: str, metric: str, *, branch: str | None, limit: int) -> list[Point]:
-        """The latest `limit` values, oldest first."""
+    def points(
+        self,
+        benchmark: str,
+        metric: str,
+        *,
+        branch: str | None,
+        limit: int,
+        head: Run | None = None,
+    ) -> list[Point]:
+        """The latest `limit` values, oldest first; with a `head` those before it, and its own."""
         runs = self._index.points(benchmark, metric, branch=branch, limit=limit)
+        result = head.results.get(benchmark) if head else None
+        if head and result and metric in result.metrics:
+            others = [r for r in runs if r.run_id != head.run_id and r.started <= head.started]
+            runs = sorted([*others, head], key=lambda run: run.started)
         points = [_point(run, benchmark, metric) for run in runs]
         for run, point in zip(runs, points, strict=True):
             result = run.results[benchmark]

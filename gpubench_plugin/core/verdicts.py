@@ -34,6 +34,9 @@ Method = Literal["paired", "history", "threshold", "exact", "absolute"]
 """Method of a verdict. ``threshold`` is not statistical; ``exact`` is for metrics without variance;
 ``absolute`` compares with a fixed bound instead of a baseline."""
 
+MAIN: Final = "main"
+"""The branch whose history is shown, if it has runs."""
+
 LAST: Final = "last"
 """Name of the last comparable run in ``--baseline``; no baseline may have it."""
 

@@ -183,6 +183,20 @@ class RunReader:
             for name, settings in self.configurations.items()
         }
 
+    @cached_property
+    def numbers(self) -> dict[str, Measurement]:
+        """Measurement of every benchmark by node id, of a finished run without samples."""
+        path = self.directory.summary
+        if not path.exists():
+            return self.measurements
+        parsed = summary.parse(summary.FORMAT.load(path), str(path))
+        return {benchmark.id: _measurement_of(benchmark) for benchmark in parsed.benchmarks}
+
+    def measurement(self, node_id: str) -> Measurement:
+        """Latest measurement of the benchmark, with samples if the journal has it."""
+        event = self._last_events().get(node_id)
+        return self.numbers[node_id] if event is None else self._measurement(event)
+
     @property
     def regressed(self) -> tuple[str, ...]:
         """Benchmarks whose verdicts exclude the run from the samples."""

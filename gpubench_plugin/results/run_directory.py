@@ -170,6 +170,19 @@ def require_writable(results_dir: Path) -> None:
         raise _unwritable(results, existing, error) from error
 
 
+def writable_file(option: str, text: str, cwd: Path) -> Path:
+    """The file at `text`, relative to `cwd`, that `option` names.
+
+    Raises:
+        UsageProblem: it is empty or a folder, or cannot be written.
+    """
+    file = cwd / text
+    if not text or file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+        allowed = "allowed: a writable file, not a folder, in a folder that exists"
+        raise UsageProblem(f"{option}={text}: not writable; {allowed}")
+    return file
+
+
 def runs_in(results_dir: Path) -> list[RunDirectory]:
     """All runs below `results_dir`, of every experiment, in the order of their start."""
     journals = Path(os.path.realpath(results_dir)).glob("*/*/metrics.jsonl")

@@ -49,9 +49,18 @@ class VerdictDocument:
 
     def for_benchmark(self, node_id: str) -> tuple[Verdict, ...]:
         """Verdicts on one benchmark and its metrics, without labels."""
-        names = [shared.name for shared in fields(Verdict)]
-        rows = (row for row in self.benchmarks if row.id == node_id)
-        return tuple(Verdict(**{name: getattr(row, name) for name in names}) for row in rows)
+        return tuple(_unlabelled(row) for row in self.benchmarks if row.id == node_id)
+
+    @property
+    def comparison(self) -> Comparison:
+        """The comparison of its only head."""
+        return Comparison(
+            base=self.base_label,
+            head="".join(self.head_labels[:1]),
+            verdicts=tuple(map(_unlabelled, self.benchmarks)),
+            environment_differences=self.environment_differences,
+            notes=self.notes,
+        )
 
     @property
     def regressed(self) -> tuple[str, ...]:
@@ -60,6 +69,10 @@ class VerdictDocument:
         return tuple(
             row.id for row in rows if is_regression(row.kind, row.method, base=self.base_label)
         )
+
+
+def _unlabelled(row: BenchmarkVerdict) -> Verdict:
+    return Verdict(**{shared.name: getattr(row, shared.name) for shared in fields(Verdict)})
 
 
 def document(comparisons: Sequence[Comparison]) -> Json:

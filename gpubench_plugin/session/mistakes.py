@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -11,7 +9,12 @@ import pytest
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
 from gpubench_plugin.environment import devices
 from gpubench_plugin.reports.terminal import check_columns
-from gpubench_plugin.results.run_directory import find_run, path_component, require_writable
+from gpubench_plugin.results.run_directory import (
+    find_run,
+    path_component,
+    require_writable,
+    writable_file,
+)
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.settings import Settings
@@ -39,7 +42,12 @@ def check_options(config: pytest.Config, settings: Settings) -> None:
         from gpubench_plugin.config.resolution import check_stated
 
         check_stated(settings.configs, settings.overrides, rootdir=config.rootpath)
-    _require_writable_json(config)
+    for option, file in (
+        ("--benchmark-json", config.getoption("benchmark_json", None)),
+        ("--report", settings.report),
+    ):
+        if file is not None:
+            writable_file(option, str(file), cwd)
     require_writable(settings.results_dir)
     if settings.resume:
         try:
@@ -52,14 +60,3 @@ def check_options(config: pytest.Config, settings: Settings) -> None:
 
         lookup = BaselineLookup.look_up(settings, cwd)
     config.stash[LOOKUP] = lookup
-
-
-def _require_writable_json(config: pytest.Config) -> None:
-    """Refuse an unwritable ``--benchmark-json`` path."""
-    path_text = config.getoption("benchmark_json", None)
-    if path_text is None:
-        return
-    file = Path(path_text).absolute()
-    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
-        allowed = "allowed: a writable file, not a folder, in a folder that exists"
-        raise UsageProblem(f"--benchmark-json={path_text}: not writable; {allowed}")

@@ -109,6 +109,7 @@ _RESERVED_OPTIONS: Final = {
     "launches": "each launch of `gpubench ab` is a fresh process already",
     "baseline": "`gpubench ab` does the judging, not its launches",
     "gate": "`gpubench ab` does the judging, not its launches",
+    "report": "every launch would write it; `gpubench report` makes one of the comparison",
 }
 _PARALLEL: Final = re.compile(r"-n(auto|logical|\d.*)?|--numprocesses|--dist")
 # Options that name a file or folder which every launch would write.

@@ -26,6 +26,7 @@ from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.reports import github
+from gpubench_plugin.results.run_directory import writable_file
 from gpubench_plugin.system import json_files
 
 # What may be given with --resume.
@@ -68,7 +69,8 @@ class Ab(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Measure, judge, and report."""
-        output = _output(options.output)
+        stated = options.output
+        output = None if stated is None else writable_file("--output", stated, Path.cwd())
         if options.resume is None:
             request = _request(options)
             sides = comparison.resolve_sides(request)
@@ -140,15 +142,6 @@ def _limits(options: argparse.Namespace) -> Mapping[str, str]:
             "example step_time_s=3%"
         )
     return limits.by_metric
-
-
-def _output(text: str | None) -> Path | None:
-    if text is None:
-        return None
-    file = Path.cwd() / text
-    if not text or file.is_dir() or not file.parent.is_dir():
-        raise UsageProblem(f"--output={text}: not a file in an existing folder")
-    return file
 
 
 def _report(

@@ -19,6 +19,7 @@ from gpubench_plugin.cli.commands._places import (
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import UsageProblem, invalid_choice
 from gpubench_plugin.core.format import Cell, counted, csv_text, listed, short_commit
+from gpubench_plugin.core.verdicts import MAIN
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import printable, sparkline
 from gpubench_plugin.reports.verdicts import number, signed
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from gpubench_plugin.baselines.trend import BenchmarkHistory, HistorySource, Point, TrendSegment
 
-_MAIN: Final = "main"
 _MOST_SHOWN: Final = 8
 """Benchmarks shown one below the other on a terminal."""
 _EXTRA_MISSING: Final = "level changes are not detected: pip install 'pytest-gpubench[history]'"
@@ -48,7 +48,7 @@ class History(Command):
         """Benchmark, metric, branch and number of runs."""
         parser.add_argument("benchmark", **BENCHMARK)
         parser.add_argument("--metric", help="default: the step time that it is judged by")
-        parser.add_argument("--branch", help=f"default: {_MAIN}, if it has runs; empty: any")
+        parser.add_argument("--branch", help=f"default: {MAIN}, if it has runs; empty: any")
         add_last(parser, default=60)
         add_locations(parser, ("table", "csv", "json", "svg"))
 
@@ -62,10 +62,10 @@ class History(Command):
             warn(resolver.index_notes)
             notes: list[str] = []
             branch = options.branch or None
-            if options.branch is None and source.benchmarks(_MAIN):
-                branch = _MAIN
+            if options.branch is None and source.benchmarks(MAIN):
+                branch = MAIN
             elif options.branch is None:
-                notes.append(f"no run of branch {_MAIN} is known; showing all branches")
+                notes.append(f"no run of branch {MAIN} is known; showing all branches")
             histories = [*_histories(source, options, branch)]
         if any(segment.changes is None for history in histories for segment in history.segments):
             notes.append(_EXTRA_MISSING)

@@ -6,6 +6,7 @@ number of series matters, and without what was decided before.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -34,6 +35,7 @@ class ExplainedComparison:
 
     Attributes:
         verdicts: those it ended with, None of an unfinished one.
+        command: the command line that measured it.
     """
 
     def __init__(self, folder: Path):
@@ -45,17 +47,14 @@ class ExplainedComparison:
         if self.verdicts is not None:
             base, head = self.verdicts.base_label, *self.verdicts.head_labels
         self.launches = Launches(self._state, {"base": base, "head": head})
+        self.command = shlex.join(self._state.request.command)
 
     @cached_property
     def comparison(self) -> Comparison:
         """The verdicts, of an unfinished comparison as far as it has them."""
-        judged = self._replayed[0]
         if self.verdicts is None:
-            return judged
-        found = self.verdicts
-        names = dict.fromkeys(row.id for row in found.benchmarks)
-        final = [verdict for name in names for verdict in found.for_benchmark(name)]
-        return replace(judged, verdicts=tuple(final), notes=found.notes)
+            return self._replayed[0]
+        return self.verdicts.comparison
 
     @cached_property
     def subject(self) -> str:

@@ -97,7 +97,7 @@ def _levels(final: Sequence[Verdict]) -> Iterator[str]:
     for verdict in (part for final_verdict in final for part in split_verdict(final_verdict)):
         if verdict.base is None or verdict.head is None:
             continue
-        values = (verdict.base, verdict.head, *(_prediction(verdict) or ()))
+        values = (verdict.base, verdict.head, *(prediction(verdict) or ()))
         level, head, *interval = (number(value, verdict.unit) for value in values)
         text = f"{verdict.metric}: level {level}, this run {head}"
         if interval:
@@ -106,7 +106,7 @@ def _levels(final: Sequence[Verdict]) -> Iterator[str]:
         yield text
 
 
-def _prediction(verdict: Verdict) -> tuple[float, float] | None:
+def prediction(verdict: Verdict) -> tuple[float, float] | None:
     """Prediction interval of the effect around the level, as ratios."""
     if verdict.method != "history" or verdict.interval is None or not verdict.base:
         return None

@@ -2,12 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from gpubench_plugin.baselines.trend import Point, TrendSegment
+from gpubench_plugin.baselines.trend import (
+    HistorySource,
+    Point,
+    TrendSegment,
+    benchmark_history,
+)
+from gpubench_plugin.cli.explain.run import prediction
 from gpubench_plugin.core.format import listed
+from gpubench_plugin.core.records import Run
+from gpubench_plugin.core.verdicts import MAIN, Verdict
 from gpubench_plugin.reports.html.page import History, KnownRun
 from gpubench_plugin.reports.verdicts import signed
+
+
+def histories(
+    source: HistorySource, judged: Mapping[str, Verdict | None], *, head: Run | None, limit: int
+) -> tuple[dict[str, History], tuple[KnownRun, ...]]:
+    """Histories by benchmark and their runs, oldest first: main's, with the `head`'s own.
+
+    Of each benchmark those runs count that are comparable with its latest. A benchmark that was
+    `judged` by its history has the metric and the prediction interval of its verdict.
+    """
+    branch = MAIN if source.benchmarks(MAIN) else None
+    segments: dict[str, tuple[str, TrendSegment]] = {}
+    for name, verdict in judged.items():
+        metric = verdict.metric if verdict and verdict.parts else None
+        found = benchmark_history(source, name, metric, branch=branch, limit=limit, head=head)
+        if found is not None:
+            segments[name] = found.metric, found.segments[-1]
+    points = (point for _, segment in segments.values() for point in segment.points)
+    runs = known_runs(points)
+    positions = {run.run_id: position for position, run in enumerate(runs)}
+    drawn: dict[str, History] = {}
+    for name, (metric, segment) in segments.items():
+        verdict = judged[name]
+        band = prediction(verdict) if verdict and verdict.metric == metric else None
+        drawn[name] = history_of(segment, metric, positions, band)
+    return drawn, runs
+
+
+def known_runs(points: Iterable[Point]) -> tuple[KnownRun, ...]:
+    """The runs of the points, oldest first."""
+    runs = {(p.started, p.run_id): known_run(p) for p in points}
+    return tuple(run for _, run in sorted(runs.items()))
 
 
 def known_run(point: Point) -> KnownRun:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LIMIT: Final = 8 * 2**20
 """Bytes of a page at most."""
 
-_TEMPLATES: Final = Path(__file__).with_name("templates")
+TEMPLATES: Final = Path(__file__).with_name("templates")
 _STYLES: Final = ("vendor/uPlot.min.css", "page.css")
 _SCRIPTS: Final = ("vendor/uPlot.iife.min.js", "page.js")
 _LEAST_POINTS: Final = 24  # of a history: those of its sparkline
@@ -208,7 +208,7 @@ def _environment() -> Environment:
     from markupsafe import Markup
 
     environment = Environment(
-        loader=FileSystemLoader(_TEMPLATES),
+        loader=FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
@@ -227,7 +227,7 @@ def _environment() -> Environment:
 
 
 def _source(name: str) -> str:
-    return (_TEMPLATES / name).read_text(encoding="utf-8")
+    return (TEMPLATES / name).read_text(encoding="utf-8")
 
 
 def _hashes(texts: Sequence[str]) -> str:

@@ -1,0 +1,127 @@
+"""Details of a benchmark in a report: verdict, pictures, operators, metrics, configuration."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from gpubench_plugin.cli.report.subjects import Subject
+from gpubench_plugin.core.format import duration, percentage
+from gpubench_plugin.core.records import Json, Measurement
+from gpubench_plugin.environment.fingerprints import flat
+from gpubench_plugin.reports.columns import metric_text
+from gpubench_plugin.reports.explanation import LOOK_COLUMNS, Explanation, verdict_text
+from gpubench_plugin.reports.html import charts
+from gpubench_plugin.reports.html.page import Section, Table
+from gpubench_plugin.results.progress import Curve
+
+Curves = Mapping[charts.Side, Sequence[Curve]]
+_LEFT = frozenset({"operator", "metric", "verdict", "key", "source"})
+
+
+def details(subject: Subject, name: str, curves: Curves) -> Iterator[Section]:
+    """The sections of a benchmark; `curves` are those of its training on each side."""
+    explanation = subject.explain(name)
+    yield explained(explanation)
+    sides = {"base": subject.base.measurement(name)} if subject.base else {}
+    sides |= {"head": subject.head.measurement(name)}
+    measured = {side: each for side, each in sides.items() if each is not None}
+    head = measured.get("head")
+    pictures = [*charts.curve_charts(curves)]
+    if head is not None:
+        if explanation.noun != "round" and (rounds := charts.rounds_chart(head)):
+            pictures.append(rounds)
+        pictures += filter(None, [charts.ranks_chart(head)])
+    if pictures:
+        yield Section(title="How it was measured", charts=tuple(pictures))
+    if operators := _operators(measured):
+        yield Section(title="Operators", tables=(operators,))
+    names = dict.fromkeys(metric for each in measured.values() for metric in each.metrics)
+    if names:
+        cells = [(n, *(metric_text(each, n) for each in measured.values())) for n in names]
+        yield _folded("Metrics", ("metric", *measured), cells)
+    if head is not None:
+        yield from _settings(head)
+        yield Section(title="Repeat", commands=(_command(subject, head),))
+
+
+def explained(explanation: Explanation) -> Section:
+    """A benchmark's explanation as on a terminal, with its points and looks."""
+    texts = [explanation.subject]
+    for verdict in explanation.verdicts:
+        texts += [verdict_text(verdict), *explanation.limit_texts(verdict)]
+    for title, remarks in explanation.remarks.items():
+        texts += [f"{title}: {'; '.join(remarks)}"] * bool(remarks)
+    texts += [advice.text for advice in explanation.advice]
+    looks = explanation.look_rows
+    tables = [_table("Looks, recomputed from the recorded launches", LOOK_COLUMNS, looks)]
+    return Section(
+        title="Verdict" if explanation.verdicts else "Measurement",
+        texts=tuple(texts),
+        charts=tuple(charts.points_charts(explanation)),
+        tables=tuple(tables * bool(looks)),
+        commands=tuple(advice.command for advice in explanation.advice if advice.command),
+    )
+
+
+def _operators(measured: Mapping[str, Measurement]) -> Table | None:
+    """Operators by own time per step; of two sides by the difference of it."""
+    sides = {
+        side: {row["name"]: row for row in each.correctness["operators"]["operators"]}
+        for side, each in measured.items()
+        if "operators" in each.correctness
+    }
+    if not sides:
+        return None
+    own_s = [
+        (name, [rows.get(name, {}).get("self_s", 0.0) for rows in sides.values()])
+        for name in dict.fromkeys(name for rows in sides.values() for name in rows)
+    ]
+    has_two = len(sides) > 1
+    own_s.sort(key=lambda entry: -abs(entry[1][-1] - entry[1][0] * has_two))
+    total_s = sum(times[-1] for _, times in own_s) or 1.0
+
+    def cells(name: str, times: Sequence[float]) -> Iterator[str]:
+        yield name
+        yield from map(duration, times)
+        yield duration(times[-1] - times[0]) if has_two else percentage(times[0] / total_s)
+        for rows in sides.values():
+            yield f"{rows[name]['calls']:.3g}" if name in rows else ""
+
+    columns = ("operator", *(f"own time, {side}" for side in sides))
+    columns += ("difference" if has_two else "share", *(f"calls, {side}" for side in sides))
+    return _table("Per step, by own time", columns, [tuple(cells(*entry)) for entry in own_s])
+
+
+def _settings(measurement: Measurement) -> Iterator[Section]:
+    """The configuration with its sources, those that are no defaults first; facts of its ranks."""
+    sources: Mapping[str, str] = measurement.sources
+    configuration: Json = flat(measurement.configuration) if measurement.configuration else {}
+    order = sorted(configuration, key=lambda key: key not in sources)
+    if order:
+        rows = [(key, str(configuration[key]), sources.get(key, "default")) for key in order]
+        yield _folded("Configuration", ("key", "value", "source"), rows, numbers=False)
+    if measurement.machine:
+        facts = [(key, str(fact)) for key, fact in measurement.machine.items()]
+        yield _folded("Environment of its ranks", ("key", "value"), facts, numbers=False)
+
+
+def _folded(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = True
+) -> Section:
+    return Section(title=title, tables=(_table(title, columns, rows, numbers),), is_open=False)
+
+
+def _table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True
+) -> Table:
+    numeric = frozenset(columns) - _LEFT if numbers else frozenset()
+    return Table(title=title, columns=tuple(columns), rows=tuple(map(tuple, rows)), numeric=numeric)
+
+
+def _command(subject: Subject, measurement: Measurement) -> str:
+    """The command line that measures the benchmark again, alone."""
+    if subject.is_paired:
+        return subject.command
+    options = [word for word in subject.head.command if word.startswith("--")]
+    return shlex.join(["pytest", measurement.id, *options])

@@ -1,0 +1,97 @@
+"""Writing of pages, and what a public one leaves out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from gpubench_plugin.cli.report.sides import Side
+from gpubench_plugin.reports.html.page import Page, Row, Section
+from gpubench_plugin.reports.html.render import render
+from gpubench_plugin.system import json_files
+
+_T = TypeVar("_T")
+
+_PRIVATE_FACTS: Final = frozenset({"host", "command"})
+_PRIVATE_SECTIONS: Final = frozenset({"Repeat"})
+# An absolute path of at least two parts, or one below the home folder; not of an address.
+_PATH: Final = re.compile(r"(?<![\w:/.~])(?:~|/[\w.@+~-]+)(?:/[\w.@+~-]+)+/?|\b[A-Z]:\\[^\s'\"]+")
+
+
+def write_page(file: Path, page: Page, *, public: bool, sides: Iterable[Side | None]) -> None:
+    """Write the page, whole or not at all; the runs of its `sides` name hosts and facts.
+
+    Raises:
+        ResultsError: the file cannot be written.
+    """
+    if public:
+        page = published(page, [side for side in sides if side is not None])
+    json_files.write_text(file, render(page))
+
+
+def published(page: Page, sides: Iterable[Side]) -> Page:
+    """The page without hosts, paths, commands, and facts that comparisons do not need.
+
+    Hosts are numbered in their place; of a path its last part stays.
+    """
+    sides = [*sides]
+    needed = {key for side in sides for key in side.run.machine}
+    hosts = {str(side.run.environment.get("hostname", "")) for side in sides}
+    records = [m for side in sides for m in side.measurements.values()]
+    hosts |= {m.host for m in records} | {rank.host for m in records for rank in m.ranks}
+    numbered = {host: f"host-{n}" for n, host in enumerate(sorted(hosts - {""}), start=1)}
+    names = sorted(map(re.escape, numbered), key=len, reverse=True)
+    pattern = re.compile(rf"(?<![\w-])(?:{'|'.join(names)})(?![\w-])") if names else None
+
+    def text(value: str) -> str:
+        value = _PATH.sub(lambda match: f"…/{match[0].rstrip('/').rpartition('/')[2]}", value)
+        return pattern.sub(lambda match: numbered[match[0]], value) if pattern else value
+
+    def sections(some: Iterable[Section]) -> tuple[Section, ...]:
+        return tuple(
+            _without_facts(replace(section, commands=()), needed)
+            for section in some
+            if section.title not in _PRIVATE_SECTIONS
+        )
+
+    def row(each: Row) -> Row:
+        return replace(each, sections=sections(each.sections))
+
+    kept = replace(
+        page,
+        facts=tuple(fact for fact in page.facts if fact[0] not in _PRIVATE_FACTS),
+        sections=sections(page.sections),
+        rows=tuple(map(row, page.rows)),
+        across=sections(page.across),
+    )
+    return _changed(kept, text)
+
+
+def _without_facts(section: Section, needed: set[str]) -> Section:
+    """A section on the environment with the `needed` facts alone."""
+    if not section.title.startswith("Environment"):
+        return section
+    tables = (
+        replace(table, rows=tuple(row for row in table.rows if str(row[0]) in needed))
+        for table in section.tables
+    )
+    texts = (text for text in section.texts if text.partition(":")[0] in needed)
+    return replace(section, tables=tuple(tables), texts=tuple(texts))
+
+
+def _changed(value: _T, text: Any) -> _T:
+    """A copy of a record in which every text is changed."""
+    changed: Any = value
+    if isinstance(value, str):
+        changed = text(value)
+    elif is_dataclass(value) and not isinstance(value, type):
+        own = {f.name: _changed(getattr(value, f.name), text) for f in fields(value)}
+        changed = replace(value, **own)
+    elif isinstance(value, Mapping):
+        changed = {key: _changed(each, text) for key, each in value.items()}
+    elif isinstance(value, tuple | frozenset):
+        changed = type(value)(_changed(each, text) for each in value)
+    return changed  # type: ignore[no-any-return] # of the same type
