@@ -191,6 +191,11 @@ def _record(
 
         own_ids = {i.nodeid for i in items if not i.stash[STATE].case.adopted}
         manager.register(ResultWords(recording, settings, own_ids), "gpubench-result-words")
+    if settings.report is not None:
+        from gpubench_plugin.session.report import ReportWriter
+
+        writer = ReportWriter(settings.report, recording, settings.registry)
+        manager.register(writer, "gpubench-report")
     if lookup is None:
         return None
     if option := measuring_disabled_option(config):

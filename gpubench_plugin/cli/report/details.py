@@ -22,7 +22,12 @@ _LEFT = frozenset({"operator", "metric", "verdict", "key", "source"})
 def details(subject: Subject, name: str, curves: Curves) -> Iterator[Section]:
     """The sections of a benchmark; `curves` are those of its training on each side."""
     explanation = subject.explain(name)
-    yield explained(explanation)
+    yield _verdict(explanation)
+    if advice := explanation.advice:
+        commands = tuple(each.command for each in advice if each.command)
+        yield Section(
+            title="What helps", texts=tuple(each.text for each in advice), commands=commands
+        )
     sides = {"base": subject.base.measurement(name)} if subject.base else {}
     sides |= {"head": subject.head.measurement(name)}
     measured = {side: each for side, each in sides.items() if each is not None}
@@ -45,22 +50,20 @@ def details(subject: Subject, name: str, curves: Curves) -> Iterator[Section]:
         yield Section(title="Repeat", commands=(_command(subject, head),))
 
 
-def explained(explanation: Explanation) -> Section:
-    """A benchmark's explanation as on a terminal, with its points and looks."""
+def _verdict(explanation: Explanation) -> Section:
+    """What a terminal shows of an explanation, with its points, of more than two, and looks."""
     texts = [explanation.subject]
     for verdict in explanation.verdicts:
         texts += [verdict_text(verdict), *explanation.limit_texts(verdict)]
     for title, remarks in explanation.remarks.items():
         texts += [f"{title}: {'; '.join(remarks)}"] * bool(remarks)
-    texts += [advice.text for advice in explanation.advice]
     looks = explanation.look_rows
     tables = [_table("Looks, recomputed from the recorded launches", LOOK_COLUMNS, looks)]
     return Section(
         title="Verdict" if explanation.verdicts else "Measurement",
         texts=tuple(texts),
-        charts=tuple(charts.points_charts(explanation)),
+        charts=tuple(charts.points_charts(explanation) if len(explanation.points) > 2 else ()),
         tables=tuple(tables * bool(looks)),
-        commands=tuple(advice.command for advice in explanation.advice if advice.command),
     )
 
 

@@ -33,10 +33,12 @@ from gpubench_plugin.reports.verdicts import (
 )
 
 MOST_DETAILED: Final = 50
+LATEST: Final = 60
+"""Runs of a history, unless told otherwise."""
 _MOST_LED: Final = 10
-_LEFT_OUT: Final = (
-    f"details of {{}} of {{}}: the worst {MOST_DETAILED} have them; --detail names more"
-)
+_FEW: Final = 5
+"""Reasons that need not be unfolded."""
+_LEFT_OUT: Final = f"details of {{}} of {{}}: the worst {MOST_DETAILED} have them, --detail adds"
 _UNWRAPPED: Final = 1 << 20  # columns
 
 
@@ -68,8 +70,8 @@ def page_of(
         lead=tuple(_lead(judged)),
         sections=(
             *_section("Notes", comparison.notes if comparison else ()),
-            *_differences(subject),
             *_remarks(measurements),
+            *_differences(subject),
             *_section("Left out", [_LEFT_OUT.format(left_out, len(rows))] * bool(left_out)),
         ),
         rows=tuple(_detailed(subject, rows, chosen)),
@@ -189,7 +191,8 @@ def _differences(subject: Subject) -> Iterator[Section]:
         f"{names}: {'; '.join(clauses)}" if names else "; ".join(clauses)
         for _, names, clauses in reasons([comparison], labels)
     ]
-    yield from _section("Why", causes)
+    if causes:
+        yield Section(title="Why", texts=tuple(causes), is_open=len(causes) <= _FEW)
     yield from _section(
         "Environment differences", map(difference_text, comparison.environment_differences)
     )

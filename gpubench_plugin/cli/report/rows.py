@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from gpubench_plugin.cli.report.subjects import Subject
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import STEP_TIME, Measurement
-from gpubench_plugin.core.verdicts import Verdict
+from gpubench_plugin.core.verdicts import VERDICT_KINDS, Verdict
 from gpubench_plugin.reports.columns import step
 from gpubench_plugin.reports.html.page import History, Row
 from gpubench_plugin.reports.names import short_names
@@ -17,18 +17,16 @@ from gpubench_plugin.reports.verdicts import (
     kind_text,
     number,
     severity,
-    worst_first,
 )
 
 
 def worst_verdicts(subject: Subject) -> dict[str, Verdict | None]:
     """The worst verdict of each benchmark, None where nothing was compared; the worst first."""
-    compared = subject.comparison.verdicts if subject.comparison else ()
-    worst: dict[str, Verdict | None] = {}
-    for verdict in worst_first(compared):
-        worst.setdefault(verdict.id, verdict)
-    rest = {name: worst.get(name) for name in subject.head.measurements}
     measurements = subject.head.measurements
+    worst: dict[str, Verdict] = {}
+    # Of alike ones that of the step time, which has parts.
+    for verdict in sorted(subject.comparison.verdicts if subject.comparison else (), key=_rank):
+        worst.setdefault(verdict.id, verdict)
 
     def order(name: str) -> tuple[bool, tuple[int, float], bool]:
         measurement, verdict = measurements.get(name), worst.get(name)
@@ -36,7 +34,11 @@ def worst_verdicts(subject: Subject) -> dict[str, Verdict | None]:
         doubtful = measurement is not None and bool(doubtful_flags(measurement.flags))
         return not failed or verdict is not None, severity(verdict) if verdict else _LAST, doubtful
 
-    return {name: worst.get(name) for name in sorted({**worst, **rest}, key=order)}
+    return {name: worst.get(name) for name in sorted({**measurements, **worst}, key=order)}
+
+
+def _rank(verdict: Verdict) -> tuple[int, bool]:
+    return VERDICT_KINDS.index(verdict.kind), not verdict.parts
 
 
 _HARMLESS = frozenset({"measured", "skipped", "unsupported", "not_measured"})

@@ -130,7 +130,7 @@ class _Site:
         drawn, runs = histories(self._source, names, head=None, limit=self._last)
         labels = short_names(drawn).by_id
         page = Page(
-            title="Benchmarks",
+            title="Results",
             subject=f"{counted(len(drawn), 'benchmark')} over {counted(len(runs), 'run')}",
             rows=tuple(_row(name, labels[name], history) for name, history in drawn.items()),
             runs=runs,

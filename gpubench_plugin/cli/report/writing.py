@@ -8,9 +8,15 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from gpubench_plugin.baselines.resolve import Resolver
+from gpubench_plugin.baselines.trend import HistorySource
+from gpubench_plugin.cli.report.pages import LATEST, page_of
 from gpubench_plugin.cli.report.sides import Side
+from gpubench_plugin.cli.report.subjects import subject_of_run
 from gpubench_plugin.reports.html.page import Page, Row, Section
 from gpubench_plugin.reports.html.render import render
+from gpubench_plugin.results.reader import RunReader
+from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.system import json_files
 
 _T = TypeVar("_T")
@@ -30,6 +36,13 @@ def write_page(file: Path, page: Page, *, public: bool, sides: Iterable[Side | N
     if public:
         page = published(page, [side for side in sides if side is not None])
     json_files.write_text(file, render(page))
+
+
+def write_run(file: Path, folder: Path, resolver: Resolver) -> None:
+    """Write the page of the run in a folder; raises GpubenchError."""
+    subject = subject_of_run(RunReader(RunDirectory(path=folder)).run(), resolver)
+    page = page_of(subject, HistorySource(resolver.index), last=LATEST)
+    write_page(file, page, public=False, sides=())
 
 
 def published(page: Page, sides: Iterable[Side]) -> Page:
