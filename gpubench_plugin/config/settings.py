@@ -230,12 +230,10 @@ class Settings:
         "Resume an interrupted run, given its folder, id or id prefix",
         parse=_non_empty("a run's folder, id or id prefix"),
     )
-    report: Path | None = _option(  # noqa: RUF009 # a field
+    report: str | None = _recording(
         "report=FILE",
         "Write the run as one HTML file to look at; see also gpubench report",
-        parse=lambda option: option.folder / option.value if option.value else Path(),
         default=None,
-        group=RECORDING,
     )
     timeout_s: float = _option(
         "timeout-s",

@@ -194,7 +194,8 @@ def _record(
     if settings.report is not None:
         from gpubench_plugin.session.report import ReportWriter
 
-        writer = ReportWriter(settings.report, recording, settings.registry)
+        file = config.invocation_params.dir / settings.report
+        writer = ReportWriter(file, recording, settings.registry)
         manager.register(writer, "gpubench-report")
     if lookup is None:
         return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.cli.ab.saved_state import find_comparison
@@ -15,7 +16,6 @@ from gpubench_plugin.results.run_directory import writable_file
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
-    from pathlib import Path
 
     from gpubench_plugin.baselines.resolve import Resolver
     from gpubench_plugin.cli.report.subjects import Subject
@@ -56,7 +56,7 @@ class Report(Command):
                 )
             from gpubench_plugin.cli.report.site import write_site
 
-            folder = paths.cwd / options.site
+            folder = Path(options.site)
             with paths.resolver() as resolver:
                 echo(write_site(folder, resolver, last=options.last, public=options.public))
             return ExitCode.OK

@@ -78,7 +78,7 @@ def _row(
         kind=verdict.kind if verdict else "",
         doubts=doubts,
         reason=measurement.reason if measurement else "",
-        facets=_facets(node_id, measurement),
+        facets=_facets(measurement),
         history=history,
     )
 
@@ -95,12 +95,11 @@ def _value(
     return step(measurement), metric.value if metric else None
 
 
-def _facets(node_id: str, measurement: Measurement | None) -> Mapping[str, str]:
+def _facets(measurement: Measurement | None) -> Mapping[str, str]:
     if measurement is None:
-        return {"file": node_id.partition("::")[0]}
+        return {}
     device = measurement.configuration.get("experiment", {}).get("device", "")
     return {
-        "file": node_id.partition("::")[0],
         "precision": measurement.params.get("precision", ""),
         "ranks": str(measurement.world_size),
         "device": measurement.params.get("torch_device", device),

@@ -221,6 +221,5 @@ def _row(name: str, label: str, history: History) -> Row:
         number=value,
         change=level,
         doubts=doubts,
-        facets={"file": name.partition("::")[0]},
         history=history,
     )

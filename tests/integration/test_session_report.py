@@ -1,0 +1,90 @@
+"""``pytest --report=FILE``: the page of a session's run."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from gpubench_plugin.results.reader import RunReader
+from gpubench_plugin.results.run_directory import RunDirectory
+from tests.support.read_page import ReadPage
+
+if TYPE_CHECKING:
+    from tests.support.projects import Project
+
+SUITE = """
+import pytest
+
+def test_sum(gpubench):
+    gpubench(lambda: sum(range(2000)), samples=4)
+
+def test_broken(gpubench):
+    raise ValueError("no such <b>model</b>")
+
+def test_left_out(gpubench):
+    pytest.skip("not today")
+"""
+
+
+@pytest.mark.slow
+def test_a_session_leaves_a_page_of_what_it_measured(project: Project) -> None:
+    """Its figures are those of the summary, its rounds those of the journal."""
+    project.write("test_it.py", SUITE)
+
+    result = project.run("--report=report.html")
+
+    assert result.code == 1
+    assert f"report: {project.path / 'report.html'}" in result.out
+    (directory,) = result.directories
+    summary = json.loads((directory / "summary.json").read_text())
+    (measured,) = (one for one in summary["benchmarks"] if one["outcome"] == "measured")
+    page = ReadPage.of(project.path / "report.html")
+    row = page.row("test_sum")
+    assert row["number"] == measured["metrics"]["step_time_s"]["value"]
+    assert list(page.history("test_sum")) == [directory.name]
+    assert page.row("test_broken")["outcome"] == "failed"
+    assert "no such <b>model</b>" in page.text
+    assert "not today" in page.text
+    samples = RunReader(RunDirectory(path=directory)).measurement(measured["id"]).samples
+    assert samples is not None
+    strip = next(chart for chart in page.charts if chart["noun"] == "round")
+    (rounds,) = (s["values"] for s in strip["series"] if s["style"] == "dots")
+    assert {*rounds} <= {*samples.rounds_s}
+    assert (rounds[0], rounds[-1]) == (samples.rounds_s[0], samples.rounds_s[-1])
+    assert len(rounds) == min(len(samples.rounds_s), 500)
+
+
+@pytest.mark.parametrize("text", [".", "", "missing/report.html"])
+def test_a_folder_is_refused_before_anything_is_measured(project: Project, text: str) -> None:
+    """Exit code 4 and one line."""
+    project.write("test_it.py", SUITE)
+
+    result = project.run(f"--report={text}")
+
+    assert result.code == 4
+    assert f"--report={text}: " in result.err
+    assert "not writable" in result.err
+    assert not result.directories
+
+
+def test_a_page_that_cannot_be_written_fails_a_session_that_keeps_its_results(
+    project: Project,
+) -> None:
+    """One line says why."""
+    project.write("test_it.py", SUITE)
+    project.write(
+        "conftest.py",
+        "import os, pathlib\n\n"
+        "def pytest_runtest_teardown(item):\n"
+        "    pathlib.Path('out/report.html').mkdir(exist_ok=True)\n",
+    )
+    (project.path / "out").mkdir()
+
+    result = project.run("--report=out/report.html", "-k", "sum")
+
+    assert result.code == 1
+    assert "no report: " in result.out
+    assert "Traceback" not in result.out + result.err
+    assert (result.directories[0] / "summary.json").is_file()

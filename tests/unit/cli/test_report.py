@@ -1,0 +1,292 @@
+"""What ``gpubench report`` writes, read back from its pages."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpubench_plugin.cli.main import main
+from gpubench_plugin.core.records import RankTimes
+from gpubench_plugin.core.verdicts import Verdict
+from gpubench_plugin.reports.columns import metric_text, step
+from gpubench_plugin.results.run_directory import RunDirectory
+from tests.support.read_page import ReadPage
+from tests.support.runs_builder import MLP, RESNET, measurement, write_run, write_verdicts
+from tests.unit.cli.ab.conftest import write_run as write_launch
+from tests.unit.cli.ab.stage import clear, stage_in
+
+pytestmark = pytest.mark.slow
+
+BOUNDS = {
+    "step_time_ci_low_s": (0.0099, "s", "none"),
+    "step_time_ci_high_s": (0.0101, "s", "none"),
+    "rounds": (40.0, "count", "none"),
+}
+RESULTS = Path("results")
+TRAIN = "benchmarks/test_a.py::test_train"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty project."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("GPUBENCH_REGISTRY", raising=False)
+
+
+def report(*words: str, code: int = 0) -> ReadPage:
+    assert main(["report", *words]) == code
+    return ReadPage.of(Path("report.html"))
+
+
+def summary(directory: RunDirectory) -> dict[str, Any]:
+    document = json.loads(directory.summary.read_text())
+    return {entry["id"]: entry for entry in document["benchmarks"]}
+
+
+def profiled(**self_s: float) -> dict[str, Any]:
+    rows = [{"name": n, "calls": 2.0, "self_s": s, "total_s": s} for n, s in self_s.items()]
+    return {"operators": {"time_of": "cpu", "steps": 3, "operators": rows}}
+
+
+def regression(node_id: str, **fields: Any) -> Verdict:
+    shown: dict[str, Any] = {
+        "metric": "step_time_s",
+        "unit": "s",
+        "better": "lower",
+        "method": "history",
+        "base": 0.010,
+        "head": 0.0123,
+        "effect": 0.23,
+        "interval": (0.2, 0.26),
+        "limit": "2%",
+        "reason": "23% slower",
+        "kind": "regressed",
+    }
+    return Verdict(id=node_id, **{**shown, **fields})
+
+
+def test_every_figure_of_a_run_is_that_of_its_files() -> None:
+    """Value, metrics, history, verdict and configuration, read back from the page."""
+    for number in range(4):
+        write_run(RESULTS, number, {MLP: 0.010 + number / 1000, RESNET: 0.5})
+    one = measurement(
+        MLP,
+        0.0123,
+        metrics=BOUNDS,
+        sources={"training.batch_size": "--training.batch_size=64"},
+        correctness=profiled(mm=0.009, add=0.001),
+    )
+    one = replace(one, configuration={"training": {"batch_size": 64, "momentum": 0.9}})
+    directory = write_run(RESULTS, 4, [one, measurement(RESNET, 0.5, flags=("contended",))])
+    write_verdicts(directory, [regression(MLP)])
+    page = report("last")
+    recorded = summary(directory)
+    row = page.row("mlp_train[amp]")
+    assert row["number"] == recorded[MLP]["metrics"]["step_time_s"]["value"]
+    assert (row["kind"], row["change"]) == ("regressed", 0.23)
+    assert page.row("resnet18_train[fp32]")["doubts"] == ["contended"]
+    (cells,) = (line for line in page.tables[""] if line[0].startswith("mlp_train"))
+    assert cells[1:3] == [step(one), "+23.0% [+20.0%, +26.0%]"]
+    metrics = {line[0]: line[1] for line in page.detail("mlp_train[amp]", "Metrics")[1:]}
+    for name in recorded[MLP]["metrics"]:
+        assert metrics[name] == metric_text(one, name)
+    keys = page.detail("mlp_train[amp]", "Configuration")
+    assert ["training.batch_size", "64", "--training.batch_size=64"] in keys
+    assert ["training.momentum", "0.9", "default"] in keys
+    history = page.history("mlp_train[amp]")
+    for run, value in history.items():
+        entry = summary(RunDirectory(path=RESULTS / "default" / run))[MLP]
+        assert entry["metrics"]["step_time_min_s"]["value"] == value
+    assert len(history) == 5
+    operators = page.detail("mlp_train[amp]", "Per step, by own time")
+    assert operators[1] == ["mm", "9.000 ms", "90%", "2"]
+    assert "23% slower" in page.text
+    assert "1 regressed" in page.text
+
+
+def test_two_runs_are_compared_by_their_figures() -> None:
+    """Base and head in the tables of metrics and operators, sorted by the difference."""
+    for number, (mm, add) in enumerate([(0.009, 0.001), (0.0091, 0.004)]):
+        one = measurement(MLP, mm + add, correctness=profiled(mm=mm, add=add))
+        write_run(RESULTS, number, [one])
+    page = report("last~1", "last")
+    assert ["step_time_s", "10.00 ms", "13.10 ms"] in page.detail("mlp_train[amp]", "Metrics")
+    operators = page.detail("mlp_train[amp]", "Per step, by own time")
+    assert [line[0] for line in operators] == ["operator", "add", "mm"]
+    assert operators[1][1:4] == ["1.000 ms", "4.000 ms", "3.000 ms"]
+    assert page.row("mlp_train[amp]")["change"] == pytest.approx(0.31)
+    assert "regressed" in page.text
+
+
+def test_a_comparison_shows_its_pairs_and_looks(tmp_path: Path) -> None:
+    """Each launch is a point of the chart, and each number that of verdicts.json."""
+    comparison = tmp_path / "results" / "ab" / "20260101T000000Z_ab_000001"
+    comparison.mkdir(parents=True)
+    stage = stage_in(comparison, write_launch)
+    from gpubench_plugin.cli.ab.comparison import write_files
+    from gpubench_plugin.cli.ab.request import Request
+
+    state = stage.state()
+    state.request = Request(here=stage.folder, base="main", command=("gpubench", "ab"))
+    state.write()
+    write_files(
+        stage.folder, stage.runner(stage.fake(clear), state).run().comparison("12 launches")
+    )
+    page = report(str(stage.folder))
+    verdicts = json.loads((stage.folder / "verdicts.json").read_text())["benchmarks"]
+    worst = next(v for v in verdicts if v["id"] == "t::slow")
+    assert page.row("t::slow")["number"] == worst["head"]
+    assert page.row("t::slow")["change"] == worst["effect"]
+    pairs = [chart for chart in page.charts if chart["noun"] == "pair"]
+    values = {s["label"]: [v for v in s["values"] if v is not None] for s in pairs[0]["series"]}
+    assert len(values["head"]) == len(values["base"]) >= 5
+    assert page.detail("t::slow", "Looks, recomputed from the recorded launches")
+
+
+def test_a_public_page_tells_no_host_path_or_command(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nor facts that comparisons do not need; what is compared by stays."""
+    ranks = tuple(
+        RankTimes(
+            rank=r,
+            host=h,
+            count=9,
+            min_s=1.0,
+            p5_s=1.0,
+            median_s=1.0,
+            p95_s=1.0,
+            p99_s=None,
+            max_s=1.0,
+            total_s=9.0,
+        )
+        for r, h in enumerate(("node-17.lab", "secret-host"))
+    )
+    failed = measurement(RESNET, outcome="failed")
+    failed = replace(failed, reason="no file /home/alice/models/net.pt on secret-host")
+    one = measurement(MLP, host="secret-host", ranks=ranks, sources={"a.b": "--config=/home/al/x"})
+    facts = {"hostname": "secret-host", "memory_bytes": 77_777_777_777}
+    write_run(RESULTS, 0, [replace(one, configuration={"a": {"b": 1}}), failed], facts=facts)
+    hidden = ("secret-host", "node-17", "alice", "/home", "-k mlp", "77777777777")
+    private = report("last").text + str(report("last").charts)
+    assert [word for word in hidden if word not in private] == []
+    page = report("last", "--public")
+    content = Path("report.html").read_text().partition("<script>")[0]
+    assert [word for word in hidden if word in page.text or word in content] == []
+    assert [word for word in hidden if word in json.dumps(page.data)] == []
+    assert "A processor" in page.text
+    assert "net.pt" in page.text
+
+
+def test_details_are_those_of_the_worst_and_of_the_named() -> None:
+    """What is left out is said, and --detail brings it."""
+    names = [f"benchmarks/test_a.py::test_{number:02}" for number in range(60)]
+    write_run(RESULTS, 0, dict.fromkeys(names, 0.010))
+    page = report()
+    assert "details of 10 of 60" in page.text
+    assert Path("report.html").read_text().count("<template data-row") == 50
+    report("--detail=test_59", "--detail=test_58")
+    assert Path("report.html").read_text().count("<template data-row") == 52
+
+
+def test_a_site_makes_only_what_has_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    """Runs that are gone lose their page; the index leads to all others."""
+    for number in range(3):
+        write_run(RESULTS, number, {MLP: 0.010 + number / 1000})
+    assert main(["report", "--site=out"]) == 0
+    assert "3 pages, 3 of them written anew" in capsys.readouterr().out
+    directory = write_run(RESULTS, 3, {MLP: 0.013, RESNET: 1.0})
+    write_verdicts(directory, [regression(MLP)])
+    assert main(["report", "--site=out"]) == 0
+    assert "4 pages, 1 of them written anew" in capsys.readouterr().out
+    index = ReadPage.of(Path("out/index.html"))
+    assert sorted(index.links[-4:]) == sorted(f"runs/{p.name}" for p in Path("out/runs").iterdir())
+    for link in index.links:
+        assert (Path("out") / link).is_file() or link.startswith("#")
+    assert [*index.history("mlp_train[amp]").values()] == [0.010, 0.011, 0.012, 0.013]
+    matrix = index.tables["Benchmarks in the latest runs, newest first"]
+    (cells,) = (line for line in matrix if line[0].startswith("mlp"))
+    assert cells[1:] == ["13.00 ms", "12.00 ms", "11.00 ms", "10.00 ms"]
+    assert ReadPage.of(next(Path("out/runs").iterdir())).links[1] == "../index.html"
+    for file in directory.path.iterdir():
+        file.unlink()
+    directory.path.rmdir()
+    assert main(["report", "--site=out", "--registry=none"]) == 0
+    assert len([*Path("out/runs").iterdir()]) == 3
+
+
+def test_a_page_of_an_old_run_has_no_later_ones() -> None:
+    """So that pages of a site stay as they are."""
+    ids = [write_run(RESULTS, number, {MLP: 0.010}).run_id for number in range(3)]
+    assert [*report(ids[1]).history("mlp_train[amp]")] == ids[:2]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["last", "-o", "."], "--output=.: not writable"),
+        (["last", "-o", "missing/report.html"], "not writable"),
+        (["last", "--detail=nothing"], "nothing"),
+        (["a", "b", "c"], "c: one too many"),
+        (["--site=taken"], "--site=taken: holds something else"),
+        (["--site=file"], "--site=file"),
+        (["last", "--site=out"], "--site=out: has all runs"),
+        (["2031"], "no run"),
+    ],
+)
+def test_mistakes_are_one_line(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    """Each names what is allowed, and writes nothing."""
+    write_run(RESULTS, 0)
+    Path("taken").mkdir()
+    Path("taken/precious.txt").write_text("mine")
+    Path("file").write_text("mine")
+    assert main(["report", *words]) == 2
+    err = capsys.readouterr().err
+    assert message in err
+    assert "Traceback" not in err
+    assert len(err.splitlines()) == 1
+    assert not Path("report.html").exists()
+
+
+def test_a_run_that_was_killed_has_a_report() -> None:
+    """Of what its journal has."""
+    write_run(RESULTS, 0, {MLP: 0.010}, status=None)
+    assert report().row("mlp_train[amp]")["number"] == 0.010
+
+
+def test_a_file_of_pytest_benchmark_can_be_a_side() -> None:
+    """It has fewer facts."""
+    document = {
+        "machine_info": {"cpu": {}},
+        "commit_info": {},
+        "datetime": "2026-01-01T00:00:00",
+        "version": "5.3.1",
+        "benchmarks": [
+            {"name": "test_a", "fullname": TRAIN, "group": None, "params": None, "param": None}
+            | {"extra_info": {}, "options": {}, "stats": {"min": 0.01, "max": 0.02, "mean": 0.011}}
+        ],
+    }
+    stats: Any = document["benchmarks"][0]["stats"]  # type: ignore[index]
+    stats |= {
+        "median": 0.011,
+        "stddev": 0.0,
+        "rounds": 50,
+        "iterations": 1,
+        "iqr": 0.0,
+        "q1": 0.011,
+    }
+    stats |= {
+        "q3": 0.011,
+        "iqr_outliers": 0,
+        "stddev_outliers": 0,
+        "outliers": "0;0",
+        "ld15iqr": 0.01,
+    }
+    stats |= {"hd15iqr": 0.02, "ops": 90.0, "total": 0.55}
+    for name in ("a.json", "b.json"):
+        Path(name).write_text(json.dumps(document))
+    assert report("a.json", "b.json").row("test_train")["outcome"] == "measured"
