@@ -67,7 +67,7 @@ def render(page: Page, *, limit: int = LIMIT) -> str:
     }
     template = environment.get_template("page.html.j2")
     parts: Any = environment.get_template("parts.html.j2").module
-    empty = template.render(**shell, lines=(), details=(), data="", left_out=())
+    empty = template.render(**shell, lines=(), details=(), data="", left_out="")
     lines = [parts.line(row, columns) for row in page.rows]
     details = [parts.details(row, n) if row.sections else "" for n, row in enumerate(page.rows)]
     data, left_out = _fitted(page, lines, details, limit - _size(empty) - _ROOM_FOR_NOTES)
@@ -76,7 +76,7 @@ def render(page: Page, *, limit: int = LIMIT) -> str:
     )
 
 
-def _fitted(page: Page, lines: list[str], details: list[str], room: int) -> tuple[str, list[str]]:
+def _fitted(page: Page, lines: list[str], details: list[str], room: int) -> tuple[str, str]:
     """The data of rows and the words for what is left out, also of `lines` and `details`."""
     points = longest = max((len(row.history.runs) for row in page.rows if row.history), default=0)
     head, rows = _head(page), _data(page, points)
@@ -101,7 +101,7 @@ def _fitted(page: Page, lines: list[str], details: list[str], room: int) -> tupl
     if len(lines) < len(page.rows):
         notes.append(f"the last {counted(len(page.rows) - len(lines), 'benchmark')}")
     words = f"Left out, since a page has at most {byte_size(LIMIT)}: {'; '.join(notes)}."
-    return f'{head}, "rows": [{", ".join(rows)}]}}', [words] if notes else []
+    return f'{head}, "rows": [{", ".join(rows)}]}}', words if notes else ""
 
 
 def _head(page: Page) -> str:
@@ -141,7 +141,8 @@ def _of_history(history: History, points: int, run_count: int) -> Json:
     encoded = base64.b64encode(struct.pack(f"<{len(values)}d", *values)).decode()
     doubts: dict[str, list[int]] = {}
     for at, text in history.doubts.items():
-        doubts.setdefault(text, []).append(at - first)
+        if at >= first:
+            doubts.setdefault(text, []).append(at - first)
     is_all = runs == tuple(range(run_count))
     return {
         "metric": history.metric,
