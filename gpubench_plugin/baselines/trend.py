@@ -219,6 +219,7 @@ class HistorySource:
         self.facts: dict[str, Mapping[str, Any]] = {}
         """What the fingerprints of the points are of."""
         self._runs_by_branch: dict[str | None, list[Run]] = {}
+        self._at_hand: tuple[object, list[Run]] = (None, [])
 
     def benchmarks(self, branch: str | None) -> list[str]:
         """Benchmarks measured in the branch's latest runs; None for any branch."""
@@ -239,26 +240,39 @@ class HistorySource:
         head: Run | None = None,
     ) -> list[Point]:
         """The latest `limit` values, oldest first; with a `head` those before it, and its own."""
-        runs = self._index.points(benchmark, metric, branch=branch, limit=limit)
+        runs = self._runs(benchmark, metric, branch, limit)
         result = head.results.get(benchmark) if head else None
         if head and result and metric in result.metrics:
             others = [r for r in runs if r.run_id != head.run_id and r.started <= head.started]
             runs = sorted([*others, head], key=lambda run: run.started)
         points = [_point(run, benchmark, metric) for run in runs]
         for run, point in zip(runs, points, strict=True):
-            result = run.results[benchmark]
-            facts = {**run.machine_of(result), **result.settings, "clock": result.timer}
-            self.facts.setdefault(point.fingerprint, facts)
+            if point.fingerprint not in self.facts:
+                result = run.results[benchmark]
+                facts = {**run.machine_of(result), **result.settings, "clock": result.timer}
+                self.facts[point.fingerprint] = facts
         return points
 
     def step_time(self, benchmark: str, *, branch: str | None, limit: int) -> str:
         """The step time metric that the benchmark's latest `limit` runs are judged by."""
-        runs = self._index.points(benchmark, STEP_TIME, branch=branch, limit=limit)
+        runs = self._runs(benchmark, STEP_TIME, branch, limit)
         kinds = [_point(run, benchmark, STEP_TIME).fingerprint for run in runs]
         comparable = [r for r, kind in zip(runs, kinds, strict=True) if kind == kinds[-1]]
         return (
             step_time_of_history([r.results[benchmark] for r in comparable]) if runs else STEP_TIME
         )
+
+    def _runs(self, benchmark: str, metric: str, branch: str | None, limit: int) -> list[Run]:
+        """The latest runs with the metric; those of the last benchmark are at hand."""
+        key = benchmark, branch, limit
+        if metric == STEP_TIME or key != self._at_hand[0]:
+            runs = self._index.points(benchmark, metric, branch=branch, limit=limit)
+            self._at_hand = key if metric == STEP_TIME else None, runs
+        return [run for run in self._at_hand[1] if metric in run.results[benchmark].metrics]
+
+    def has_runs(self, branch: str) -> bool:
+        """Whether any run of the branch is known."""
+        return bool(self._index.runs(branch=branch, limit=1))
 
     def _latest_runs(self, branch: str | None) -> list[Run]:
         if branch not in self._runs_by_branch:

@@ -26,7 +26,7 @@ def histories(
     Of each benchmark those runs count that are comparable with its latest. A benchmark that was
     `judged` by its history has the metric and the prediction interval of its verdict.
     """
-    branch = MAIN if source.benchmarks(MAIN) else None
+    branch = MAIN if source.has_runs(MAIN) else None
     segments: dict[str, tuple[str, TrendSegment]] = {}
     for name, verdict in judged.items():
         metric = verdict.metric if verdict and verdict.parts else None
