@@ -15,7 +15,7 @@ from gpubench_plugin.cli.report.histories import histories
 from gpubench_plugin.cli.report.rows import rows_of, worst_verdicts
 from gpubench_plugin.cli.report.sides import Side
 from gpubench_plugin.cli.report.subjects import Subject
-from gpubench_plugin.core.format import counted, rough_duration, short_commit
+from gpubench_plugin.core.format import rough_duration, short_commit
 from gpubench_plugin.core.records import OUTCOMES, Measurement, Run
 from gpubench_plugin.core.verdicts import VERDICT_KINDS, Verdict
 from gpubench_plugin.reports.html import charts
@@ -65,7 +65,7 @@ def page_of(
     return Page(
         title=subject.title,
         subject=_subject_text(subject),
-        facts=tuple(_facts(subject)),
+        facts=tuple(fact for fact in _facts(subject) if fact[1]),
         headline=_headline(subject),
         lead=tuple(_lead(judged)),
         sections=(
@@ -169,7 +169,7 @@ def _lead(judged: dict[str, Verdict | None]) -> Iterator[str]:
         text = ", ".join(filter(None, facts)) or verdict.reason
         yield f"{names[verdict.id]} {kind_text(verdict.kind)}: {text}"
     if len(told) > _MOST_LED:
-        yield f"and {counted(len(told) - _MOST_LED, 'more')} in the table"
+        yield f"and {len(told) - _MOST_LED} more in the table"
 
 
 def _remarks(measurements: Sequence[Measurement]) -> Iterator[Section]:
