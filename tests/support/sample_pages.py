@@ -18,7 +18,9 @@ from gpubench_plugin.reports.html.page import (
     Section,
     Table,
 )
+from gpubench_plugin.reports.text import escape_control
 from gpubench_plugin.reports.verdicts import signed
+from tests.support.hostile_texts import HOSTILE
 
 KINDS: Sequence[VerdictKind] = (
     *("regressed", "errored", "improved", "inconclusive"),
@@ -294,3 +296,73 @@ def _matrix() -> Table:
         rows=(("test_resnet", "24.10 ms", "18.42 ms (1.31x)", "18.01 ms (1.34x)"),),
         numeric=frozenset(PRECISIONS),
     )
+
+
+def hostile_page(texts: Sequence[str] = HOSTILE) -> Page:
+    """A page that has each of the `texts` wherever a text may stand."""
+    sections = tuple(
+        Section(
+            title=text,
+            texts=(text,),
+            tables=(
+                Table(title=text, columns=(text, "x"), rows=((text, Link(text, f"a#{text}")),)),
+            ),
+            commands=(text,),
+            is_open=False,
+        )
+        for text in texts
+    )
+    charts = tuple(
+        Chart(
+            title=text,
+            unit=text,
+            noun=text,
+            positions=(1, 2),
+            names=(text, text),
+            series=(Series(label=text, values=(1.0, 2.0)),),
+            marks=((1, text),),
+        )
+        for text in texts
+    )
+    rows = tuple(
+        Row(
+            id=text,
+            name=text,
+            outcome="measured",
+            value=text,
+            change=text,
+            kind="inconclusive",
+            doubts=(text,),
+            reason=text,
+            facets=dict(zip(texts, (text, *texts[1:]), strict=True)),
+            history=History(
+                metric=text,
+                unit=text,
+                runs=(0, 1),
+                values=(1.0, 2.0),
+                doubts={0: text},
+                levels=((1, text),),
+            ),
+            sections=sections[number : number + 1],
+        )
+        for number, text in enumerate(texts)
+    )
+    return Page(
+        title=texts[0],
+        subject=texts[1],
+        facts=tuple((text, text) for text in texts),
+        headline=(("regressed", texts[2]),),
+        lead=tuple(texts),
+        sections=sections,
+        rows=rows,
+        runs=tuple(
+            KnownRun(run_id=text, started=text, commit=text, branch=text) for text in texts[:2]
+        ),
+        across=(Section(title="Across", charts=charts),),
+        links=tuple(Link(text, text) for text in texts),
+    )
+
+
+def shown(text: str) -> str:
+    """What a page shows of `text`."""
+    return "".join(c if c in "\n\t" else escape_control(c) for c in text)

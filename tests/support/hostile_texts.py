@@ -1,0 +1,48 @@
+"""Texts that a page must show as they are: names, reasons, parameters, paths."""
+
+from __future__ import annotations
+
+from typing import Final
+
+HOSTILE: Final[tuple[str, ...]] = (
+    "<script>window.hit = 1</script>",
+    "</script><script>window.hit = 1</script>",
+    "</SCRIPT ><img src=x onerror='window.hit = 1'>",
+    "<!--<script>",
+    "-->",
+    "<![CDATA[",
+    "]]>",
+    "</template><b>out</b>",
+    "</style><b>out</b>",
+    "</title><b>out</b>",
+    "</textarea></select><b>out</b>",
+    "<svg onload='window.hit = 1'>",
+    "<iframe srcdoc='<script>parent.hit = 1</script>'>",
+    "<base href='https://example.org/'>",
+    "<meta http-equiv='refresh' content='0'>",
+    '" onmouseover="window.hit = 1" x="',
+    "' onfocus='window.hit = 1' autofocus='",
+    "`${window.hit = 1}`",
+    "javascript:window.hit = 1",
+    "java\tscript:window.hit = 1",
+    "data:text/html,<script>window.hit = 1</script>",
+    "{{ 7 * 7 }}",
+    "{% raw %}",
+    "{# a comment #}",
+    "${7 * 7}",
+    "%s %(name)s {0}",
+    "&lt;b&gt; &amp; &#60;",
+    "line\u2028separator\u2029paragraph",
+    "right\u202eto left\u202c",
+    "zero\u200bwidth\ufeff",
+    "null\x00byte",
+    "bell\x07 escape\x1b[31m",
+    "lone \udc80 surrogate",
+    "\N{PILE OF POO}\N{WOMAN}\N{ZERO WIDTH JOINER}\N{ROCKET}",
+    "שלום עולם، مرحبا",
+    "z̸̢̛͓̈́a̴l̷g̵o̶",
+    "w" * 2000,
+    "__proto__",
+    "constructor",
+    "a=b&c=d#e?f%20g+h",
+)
