@@ -93,7 +93,7 @@ def _row(draw: random.Random, number: int, count: int, points: int) -> Row:
     values = tuple(
         level * (1 + draw.gauss(0, 0.008)) * (1 + shift * (n >= at)) for n in range(points)
     )
-    doubts = (DOUBTS[number % 2],) if number % 4 == 1 else ()
+    doubts = (DOUBTS[number // 4 % 2],) if number % 4 == 1 else ()
     is_measured = kind != "errored"
     name = f"test_{model}[{precision}-{number}]"
     change = shift + draw.gauss(0, 0.004)

@@ -29,7 +29,7 @@ const exponential = (value, digits) => {
   const isTie = /^50*$/.test(all.slice(end)) && all[end - 1] % 2 === 0;
   return isTie ? `${all.slice(0, end)}e${exponent}` : value.toExponential(digits - 1);
 };
-const whole = value => String(Math.abs(value % 1) === 0.5 ? 2 * Math.round(value / 2) : Math.round(value));
+const whole = value => (Math.abs(value % 1) === 0.5 ? 2 * Math.round(value / 2) : value).toFixed();
 const significant = (value, digits = 4) => {
   if (!value) return "0";
   const text = exponential(value, digits), isPlain = Math.abs(value) >= 1e-6 && Math.abs(value) < 1e15;
@@ -224,6 +224,7 @@ const sparkline = row => {
 const table = $("rows"), headers = [...table.tHead.rows[0].cells], kindText = kind => kind.replaceAll("_", " ");
 const rows = Array.from(table.tBodies[0].rows, (line, i) => {
   const own = data.rows[i];
+  own.id = own.id.toWellFormed(); // as in an address
   return {
     line, i, data: own, text: [own.id, line.textContent, ...own.facets].join("\n").toLowerCase(),
     cells: new Map(headers.map((header, at) => [header.dataset.column, line.cells[at].textContent.trim()])),
@@ -248,7 +249,7 @@ const put = (entries, isStep = false) => {
 };
 const selects = new Map();
 const addSelect = (name, title, ...options) => {
-  const select = make("select", {}, ...options.map(([value, text]) => make("option", { value }, text)));
+  const select = make("select", { "aria-label": title }, ...options.map(([value, text]) => make("option", { value }, text)));
   select.onchange = () => put({ [name]: select.value });
   selects.set(name, select);
   $("controls").append(make("label", {}, `${title} `, select));
@@ -287,7 +288,8 @@ const arrange = () => {
   arranged = String(wanted);
   const shown = sorted(matching());
   const bodies = group ? grouped(shown, group) : [make("tbody", {}, ...shown.map(row => row.line))];
-  table.replaceChildren(table.tHead, ...bodies);
+  for (const body of [...table.tBodies]) body.remove(); // the head keeps the focus
+  table.append(...bodies);
   $("count").textContent = `${shown.length} of ${rows.length} shown`;
   $("nothing").hidden = shown.length > 0;
   if ($("search").value !== view.get("search")) $("search").value = view.get("search") || "";
@@ -340,6 +342,7 @@ $("clear").onclick = () => {
   $("search").focus();
 };
 const restore = () => {
+  if (location.hash && !location.hash.includes("=")) return; // a place on the page
   view = new URLSearchParams(location.hash.slice(1));
   show();
   if (view.has("benchmark")) reveal();
