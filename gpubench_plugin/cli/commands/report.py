@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.cli.ab.saved_state import find_comparison
-from gpubench_plugin.cli.commands._places import Locations, add_last, add_option, echo, warn
+from gpubench_plugin.cli.commands._places import Locations, add_last, add_locations, show, warn
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import NothingComparable, UsageProblem
+from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.verdicts import LAST, Comparison
 from gpubench_plugin.results.run_directory import writable_file
 
@@ -42,8 +43,7 @@ class Report(Command):
         text = "without hosts, paths, commands, and facts that comparisons do not need"
         add("--public", action="store_true", help=text)
         add_last(parser, default=60)
-        for name in ("results_dir", "registry"):
-            add_option(parser, name)
+        add_locations(parser)
 
     def run(self, options: argparse.Namespace) -> int:
         """Write the file or the site, and print where it is."""
@@ -58,11 +58,14 @@ class Report(Command):
 
             folder = Path(options.site)
             with paths.resolver() as resolver:
-                echo(write_site(folder, resolver, last=options.last, public=options.public))
+                site = write_site(folder, resolver, last=options.last, public=options.public)
+            warn(f"left out: {name}: {error}" for name, error in site["left_out"].items())
+            pages = f"{counted(len(site['pages']), 'page')}, {len(site['written'])} written anew"
+            show(options, site, [f"site: {site['index']}: {pages}"])
             return ExitCode.OK
         file = writable_file("--output", options.output or "report.html", paths.cwd)
         self._write(options, paths, file)
-        echo([f"report: {file}"])
+        show(options, {"report": str(file)}, [f"report: {file}"])
         return ExitCode.OK
 
     def _write(self, options: argparse.Namespace, paths: Locations, file: Path) -> None:

@@ -47,8 +47,8 @@ class Manifest:
     pages: dict[str, str] = field(default_factory=dict)
 
 
-def write_site(folder: Path, resolver: Resolver, *, last: int, public: bool) -> Iterator[str]:
-    """Write what has changed of the site in `folder`; yield lines for the user.
+def write_site(folder: Path, resolver: Resolver, *, last: int, public: bool) -> Json:
+    """Write what has changed of the site in `folder`; tell the pages, and those left out by error.
 
     Raises:
         UsageProblem: the folder holds something else.
@@ -57,22 +57,24 @@ def write_site(folder: Path, resolver: Resolver, *, last: int, public: bool) -> 
     earlier = _earlier(folder)
     site = _Site(folder, resolver, last=last, public=public)
     pages: dict[str, str] = {}
-    written = 0
+    written: list[str] = []
+    problems: dict[str, str] = {}
     for name, sources, subject in site.subjects():
         digest = site.digest(sources)
         if earlier.get(name) != digest or not (folder / name).is_file():
             try:
                 site.write(name, subject())
             except GpubenchError as error:
-                yield f"left out: {name}: {error}"
+                problems[name] = str(error)
                 continue
-            written += 1
+            written.append(name)
         pages[name] = digest
     site.write_index([*pages])
     for name in earlier.keys() - pages.keys() - {_INDEX}:
         (folder / name).unlink(missing_ok=True)
     json_files.write_json(folder / MANIFEST, stored.dump(Manifest(pages=pages)))
-    yield f"site: {folder / _INDEX}: {counted(len(pages), 'page')}, {written} of them written anew"
+    index = str(folder / _INDEX)
+    return {"index": index, "pages": [*pages], "written": written, "left_out": problems}
 
 
 def _earlier(folder: Path) -> dict[str, str]:

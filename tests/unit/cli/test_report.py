@@ -196,11 +196,11 @@ def test_a_site_makes_only_what_has_changed(capsys: pytest.CaptureFixture[str]) 
     for number in range(3):
         write_run(RESULTS, number, {MLP: 0.010 + number / 1000})
     assert main(["report", "--site=out"]) == 0
-    assert "3 pages, 3 of them written anew" in capsys.readouterr().out
+    assert "3 pages, 3 written anew" in capsys.readouterr().out
     directory = write_run(RESULTS, 3, {MLP: 0.013, RESNET: 1.0})
     write_verdicts(directory, [regression(MLP)])
     assert main(["report", "--site=out"]) == 0
-    assert "4 pages, 1 of them written anew" in capsys.readouterr().out
+    assert "4 pages, 1 written anew" in capsys.readouterr().out
     index = ReadPage.of(Path("out/index.html"))
     assert sorted(index.links[-4:]) == sorted(f"runs/{p.name}" for p in Path("out/runs").iterdir())
     for link in index.links:
