@@ -6,6 +6,7 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+PAGES = "gpubench_plugin/reports/html/templates"
 WHEEL = (
     "gpubench_plugin/py.typed",
     "gpubench_plugin/plugin.py",
@@ -17,8 +18,10 @@ WHEEL = (
     "gpubench_plugin/datasets/asyoulik.txt.gz",
     "gpubench_plugin/datasets/README.md",
     "gpubench_plugin/reports/html/templates/picture.svg.j2",
+    *(f"{PAGES}/{name}" for name in ("page.html.j2", "parts.html.j2", "page.css", "page.js")),
+    *(f"{PAGES}/vendor/{name}" for name in ("uPlot.iife.min.js", "uPlot.min.css", "vendored.yaml")),
 )
-LICENCES = ("LICENSE", "gpubench_plugin/datasets/LICENSES.md")
+LICENCES = ("LICENSE", "gpubench_plugin/datasets/LICENSES.md", f"{PAGES}/vendor/LICENSE")
 ENTRIES = (
     "[pytest11]\ngpubench = gpubench_plugin.plugin",
     "gpubench = gpubench_plugin.__main__:main",

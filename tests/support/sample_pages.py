@@ -42,7 +42,7 @@ def sample_page(count: int = 20, points: int = 60, *, detailed: int = 3, seed: i
     kinds = [row.kind for row in rows]
     return Page(
         title="Comparison of main with topic",
-        subject="torch 2.13.0 on 2 × NVIDIA H100 80GB, commit 3f9a2b1c0",
+        subject="torch 2.13.0 on two NVIDIA H100 80GB, commit 3f9a2b1c0",
         facts=(
             ("started", "2026-11-27 10:12 UTC"),
             ("head", "topic, 3f9a2b1c0"),

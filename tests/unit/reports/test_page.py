@@ -6,7 +6,9 @@ import hashlib
 import math
 import re
 from base64 import b64encode
+from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -45,12 +47,13 @@ class TestTexts:
         ]
 
     def test_hostile_texts_make_no_element_and_no_attribute(self) -> None:
-        """The page has the elements and attributes of the same page with harmless texts."""
+        """All are those of the page with harmless texts, but for the links that are none."""
         hostile, harmless = (
             ReadPage(render(hostile_page(texts)))
             for texts in (HOSTILE, [f"text{n}" for n in range(len(HOSTILE))])
         )
-        assert hostile.tags == harmless.tags
+        links = harmless.tags["a"] - hostile.tags["a"]
+        assert hostile.tags + Counter(a=links) == harmless.tags
         names = {(tag, name) for tag, name, _ in harmless.attributes}
         assert {(tag, name) for tag, name, _ in hostile.attributes} == names
         assert not any(name.startswith("on") or name == "style" for _, name in names)
@@ -135,7 +138,6 @@ class TestPolicy:
         assert known["sha256"] == {
             name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in files
         }
-        assert f"v{known['version']}" in (folder / "uPlot.iife.min.js").read_text() or True
 
     @pytest.mark.parametrize("name", ["page.js", "vendor/uPlot.iife.min.js"])
     def test_scripts_can_stand_in_a_page(self, name: str) -> None:
@@ -217,7 +219,7 @@ class TestTable:
         """And there is one heading of the first level."""
         headings = re.findall(r"<h(\d)", render(sample_page(3, 5)))
         assert headings.count("1") == 1
-        assert all(int(b) <= int(a) + 1 for a, b in zip(headings, headings[1:], strict=False))
+        assert all(int(b) <= int(a) + 1 for a, b in pairwise(headings))
 
 
 class TestLimit:
