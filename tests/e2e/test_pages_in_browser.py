@@ -155,9 +155,8 @@ class TestHostileTexts:
             button.click()
             assert tab.locator("#chosen .id").text_content() == text.replace("\udc80", "\ufffd")
             assert tab.locator("#history canvas").count() == 1
-            assert tab.locator("#history figcaption").text_content() == f"{text} of 2 runs".replace(
-                "\udc80", "\ufffd"
-            )
+            title = tab.locator("#history figcaption").text_content()
+            assert title == f"{text} of 2 runs"
         tab.evaluate("document.querySelectorAll('details').forEach(each => { each.open = true })")
         assert tab.evaluate("window.hit") is None
         assert tab.locator("main b:not(.tag b), img, iframe, base").count() == 0
