@@ -16,6 +16,7 @@ import pytest
 from gpubench_plugin.core.format import quantity
 from gpubench_plugin.reports.html.page import Page
 from gpubench_plugin.reports.html.render import LIMIT, render
+from gpubench_plugin.reports.text import NOTHING
 from tests.support.hostile_texts import HOSTILE
 from tests.support.sample_pages import hostile_page, sample_page, shown
 
@@ -107,7 +108,7 @@ def test_a_page_does_what_it_is_for(opened: Opened) -> None:
     assert tab.locator("#rows svg polyline").count() >= 10
     assert page.rows[0].history is not None
     cells = number_cells(tab, "#history")
-    numbers = [float(text) for row in cells for text in row[3:5] if text != "–"]
+    numbers = [float(text) for row in cells for text in row[3:5] if text != NOTHING]
     assert numbers == [*page.rows[0].history.values]
 
     tab.get_by_label("search").fill("RESNET bf16")

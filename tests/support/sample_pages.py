@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Literal
 
 from gpubench_plugin.core.format import quantity
 from gpubench_plugin.core.verdicts import VerdictKind
@@ -221,9 +222,9 @@ def _rounds(draw: random.Random) -> Chart:
 
 def _curves(draw: random.Random) -> Chart:
     steps = range(0, 500, 5)
+    roles: tuple[Literal["base", "head"], ...] = ("base", "head")
     sides = {
-        role: tuple(2.3 / (1 + step / 60) + draw.gauss(0, 0.03) for step in steps)
-        for role in ("base", "head")
+        role: tuple(2.3 / (1 + step / 60) + draw.gauss(0, 0.03) for step in steps) for role in roles
     }
     return Chart(
         title="loss",
