@@ -27,7 +27,7 @@ def verified_checkpoint(form, model, folder):
     """Checkpoint of `model` and its optimizer in a format, after a verified write and read."""
     import torch
 
-    from gpubench_plugin.training.checkpoint_formats import CheckpointIO
+    from .checkpoint_formats import CheckpointIO
 
     optimizer = torch.optim.AdamW(model.parameters())
     for parameter in model.parameters():

@@ -63,14 +63,15 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
     from gpubench_plugin.measure.loop import clock_for
     from gpubench_plugin.precision._nested import cast_floating
     from gpubench_plugin.training.compile import INDUCTOR, make_compiler
-    from gpubench_plugin.training.compile_study import (
+    from gpubench_plugin.training.model import build_model
+    from gpubench_plugin.workloads._micro.checks import TOLERANCES
+    from gpubench_plugin.workloads.base import run_fake_step
+
+    from .compile_study import (
         CompiledStep,
         exact_results,
         wider_dtype,
     )
-    from gpubench_plugin.training.model import build_model
-    from gpubench_plugin.workloads._micro.checks import TOLERANCES
-    from gpubench_plugin.workloads.base import run_fake_step
 
     section = gpubench_config.model
     if backend == "named" and section.compile_backend == INDUCTOR:

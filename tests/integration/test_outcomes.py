@@ -184,7 +184,7 @@ def test_missing_package(no_transformers, gpubench, trainer):
 @cnn
 @keys("model.channels_last=true")
 def test_layout(gpubench, model, tmp_path):
-    from gpubench_plugin.training.checkpoint_formats import CheckpointIO
+    from benchmarks.system.checkpoint_formats import CheckpointIO
 
     checkpoint = CheckpointIO("safetensors", model.state_dict(), tmp_path)
     checkpoint.verify()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.system.compile_study import capture_counters
 from gpubench_plugin.config.sections import CompileScope, ModelSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Unsupported, UsageProblem
@@ -21,7 +22,6 @@ from gpubench_plugin.training.compile import (
     call_compiler,
     loss_function,
 )
-from gpubench_plugin.training.compile_study import capture_counters
 from gpubench_plugin.training.model import build_model, load_model_state, model_state
 from gpubench_plugin.workloads.base import Workload, blocks_of
 from tests.support.exhaustive import shown

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from benchmarks.system import compile_study
+from benchmarks.system.compile_study import StepResults, compare, exact_results, wider_dtype
 from gpubench_plugin.core.errors import CorrectnessError
-from gpubench_plugin.training import compile_study
-from gpubench_plugin.training.compile_study import StepResults, compare, exact_results, wider_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Callable

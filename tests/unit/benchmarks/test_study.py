@@ -7,11 +7,11 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 
+from benchmarks.system.compile_study import CompiledStep
 from gpubench_plugin.config.sections import ModelSection
 from gpubench_plugin.core.errors import CorrectnessError, Unsupported
 from gpubench_plugin.core.records import Work
 from gpubench_plugin.training.compile import make_compiler
-from gpubench_plugin.training.compile_study import CompiledStep
 
 pytestmark = pytest.mark.slow
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import distributed as dist
 
+from benchmarks.system import checkpoint_formats
+from benchmarks.system.checkpoint_formats import FORMATS, CheckpointIO
 from gpubench_plugin.core.errors import CorrectnessError, ResultsError, Unsupported, UsageProblem
-from gpubench_plugin.training import checkpoint_formats
-from gpubench_plugin.training.checkpoint_formats import FORMATS, CheckpointIO
 
 pytestmark = pytest.mark.filterwarnings("ignore:torch.distributed is disabled:UserWarning")
 IN_THIS_PROCESS = [name for name in FORMATS if name not in {"dcp-thread", "dcp-process"}]
@@ -46,7 +46,7 @@ import sys
 from pathlib import Path
 import torch
 from torch import distributed as dist
-from gpubench_plugin.training.checkpoint_formats import CheckpointIO
+from benchmarks.system.checkpoint_formats import CheckpointIO
 dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
 made = CheckpointIO("dcp-thread", {"weight": torch.randn(4, 3)}, Path(sys.argv[1]))
 made.verify()

@@ -62,7 +62,7 @@ class CompileCost:
 class CompiledStep:
     """Forward and backward pass of a compiled module; gradients are dropped after each step.
 
-    `compiled` compiles the module `eager`; see :func:`.compile.make_compiler`. `loss` is that of
+    `compiled` compiles the module `eager`, as ``make_compiler`` does. `loss` is that of
     the measured batch of `samples`, `other_losses` are untimed ones of other batch sizes.
     `tolerance` limits the relative error of loss and gradients against `eager`. `exact` computes
     the results of `eager` in a wider dtype. `flops_step` is one step on fake tensors.
