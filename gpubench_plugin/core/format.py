@@ -96,7 +96,7 @@ def byte_size(value: float, digits: int = MOST_DIGITS) -> str:
 
 def duration(seconds: float, digits: int = MOST_DIGITS) -> str:
     """Format a duration in ns, µs, ms or s: ``18.42 ms``."""
-    return scaled(seconds, _SCALES["s"], digits)
+    return scaled(seconds, SCALES["s"], digits)
 
 
 def rough_duration(seconds: float) -> str:
@@ -174,11 +174,11 @@ def scale_of(value: float, unit: str) -> Scale:
 
 
 def _scales(unit: str) -> Sequence[Scale]:
-    return _SCALES.get(unit, ((1.0, f" {unit}"),))
+    return SCALES.get(unit, ((1.0, f" {unit}"),))
 
 
 _PER_S: Final = tuple((factor, f"{name}/s") for factor, name in _THOUSANDS)
-_SCALES: Final[Mapping[str, Sequence[Scale]]] = {
+SCALES: Final[Mapping[str, Sequence[Scale]]] = {
     "s": ((1.0, " s"), (1e-3, " ms"), (1e-6, " µs"), (1e-9, " ns")),
     "bytes": (*_BINARY, (1.0, " B")),
     "bytes/s": tuple((factor, f"{name}B/s") for factor, name in _DECIMAL),

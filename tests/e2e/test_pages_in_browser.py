@@ -92,6 +92,7 @@ def place(tab: Tab, selector: str) -> Any:
 
 def number_cells(tab: Tab, figure: str) -> list[list[str]]:
     tab.locator(f"{figure} details.numbers > summary").click()
+    tab.locator(f"{figure} details.numbers tbody").wait_for()
     rows = tab.locator(f"{figure} details.numbers tbody tr").all()
     return [row.locator("th, td").all_inner_texts() for row in rows]
 
@@ -327,10 +328,9 @@ class TestUse:
         script = tab.locator("script:not([type])").last.text_content()
         assert script is not None
         words = script[script.index("const isIn") : script.index("// Charts")]
-        told = tab.evaluate(
-            f"numbers => {{ {words}; return numbers.map(n => quantity(n, {json.dumps(unit)})) }}",
-            numbers,
-        )
+        start = "const data = JSON.parse(document.getElementById('data').textContent);"
+        each = f"numbers.map(number => quantity(number, {json.dumps(unit)}))"
+        told = tab.evaluate(f"numbers => {{ {start}{words}; return {each} }}", numbers)
         wrong = [
             (number, text, quantity(number, unit))
             for number, text in zip(numbers, told, strict=True)

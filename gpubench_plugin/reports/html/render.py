@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.core.format import byte_size, counted
+from gpubench_plugin.core.format import SCALES, byte_size, counted
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.reports.html.chart import Chart
 from gpubench_plugin.reports.html.page import History, Page, Row
@@ -105,9 +105,9 @@ def _fitted(page: Page, lines: list[str], details: list[str], room: int) -> tupl
 
 
 def _head(page: Page) -> str:
-    """What rows refer to by position."""
+    """What rows refer to by position, and the scales of numbers in words."""
     runs = [[run.run_id, run.started, run.commit, run.branch] for run in page.runs]
-    return _json({"facets": _facets(page), "runs": runs})[:-1]
+    return _json({"scales": SCALES, "facets": _facets(page), "runs": runs})[:-1]
 
 
 def _data(page: Page, points: int) -> list[str]:

@@ -9,21 +9,11 @@ const make = (tag, attributes = {}, ...children) => {
   element.append(...children);
   return element;
 };
-const isIn = (...values) => values.every(value => value !== null && value !== undefined);
+const isIn = (...values) => values.every(value => (value ?? null) !== null);
 const known = values => values.filter(value => isIn(value));
 const extent = values => known(values).reduce(([a, b], v) => [Math.min(a, v), Math.max(b, v)], [Infinity, -Infinity]);
 
 // Numbers in words: as core/format.py has them, where ties go to the even digit.
-const powers = (base, names, unit = "", divisor = 1) =>
-  names.map((name, i) => [base ** (names.length - 1 - i) / divisor, name + unit]);
-const DECIMAL = [" P", " T", " G", " M", " k", " "], THOUSANDS = ["T", "G", "M", "k", ""];
-const SCALES = new Map([
-  ["s", [[1, " s"], [1e-3, " ms"], [1e-6, " µs"], [1e-9, " ns"]]],
-  ["bytes", powers(1024, [" PiB", " TiB", " GiB", " MiB", " KiB", " B"])],
-  ["bytes/s", powers(1e3, DECIMAL, "B/s")], ["TFLOP/s", powers(1e3, DECIMAL, "FLOP/s", 1e12)],
-  ["samples/s", powers(1e3, THOUSANDS, "/s")], ["tokens/s", powers(1e3, THOUSANDS, "/s")],
-  ["count", powers(1e3, THOUSANDS)], ["fraction", [[0.01, "%"]]], ["1", [[1, ""]]], ["", [[1, ""]]],
-]);
 const exponential = (value, digits) => {
   const [all, exponent] = value.toExponential(30).split("e"), end = all.indexOf(".") + digits;
   const isTie = /^50*$/.test(all.slice(end)) && all[end - 1] % 2 === 0;
@@ -32,13 +22,13 @@ const exponential = (value, digits) => {
 const whole = value => (Math.abs(value % 1) === 0.5 ? 2 * Math.round(value / 2) : value).toFixed();
 const significant = (value, digits = 4) => {
   if (!value) return "0";
-  const text = exponential(value, digits), isPlain = Math.abs(value) >= 1e-6 && Math.abs(value) < 1e15;
-  if (!isPlain) return text.replace(/e([+-])(\d)$/, "e$10$2");
+  const text = exponential(value, digits);
+  if (Math.abs(value) < 1e-6 || Math.abs(value) >= 1e15) return text.replace(/e([+-])(\d)$/, "e$10$2");
   const decimals = digits - 1 - Math.floor(Math.log10(Math.abs(text)));
   return decimals < 0 ? whole(value) : Number(text).toFixed(decimals);
 };
 const scaleOf = (value, unit) => {
-  const scales = SCALES.get(unit) || [[1, ` ${unit}`]];
+  const scales = Object.hasOwn(data.scales, unit) ? data.scales[unit] : [[1, ` ${unit}`]];
   return scales.find(([factor]) => Number(exponential(Math.abs(value) / factor, 4)) >= 1) || scales.at(-1);
 };
 const quantity = (value, unit) => {
@@ -50,7 +40,6 @@ const quantity = (value, unit) => {
 
 // Charts: records of chart.py, drawn by uPlot.
 const charts = new Map(), HOLLOW = new Set(["base", "doubt"]), DASHES = { base: [6, 3], reference: [2, 3] };
-const WIDE = 50; // ratio of the highest to the lowest number above which a scale is logarithmic
 const STEPS = [1, 10, 100, 1e3, 1e4, 1e5, 1e6].flatMap(power => [power, 2 * power, 5 * power]);
 const BINARY_STEPS = Array.from({ length: 60 }, (_, power) => 2 ** power);
 const probe = document.body.appendChild(make("i", { hidden: "" }));
@@ -85,8 +74,7 @@ const plotted = chart => {
   }
   return { columns, series, bands };
 };
-// The intervals of dots, and the marks with their texts in three rows.
-const decorate = ({ ctx, bbox, valToPos }, chart) => {
+const decorate = ({ ctx, bbox, valToPos }, chart) => { // by intervals of dots, and marks with texts in three rows
   const ratio = uPlot.pxRatio, line = (x, from, to) => ctx.stroke(new Path2D(`M${x} ${from}V${to}`));
   const x = at => valToPos(at, "x", true), y = value => valToPos(value, "y", true);
   ctx.save();
@@ -110,7 +98,7 @@ const decorate = ({ ctx, bbox, valToPos }, chart) => {
 const draw = (figure, chart) => {
   const box = figure.querySelector(".plot"), numbers = figure.querySelector("details"), { positions, unit } = chart;
   const [least, most] = extent(chart.series.flatMap(own => [...own.values, ...own.low, ...own.high]));
-  const isWide = 0 < least && least * WIDE < most; // on a linear scale the lower ones would lie on the axis
+  const isWide = 0 < least && least * 50 < most; // on a linear scale the lower ones would lie on the axis
   const names = new Map(positions.map((at, i) => [at, (chart.ticks || chart.names)[i]]));
   const nameAt = at => at < positions[0] || at > positions.at(-1) ? "" : String(names.get(at) || at);
   const words = splits => {
@@ -136,19 +124,19 @@ const draw = (figure, chart) => {
     hooks: { draw: [plot => decorate(plot, chart)] },
   }, columns, box));
   sizes.observe(box);
-  const ranges = chart.series.filter(own => known(own.values).length)
-    .map(own => `${own.label} from ${extent(own.values).map(end => quantity(end, unit)).join(" to ")}`);
-  box.setAttribute("aria-label", [chart.title, ...ranges, ...chart.marks.map(([, text]) => text)].join("; "));
+  const range = own => `${own.label} from ${extent(own.values).map(end => quantity(end, unit)).join(" to ")}`;
+  const ranges = chart.series.filter(own => known(own.values).length).map(range);
+  const marks = chart.marks.map(([at, text]) => `${chart.noun} ${at}: ${text}`);
+  box.setAttribute("aria-label", [chart.title, ...ranges, ...marks].join("; "));
   figure.querySelector("figcaption").textContent = chart.title;
   numbers.open = false;
-  numbers.replaceChildren(numbers.firstElementChild);
-  numbers.ontoggle = () => numbers.open && numbers.children.length === 1 && numbers.append(exactly(chart));
+  numbers.querySelector("div")?.remove();
+  numbers.ontoggle = () => numbers.open && !numbers.querySelector("div") && numbers.append(exactly(chart));
 };
-const exactly = ({ title, unit, noun, series, marks, ...chart }) => {
-  const texts = chart.positions.map(at => marks.filter(mark => mark[0] === at).map(mark => mark[1]).join("; ") || null);
-  const columns = series.flatMap(own => [["", own.values], [", low", own.low], [", high", own.high]]
-    .map(([end, values]) => [own.label + end + (unit && unit !== "1" ? ` (${unit})` : ""), values]));
-  const shown = [...columns, ["mark", texts]].filter(([, values]) => known(values).length);
+const exactly = ({ title, unit, noun, series, ...chart }) => {
+  const shown = series.flatMap(own => [["", own.values], [", low", own.low], [", high", own.high]]
+    .map(([end, values]) => [own.label + end + (unit && unit !== "1" ? ` (${unit})` : ""), values]))
+    .filter(([, values]) => known(values).length);
   const head = [[noun], ...shown].map(([label]) => make("th", { scope: "col" }, label));
   const lines = chart.positions.map((at, i) => known(shown.map(([, values]) => values[i])).length ? make("tr", {},
     make("th", { scope: "row" }, nameOf({ noun, ...chart }, i)),
@@ -223,8 +211,7 @@ const sparkline = row => {
 // The table. The address has the view of it.
 const table = $("rows"), headers = [...table.tHead.rows[0].cells], kindText = kind => kind.replaceAll("_", " ");
 const rows = Array.from(table.tBodies[0].rows, (line, i) => {
-  const own = data.rows[i];
-  own.id = own.id.toWellFormed(); // as in an address
+  const own = Object.assign(data.rows[i], { id: data.rows[i].id.toWellFormed() }); // as in an address
   return {
     line, i, data: own, text: [own.id, line.textContent, ...own.facets].join("\n").toLowerCase(),
     cells: new Map(headers.map((header, at) => [header.dataset.column, line.cells[at].textContent.trim()])),
@@ -249,10 +236,11 @@ const put = (entries, isStep = false) => {
 };
 const selects = new Map();
 const addSelect = (name, title, ...options) => {
-  const select = make("select", { "aria-label": title }, ...options.map(([value, text]) => make("option", { value }, text)));
+  const select = make("select", { "aria-label": title });
+  select.append(...options.map(([value, text]) => make("option", { value }, text)));
   select.onchange = () => put({ [name]: select.value });
-  selects.set(name, select);
   $("controls").append(make("label", {}, `${title} `, select));
+  selects.set(name, select);
 };
 for (const name of rows[0].facets.keys()) {
   const values = Map.groupBy(rows.flatMap(row => row.facets.get(name)).filter(Boolean), value => value);
@@ -294,9 +282,8 @@ const arrange = () => {
   $("nothing").hidden = shown.length > 0;
   if ($("search").value !== view.get("search")) $("search").value = view.get("search") || "";
   selects.forEach((select, name) => { select.value = view.get(name) || ""; });
-  for (const header of headers)
-    header.ariaSort = sort?.replace("-", "") !== header.dataset.column ? "none"
-      : sort[0] === "-" ? "descending" : "ascending";
+  const direction = sort?.startsWith("-") ? "descending" : "ascending";
+  for (const header of headers) header.ariaSort = sort?.endsWith(header.dataset.column) ? direction : "none";
 };
 const choose = row => {
   if (row === chosen) return;
@@ -336,7 +323,6 @@ table.onclick = ({ target }) => {
   reveal();
 };
 $("search").oninput = () => put({ search: $("search").value });
-$("controls").onsubmit = event => event.preventDefault();
 $("clear").onclick = () => {
   put(Object.fromEntries(["search", ...rows[0].facets.keys()].map(name => [name, ""])));
   $("search").focus();
