@@ -13,6 +13,8 @@ import math
 import re
 import struct
 from collections.abc import Mapping, Sequence
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,6 +27,7 @@ from gpubench_plugin.reports.verdicts import kind_text, mark
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 LIMIT: Final = 8 * 2**20
 """Bytes of a page at most."""
@@ -34,11 +37,15 @@ _STYLES: Final = ("vendor/uPlot.min.css", "page.css")
 _SCRIPTS: Final = ("vendor/uPlot.iife.min.js", "page.js")
 _LEAST_POINTS: Final = 24  # of a history: those of its sparkline
 _ROOM_FOR_NOTES: Final = 1000  # bytes
-_FAILED: Final = frozenset({"failed", "misconfigured", "oom", "hang", "crashed"})
-_TONES: Final = {
-    **dict.fromkeys((*_FAILED, "mismatched_ranks", "errored", "regressed"), "bad"),
-    **dict.fromkeys(("unchanged", "measured"), "plain"),
-    "improved": "good",
+_POLICY: Final = (
+    "default-src 'none'; script-src {}; style-src {}; img-src data:; base-uri 'none';"
+    " form-action 'none'"
+)
+_FAILED: Final = ("failed", "misconfigured", "oom", "hang", "crashed", "mismatched_ranks")
+_TONES: Final[Mapping[str, Sequence[str]]] = {
+    "bad": ("regressed", "errored", *_FAILED),
+    "good": ("improved",),
+    "plain": ("unchanged", "measured"),
 }
 # Of the web or relative: no colon before the first of /, ? and #.
 _SAFE_ADDRESS: Final = re.compile(r"https?://|[^:\\]*([/?#]|\Z)")
@@ -54,45 +61,39 @@ def render(page: Page, *, limit: int = LIMIT) -> str:
     """
     from markupsafe import Markup
 
-    environment = _environment()
+    environment, columns = _environment(), _columns(page.rows)
     scripts, styles = ([*map(_source, names)] for names in (_SCRIPTS, _STYLES))
-    columns = _columns(page.rows)
-    shell: Json = {
-        "page": page,
-        "columns": columns,
-        "styles": [*map(Markup, styles)],
-        "scripts": [*map(Markup, scripts)],
-        "policy": f"default-src 'none'; script-src {_hashes(scripts)}; style-src {_hashes(styles)};"
-        " img-src data:; base-uri 'none'; form-action 'none'",
-    }
-    template = environment.get_template("page.html.j2")
+    policy = _POLICY.format(_hashes(scripts), _hashes(styles))
+    fill = environment.get_template("page.html.j2").render
+    whole = partial(fill, page=page, columns=columns, policy=policy, scripts=scripts, styles=styles)
     parts: Any = environment.get_template("parts.html.j2").module
-    empty = template.render(**shell, lines=(), details=(), data="", left_out="")
     lines = [parts.line(row, columns) for row in page.rows]
     details = [parts.details(row, n) if row.sections else "" for n, row in enumerate(page.rows)]
-    data, left_out = _fitted(page, lines, details, limit - _size(empty) - _ROOM_FOR_NOTES)
-    return template.render(
-        **shell, lines=lines, details=details, data=Markup(data), left_out=left_out
-    )
+    room = limit - _ROOM_FOR_NOTES - _size(whole(lines=(), details=(), data="", left_out=""))
+    data, left_out = _fitted(page, lines, details, room)
+    return str(whole(lines=lines, details=details, data=Markup(data), left_out=left_out))
 
 
 def _fitted(page: Page, lines: list[str], details: list[str], room: int) -> tuple[str, str]:
     """The data of rows and the words for what is left out, also of `lines` and `details`."""
-    points = longest = max((len(row.history.runs) for row in page.rows if row.history), default=0)
-    head, rows = _head(page), _data(page, points)
+    longest = max((len(row.history.runs) for row in page.rows if row.history), default=0)
+    points, left, notes, dropped = longest, len(details), [], 0
+    runs = [(run.run_id, run.started, run.commit, run.branch) for run in page.runs]
+    facets = [*dict.fromkeys(name for row in page.rows for name in row.facets)]
+    head = _json({"scales": SCALES, "facets": facets, "runs": runs})[:-1]
+    rows = [_of_row(row, points, facets, len(runs)) for row in page.rows]
     missing = sum(map(_size, (head, *lines, *details, *rows))) - room
-    notes, number, dropped = [], len(details), 0
-    while missing > 0 and number:
-        number -= 1
-        missing -= _size(details[number])
-        dropped += bool(details[number])
-        details[number] = ""
+    while missing > 0 and left:
+        left -= 1
+        missing -= _size(details[left])
+        dropped += bool(details[left])
+        details[left] = ""
     if dropped:
         notes.append(f"the details of {counted(dropped, 'benchmark')}")
     while missing > 0 and points > _LEAST_POINTS:
         points = max(points * 3 // 4, _LEAST_POINTS)
         missing -= sum(map(len, rows))
-        rows = _data(page, points)
+        rows = [_of_row(row, points, facets, len(runs)) for row in page.rows]
         missing += sum(map(len, rows))
     if points < longest:
         notes.append(f"all but the last {points} points of histories")
@@ -101,57 +102,33 @@ def _fitted(page: Page, lines: list[str], details: list[str], room: int) -> tupl
     if len(lines) < len(page.rows):
         notes.append(f"the last {counted(len(page.rows) - len(lines), 'benchmark')}")
     words = f"Left out, since a page has at most {byte_size(LIMIT)}: {'; '.join(notes)}."
-    return f'{head}, "rows": [{", ".join(rows)}]}}', words if notes else ""
+    return f'{head}, "rows": [{"".join(rows).removesuffix(",")}]}}', words if notes else ""
 
 
-def _head(page: Page) -> str:
-    """What rows refer to by position, and the scales of numbers in words."""
-    runs = [[run.run_id, run.started, run.commit, run.branch] for run in page.runs]
-    return _json({"scales": SCALES, "facets": _facets(page), "runs": runs})[:-1]
-
-
-def _data(page: Page, points: int) -> list[str]:
-    """JSON of each row, with the last `points` of its history."""
-    facets = _facets(page)
-    return [
-        _json(
-            {
-                "id": row.id,
-                "number": row.number,
-                "change": row.change_number,
-                "outcome": row.outcome,
-                "kind": row.kind,
-                "doubts": row.doubts,
-                "facets": [row.facets.get(name, "") for name in facets],
-                "history": row.history and _of_history(row.history, points, len(page.runs)),
-            }
-        )
-        for row in page.rows
-    ]
-
-
-def _facets(page: Page) -> list[str]:
-    return [*dict.fromkeys(name for row in page.rows for name in row.facets)]
+def _of_row(row: Row, points: int, facets: Sequence[str], run_count: int) -> str:
+    """JSON of a row with the last `points` of its history, and a comma."""
+    own = {name: getattr(row, name) for name in ("id", "number", "outcome", "kind", "doubts")}
+    own |= {"change": row.change_number, "facets": [row.facets.get(name, "") for name in facets]}
+    own["history"] = row.history and _of_history(row.history, points, run_count)
+    return f"{_json(own)},"
 
 
 def _of_history(history: History, points: int, run_count: int) -> Json:
     """A history; its values as base64, since only those looked at are decoded."""
     first = max(len(history.runs) - points, 0)
     values, runs = history.values[first:], history.runs[first:]
-    encoded = base64.b64encode(struct.pack(f"<{len(values)}d", *values)).decode()
     doubts: dict[str, list[int]] = {}
     for at, text in history.doubts.items():
         if at >= first:
             doubts.setdefault(text, []).append(at - first)
-    is_all = runs == tuple(range(run_count))
     return {
         "metric": history.metric,
         "unit": history.unit,
-        "values": encoded,
-        **({} if is_all else {"runs": runs}),
+        "band": history.band,
+        "values": base64.b64encode(struct.pack(f"<{len(values)}d", *values)).decode(),
+        "runs": None if runs == tuple(range(run_count)) else runs,
         "doubts": [*doubts.items()],
         "levels": [(at - first, text) for at, text in history.levels if at >= first],
-        "band": history.band,
     }
 
 
@@ -161,10 +138,7 @@ def _of_chart(chart: Chart) -> str:
 
 def _json(record: Json) -> str:
     """`record` as JSON without characters of markup; a number that is not finite is null."""
-    try:
-        text = json.dumps(record, allow_nan=False)
-    except ValueError:
-        text = json.dumps(_finite(record))
+    text = json.dumps(_finite(record))
     return text.translate(_MARKUP) if _HAS_MARKUP.search(text) else text
 
 
@@ -178,14 +152,10 @@ def _finite(value: Any) -> Any:
 
 def _columns(rows: Sequence[Row]) -> list[str]:
     """The columns in which any row has something."""
-    has = {
-        "value": lambda row: row.value,
-        "change": lambda row: row.change,
-        "verdict": lambda row: row.kind or row.outcome != "measured",
-        "doubts": lambda row: row.doubts,
-        "history": lambda row: row.history,
-    }
-    return ["benchmark", *(name for name, of in has.items() if any(map(of, rows)))]
+    cells: Json = {name: attrgetter(name) for name in ("value", "change", "doubts", "history")}
+    cells["verdict"] = _words
+    order = ("value", "change", "verdict", "doubts", "history")
+    return ["benchmark", *(name for name in order if any(map(cells[name], rows)))]
 
 
 def _words(row: Row) -> list[str]:
@@ -194,7 +164,11 @@ def _words(row: Row) -> list[str]:
 
 
 def _sign(kind: Any) -> str:
-    return mark(kind) or ("!" if _TONES.get(kind) == "bad" else "")
+    return mark(kind) or "!" * (_tone(kind) == "bad")
+
+
+def _tone(kind: str) -> str:
+    return next((tone for tone, kinds in _TONES.items() if kind in kinds), "caution")
 
 
 def _visible(text: Any) -> Any:
@@ -208,27 +182,20 @@ def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_visible,
-    )
-    environment.filters |= {
-        "chart_json": lambda chart: Markup(_of_chart(chart)),
-        "is_safe": lambda href: bool(_SAFE_ADDRESS.match(href)),
-        "sign": _sign,
-        "tone": lambda kind: _TONES.get(kind, "caution"),
-        "words": _words,
-        "words_of": kind_text,
-    }
+    loader = FileSystemLoader(TEMPLATES)
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.trim_blocks = environment.lstrip_blocks = True
+    environment.finalize = _visible
+    filters = {"sign": _sign, "tone": _tone, "words": _words, "words_of": kind_text}
+    environment.filters.update(filters, is_safe=_SAFE_ADDRESS.match)
+    environment.filters["chart_json"] = lambda chart: Markup(_of_chart(chart))
     return environment
 
 
-def _source(name: str) -> str:
-    return (TEMPLATES / name).read_text(encoding="utf-8")
+def _source(name: str) -> Markup:
+    from markupsafe import Markup
+
+    return Markup((TEMPLATES / name).read_text(encoding="utf-8"))
 
 
 def _hashes(texts: Sequence[str]) -> str:
