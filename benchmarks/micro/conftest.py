@@ -1,4 +1,4 @@
-"""Fixtures of micro benchmarks: sizes, dtype, tolerance."""
+"""Fixtures of micro benchmarks: sizes and dtype."""
 
 import pytest
 
@@ -19,11 +19,3 @@ def dtype(precision):
     if precision.compute_dtype not in DTYPES:
         raise Unsupported(f"micro benchmarks do not support {precision.compute_dtype}")
     return DTYPES[precision.compute_dtype]
-
-
-@pytest.fixture
-def tolerance(precision, dtype):
-    """Largest relative error of a result."""
-    from gpubench_plugin.workloads._micro.checks import TOLERANCES
-
-    return TOLERANCES[precision.compute_dtype]

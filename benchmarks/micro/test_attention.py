@@ -27,7 +27,7 @@ def test_attention(gpubench, torch_device, sizes, dtype, tolerance, implementati
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.nn.functional import scaled_dot_product_attention
 
-    from gpubench_plugin.workloads._micro.checks import require_close
+    from .checks import require_close
 
     backward = direction == "forward_backward"
     shape = (sizes.batch, sizes.heads, sizes.tokens, sizes.head_size)
@@ -82,7 +82,7 @@ def run_attention(name, compute):
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from gpubench_plugin.workloads._micro.checks import is_failure
+    from .checks import is_failure
 
     kernels = set()
 

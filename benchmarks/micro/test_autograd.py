@@ -18,7 +18,7 @@ def test_backward(gpubench, torch_device, sizes, order, observed):
 
     The share of each kind of node is recorded as ``<kind>_fraction``; ``--profile`` writes a trace.
     """
-    from gpubench_plugin.workloads._micro.checks import require_equal
+    from .checks import require_equal
 
     stacks = LinearStacks(
         graphs=sizes.graphs, layers=sizes.layers, size=sizes.layer_size, device=torch_device

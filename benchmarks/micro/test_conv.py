@@ -12,7 +12,7 @@ def test_conv2d(gpubench, torch_device, sizes, dtype, tolerance, memory_format, 
     import torch
     from torch.nn.functional import conv2d
 
-    from gpubench_plugin.workloads._micro.checks import require_close
+    from .checks import require_close
 
     layout = getattr(
         torch, f"{memory_format}_format" if memory_format == "contiguous" else memory_format

@@ -12,7 +12,7 @@ def test_copy_device(gpubench, torch_device, sizes, cache):
     """``micro.copy_bytes`` within device memory, read and written."""
     import torch
 
-    from gpubench_plugin.workloads._micro.checks import require_equal
+    from .checks import require_equal
 
     source = torch.randint(0, 256, (sizes.copy_bytes,), dtype=torch.uint8, device=torch_device)
     target = torch.zeros_like(source)
@@ -32,7 +32,7 @@ def test_copy_host(gpubench, torch_device, sizes, direction, memory):
     """``micro.copy_bytes`` between the host and the device."""
     import torch
 
-    from gpubench_plugin.workloads._micro.checks import require_equal
+    from .checks import require_equal
 
     if torch_device.type == "cpu":
         raise Unsupported("there is no copy to a CPU; choose --device=cuda")
@@ -60,7 +60,7 @@ def test_launch(gpubench, torch_device):
     """A kernel on one element, whose time is that of the launch."""
     import torch
 
-    from gpubench_plugin.workloads._micro.checks import require_equal
+    from .checks import require_equal
 
     if torch_device.type != "cuda":
         raise Unsupported("kernels are launched on CUDA devices only; choose --device=cuda")

@@ -22,7 +22,7 @@ def test_matmul(gpubench, torch_device, sizes, dtype, tolerance, scale, cache):
     """A product of two square matrices of ``micro.matrix_size``, or two or four times as large."""
     import torch
 
-    from gpubench_plugin.workloads._micro.checks import require_close
+    from .checks import require_close
 
     size = sizes.matrix_size * int(scale[1:])
     left, right = (torch.randn(size, size, device=torch_device, dtype=dtype) for _ in range(2))
@@ -56,7 +56,7 @@ def test_matmul_fp8(gpubench, torch_device, sizes, fp8_products, accumulation, c
     """
     import torch
 
-    from gpubench_plugin.workloads._micro.checks import (
+    from .checks import (
         TOLERANCES,
         require_close,
         skip_if_unsupported,

@@ -30,7 +30,7 @@ def test_layout_elementwise(gpubench, torch_device, sizes, layout, cache):
     """A sum with a contiguous matrix: two matrices are read, one is written."""
     import torch
 
-    from gpubench_plugin.workloads._micro.checks import require_equal
+    from .checks import require_equal
 
     plain, other = torch.randn(2, sizes.rows, sizes.columns, device=torch_device)
     matrix, total = with_layout(plain, layout), torch.empty_like(plain)
@@ -50,7 +50,7 @@ def test_layout_matmul(gpubench, torch_device, sizes, tolerance, layout):
     """A product with a contiguous matrix."""
     import torch
 
-    from gpubench_plugin.workloads._micro.checks import require_close
+    from .checks import require_close
 
     size = sizes.matrix_size
     plain, other = torch.randn(2, size, size, device=torch_device)

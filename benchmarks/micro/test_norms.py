@@ -14,7 +14,7 @@ def test_norm(gpubench, torch_device, sizes, dtype, tolerance, operation, cache)
     import torch
     from torch.nn import functional
 
-    from gpubench_plugin.workloads._micro.checks import require_close
+    from .checks import require_close
 
     rows, columns = sizes.rows, sizes.columns
     matrix = torch.randn(rows, columns, device=torch_device, dtype=dtype)

@@ -52,7 +52,7 @@ def optimizer(name, implementation, tensors):
     """
     from torch import optim
 
-    from gpubench_plugin.workloads._micro.checks import skip_if_unsupported
+    from .checks import skip_if_unsupported
 
     kind, options = OPTIMIZERS[name]
     with skip_if_unsupported(f"{name}, {implementation}"):
@@ -68,7 +68,7 @@ def check(name, implementation, tensors, *, steps=2):
     """
     import torch
 
-    from gpubench_plugin.workloads._micro.checks import require_close, skip_if_unsupported
+    from .checks import require_close, skip_if_unsupported
 
     actual = [_copy(parameter, parameter.dtype) for parameter in tensors]
     expected = [_copy(parameter, torch.float64) for parameter in tensors]

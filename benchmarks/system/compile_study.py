@@ -28,7 +28,7 @@ from gpubench_plugin.environment.device_errors import is_out_of_memory
 from gpubench_plugin.environment.devices import timed_s
 from gpubench_plugin.measure.process_state import release_memory
 from gpubench_plugin.training.bands import well_conditioned_parameters
-from gpubench_plugin.workloads._micro.checks import relative_error
+from gpubench_plugin.workloads._accuracy import relative_error
 
 Loss = Callable[[nn.Module], Tensor]
 """Loss of one batch, computed by a module."""

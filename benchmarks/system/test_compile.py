@@ -57,14 +57,15 @@ def test_llama_compile(compare_with_eager, backend):
 
 
 @pytest.fixture
-def compare_with_eager(gpubench, gpubench_config, workload, data, precision, torch_device, backend):
+def compare_with_eager(
+    gpubench, gpubench_config, workload, data, precision, torch_device, tolerance, backend
+):
     """Measures the compiled step of the configured model against the eager one."""
     from gpubench_plugin.measure.clocks.base import Task
     from gpubench_plugin.measure.loop import clock_for
     from gpubench_plugin.precision._nested import cast_floating
     from gpubench_plugin.training.compile import INDUCTOR, make_compiler
     from gpubench_plugin.training.model import build_model
-    from gpubench_plugin.workloads._micro.checks import TOLERANCES
     from gpubench_plugin.workloads.base import run_fake_step
 
     from .compile_study import (
@@ -113,7 +114,7 @@ def compare_with_eager(gpubench, gpubench_config, workload, data, precision, tor
             partial(loss, batch.split(part)[0]) for part in (size - 1, size - 2) if part > 0
         ],
         device=torch_device,
-        tolerance=TOLERANCES[precision.compute_dtype],
+        tolerance=tolerance,
         flops_step=partial(run_fake_step, workload, samples=size, backward=True),
         samples=size,
         exact=exact,

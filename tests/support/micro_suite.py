@@ -1,8 +1,8 @@
-"""The modules of the suite's single operations, which lie outside of any package."""
+"""The modules of the suite's single operations."""
 
 from __future__ import annotations
 
-import importlib.util
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -14,12 +14,7 @@ FOLDER: Final = Path(__file__).parents[2] / "benchmarks" / "micro"
 
 def operations(name: str) -> Any:
     """A file of the suite as a module, for example ``test_gemm``."""
-    specification = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
+    return import_module(f"benchmarks.micro.{name}")
 
 
 def benchmarks() -> Iterator[tuple[str, Any]]:

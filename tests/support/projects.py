@@ -184,9 +184,18 @@ class InlineProject(Project):
                 yield
             finally:
                 sys.path[:] = path
-                for name, module in [*sys.modules.items()]:
-                    if str(getattr(module, "__file__", None)).startswith(f"{self.path}{os.sep}"):
+                own = f"{self.path}{os.sep}"
+                modules = {name: [*_places(module)] for name, module in [*sys.modules.items()]}
+                for name, places in modules.items():
+                    if any(place.startswith(own) for place in places):
                         del sys.modules[name]
+
+
+def _places(module: object) -> Iterator[str]:
+    """File of a module, and folders of one that has no file, a namespace package."""
+    spec = getattr(module, "__spec__", None)
+    yield str(getattr(module, "__file__", None))
+    yield from getattr(spec, "submodule_search_locations", None) or ()
 
 
 def _torchrun(ranks: int, args: tuple[str, ...]) -> tuple[int, str, str]:

@@ -16,7 +16,7 @@ from torch._subclasses import FakeTensorMode
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, Unsupported, invalid_choice
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
-from gpubench_plugin.workloads._micro.checks import relative_error
+from gpubench_plugin.workloads._accuracy import relative_error
 from gpubench_plugin.workloads.moe.construction import Construction
 from gpubench_plugin.workloads.moe.dispatchers import DispatchState, compute_dtype
 from gpubench_plugin.workloads.moe.experts import CachedExperts, Experts, Grouped, grad_of, swiglu

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from gpubench_plugin.core.errors import CorrectnessError, Unsupported
 from gpubench_plugin.environment.device_errors import is_device_failure
+from gpubench_plugin.workloads._accuracy import relative_error
 
 # Four roundings to mantissas of 10, 10 and 7 bits. In fp32 above what any algorithm of a 3×3
 # convolution loses, and far below TF32. Measured on a CPU, with 256 channels: 2.3e-7 directly,
@@ -41,17 +41,6 @@ def require_close(label: str, actual: Tensor, expected: Tensor, *, tolerance: fl
             f"{label}: the relative error is {error:.3g}; allowed: {tolerance:.3g}"
         )
     return error
-
-
-def relative_error(actual: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """Norm of the difference of all tensors over that of the expected ones, in double precision."""
-    difference = _norm(a.double() - e.double() for a, e in zip(actual, expected, strict=True))
-    return difference / max(_norm(e.double() for e in expected), sys.float_info.min)
-
-
-def _norm(tensors: Iterable[Tensor]) -> float:
-    """Norm over all `tensors`, of which one at a time needs to be in memory."""
-    return float(torch.stack([tensor.detach().norm() for tensor in tensors]).norm())
 
 
 def require_equal(label: str, actual: Tensor, expected: Tensor) -> None:

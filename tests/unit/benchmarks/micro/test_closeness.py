@@ -3,14 +3,14 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import CorrectnessError, Unsupported
-from gpubench_plugin.workloads._micro.checks import (
+from benchmarks.micro.checks import (
     TOLERANCES,
     require_close,
     require_equal,
     skip_if_unsupported,
 )
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import CorrectnessError, Unsupported
 from gpubench_plugin.workloads.base import DTYPES
 from tests.support.micro_suite import operations
 

@@ -1,1 +1,0 @@
-"""Shared code of micro benchmarks: checks, layouts, observers."""
