@@ -185,9 +185,7 @@ def _gpubench_carrier(
 
 @pytest.fixture
 def gpubench(
-    request: pytest.FixtureRequest,
-    _gpubench_carrier: BenchmarkFixture,
-    world_size: int,
+    request: pytest.FixtureRequest, _gpubench_carrier: BenchmarkFixture, world_size: int
 ) -> Iterator[Bench]:
     """Measure a step: ``gpubench(step, samples=…)``; see :meth:`Bench.__call__`."""
     from gpubench_plugin.bench.bench import Bench

@@ -144,10 +144,7 @@ class Measuring:
         if was_used or first_s is not None:
             samples = replace(samples, first_step_s=None if was_used else first_s)
         samples, products, memory = probing.inspect_call(
-            steps.together,
-            samples,
-            precision=self.precision,
-            tensors=self.subjects.tensor_memory,
+            steps.together, samples, precision=self.precision, tensors=self.subjects.tensor_memory
         )
         correctness = {**check.correctness, **products, **self._profile(steps.together), **remarks}
         if timed.agreement is not None:

@@ -193,10 +193,7 @@ class OwnModels:
             own_optimizer=own_optimizer,
         )
         return TrainingSetup.of(
-            configuration,
-            workload=workload,
-            precision=self.precision,
-            group=self.group,
+            configuration, workload=workload, precision=self.precision, group=self.group
         )
 
     def _reconfigure(

@@ -133,10 +133,7 @@ def refuse_throttled(measurement: Measurement, record: LiveRecord) -> None:
 
 
 def wait_while_throttled(
-    slowing_reasons: Callable[[], Sequence[str]],
-    agreement: RankAgreement,
-    *,
-    limit_s: float,
+    slowing_reasons: Callable[[], Sequence[str]], agreement: RankAgreement, *, limit_s: float
 ) -> ThrottleWaitEvent | None:
     """Wait until no rank's device is throttled, for at most `limit_s`; None if none was.
 
@@ -158,11 +155,7 @@ def wait_while_throttled(
 
 
 def inspect_call(
-    timed: TimedStep,
-    samples: Samples,
-    *,
-    precision: Precision | None,
-    tensors: TensorMemory | None,
+    timed: TimedStep, samples: Samples, *, precision: Precision | None, tensors: TensorMemory | None
 ) -> tuple[Samples, dict[str, Any], dict[str, float]]:
     """Inspect the tensors of an extra untimed call: flagged `samples`, correctness and facts.
 

@@ -70,10 +70,7 @@ def _gpubench_setup(
 
     require_kinds(request, workload=workload, precision=precision)
     return TrainingSetup.of(
-        gpubench_config,
-        workload=workload,
-        precision=precision,
-        group=process_group,
+        gpubench_config, workload=workload, precision=precision, group=process_group
     )
 
 

@@ -12,11 +12,7 @@ from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.quality_flags import INSTRUMENTED
 from gpubench_plugin.core.records import Result, Run, is_same_amount
 from gpubench_plugin.core.verdicts import FactDifference
-from gpubench_plugin.environment.fingerprints import (
-    ABSENT,
-    differences,
-    tolerates_unknown,
-)
+from gpubench_plugin.environment.fingerprints import ABSENT, differences, tolerates_unknown
 
 _WALL_CLOCKS: Final = frozenset({"perf_counter", "monotonic", "time", "default_timer"})
 _SYNCHRONISED: Final = re.compile(r"(cuda|xpu|mps)_synchronised(_|$)")

@@ -18,12 +18,7 @@ from gpubench_plugin.compare.comparability import (
 )
 from gpubench_plugin.compare.effective_limits import LimitResolver, SideName
 from gpubench_plugin.compare.launch_values import LaunchValues
-from gpubench_plugin.compare.matched_metrics import (
-    Sides,
-    metrics_of,
-    removed_metrics,
-    value_of,
-)
+from gpubench_plugin.compare.matched_metrics import Sides, metrics_of, removed_metrics, value_of
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.quality_flags import UNFINISHED

@@ -174,10 +174,7 @@ def estimate_prior(suite: Spread) -> Prior:
 
 
 def posterior_spread(
-    spread: Spread,
-    prior: Prior,
-    pairs: NDArray[np.int_] | int,
-    members: Floats | None = None,
+    spread: Spread, prior: Prior, pairs: NDArray[np.int_] | int, members: Floats | None = None
 ) -> Spread:
     """Posterior spread of each series given the `prior`.
 

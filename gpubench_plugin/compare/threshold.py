@@ -112,14 +112,7 @@ def inconclusive_verdict(
             effect = effect_of(base, head, series.better)
             cause += f": {effect_text(series, effect)}"
     return verdict(
-        series,
-        "inconclusive",
-        method,
-        cause,
-        base=base,
-        head=head,
-        effect=effect,
-        **numbers,
+        series, "inconclusive", method, cause, base=base, head=head, effect=effect, **numbers
     )
 
 

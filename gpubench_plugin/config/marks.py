@@ -268,10 +268,7 @@ CHECKPOINTED = Variant(
     name="checkpointed", assignments=("model.activation_checkpointing=true",), full=True
 )
 FSDP2 = Variant(
-    name="fsdp2",
-    assignments=("distributed.parallelism=fsdp2",),
-    full=_16_BITS,
-    ranks=">=2",
+    name="fsdp2", assignments=("distributed.parallelism=fsdp2",), full=_16_BITS, ranks=">=2"
 )
 EAGER = Variant(name="eager")
 REDUCE_OVERHEAD = Variant(

@@ -270,9 +270,7 @@ class Settings:
         ini_help="Default of --results-dir, relative to the rootdir",
     )
     experiment: str = _recording(
-        "experiment=NAME",
-        "Experiment, a folder that groups runs (default: default)",
-        ini="default",
+        "experiment=NAME", "Experiment, a folder that groups runs (default: default)", ini="default"
     )
     tag: str = _recording("tag=NAME", "Label used in the run's name (default: run)")
     registry: str = _recording(

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 _TORCH: Final = "torch"
 _LEAVES: Final = sys.stdlib_module_names | {
-    *("gpubench_plugin", "numpy", "pytest", "_pytest", "pluggy", "pytest_benchmark"),
+    *("gpubench_plugin", "numpy", "pytest", "_pytest", "pluggy", "pytest_benchmark")
 }
 """Modules by which no test comes to torch, or only by other means."""
 

@@ -22,11 +22,7 @@ EXIT_GRACE_S: Final = 20.0
 
 
 def force_exit(
-    session: pytest.Session,
-    reports: Iterable[pytest.TestReport],
-    *,
-    message: str,
-    code: int,
+    session: pytest.Session, reports: Iterable[pytest.TestReport], *, message: str, code: int
 ) -> NoReturn:
     """Log `reports`, flush all results, print `message`, and exit the process.
 

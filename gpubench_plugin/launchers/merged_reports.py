@@ -61,10 +61,7 @@ def replacement_report(
 
 
 def last_reports(
-    item: pytest.Item,
-    outcome: RankOutcome,
-    verdict: JointVerdict,
-    logged_phases: Collection[str],
+    item: pytest.Item, outcome: RankOutcome, verdict: JointVerdict, logged_phases: Collection[str]
 ) -> list[pytest.TestReport]:
     """Reports of a test that ends the session, of which the `logged_phases` were reported.
 

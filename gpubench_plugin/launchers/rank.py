@@ -240,10 +240,7 @@ class Rank:
     def _reply(self) -> None:
         """Report how the phase ended."""
         reports = report_transport.encode(
-            self._config,
-            self._reports,
-            self._warnings,
-            recorded=self._context.ranks.world.is_root,
+            self._config, self._reports, self._warnings, recorded=self._context.ranks.world.is_root
         )
         self._answer({**self._ending, **reports})
         for report in self._reports:

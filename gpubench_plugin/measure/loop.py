@@ -96,11 +96,7 @@ def measure(
         UsageProblem: the rounds of ``measure.rounds_file`` cannot be timed on this clock.
     """
     planners = [
-        Planner(
-            clock=variant.clock,
-            section=section,
-            is_bare=variant.task.is_bare,
-        )
+        Planner(clock=variant.clock, section=section, is_bare=variant.task.is_bare)
         for variant in variants
     ]
     if fixed_rounds is not None:
@@ -218,9 +214,7 @@ class _Turns:
             self.agreement.barrier()
         with course.contention or nullcontext():
             block = variant.clock.block(
-                variant.task,
-                durations=durations,
-                calls_per_duration=blocks.plan.calls_per_duration,
+                variant.task, durations=durations, calls_per_duration=blocks.plan.calls_per_duration
             )
         blocks.add(block)
         if course is not self.courses[-1]:

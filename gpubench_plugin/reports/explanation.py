@@ -21,11 +21,7 @@ from gpubench_plugin.reports.verdicts import change_text, colour, interval_text,
 Role = Literal["base", "head", "pinned run", "earlier run", "this run", "round", "launch"]
 
 # Of roles whose dots are not hollow.
-_SIGNS: Final[Mapping[Role, Sign]] = {
-    "head": "●",
-    "pinned run": "◆",
-    "this run": "●",
-}
+_SIGNS: Final[Mapping[Role, Sign]] = {"head": "●", "pinned run": "◆", "this run": "●"}
 
 
 @dataclass(frozen=True, kw_only=True)

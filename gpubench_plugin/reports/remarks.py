@@ -105,9 +105,7 @@ class Remarks:
             yield from self._line(f"{subject}{reason_text} ({_listed(names)})", CAUTION)
 
     def _by(
-        self,
-        measurements: Iterable[Measurement],
-        keys: Callable[[Measurement], Iterable[_Key]],
+        self, measurements: Iterable[Measurement], keys: Callable[[Measurement], Iterable[_Key]]
     ) -> dict[_Key, list[str]]:
         """Names of the measurements by each of their `keys`."""
         groups: dict[_Key, list[str]] = {}

@@ -72,9 +72,7 @@ def header_lines(
 
 
 def closing_lines(
-    measurements: Sequence[Measurement],
-    width: int,
-    options: TableOptions = AUTO_TABLE,
+    measurements: Sequence[Measurement], width: int, options: TableOptions = AUTO_TABLE
 ) -> list[Line]:
     """All that a session ends with: the summary, operators, scaling, and what was compared."""
     lines = summary_lines(measurements, width, options)
@@ -86,9 +84,7 @@ def closing_lines(
 
 
 def summary_lines(
-    measurements: Sequence[Measurement],
-    width: int,
-    options: TableOptions = AUTO_TABLE,
+    measurements: Sequence[Measurement], width: int, options: TableOptions = AUTO_TABLE
 ) -> list[Line]:
     """Table of measured and failed benchmarks, remarks, unmeasured ones, and outcome counts.
 

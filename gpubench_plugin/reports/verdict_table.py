@@ -71,10 +71,7 @@ def verdict_lines(
     hidden_text = f"not listed: {counted(len(rows) - len(visible), 'row')} without a change"
     unlisted = [((hidden_text, PLAIN),)] if len(visible) < len(rows) else []
     parts = (
-        [
-            *_sides(comparisons, names.file, width),
-            *_notes(comparisons, labels, width),
-        ],
+        [*_sides(comparisons, names.file, width), *_notes(comparisons, labels, width)],
         [*verdict_table.lines(labels), *unlisted],
         [
             *_reason_lines(comparisons, labels, width),

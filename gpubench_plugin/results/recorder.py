@@ -136,10 +136,7 @@ class Recorder:
         json_files.write_json(self.directory.verdicts, verdicts)
 
     def finish(
-        self,
-        status: RunStatus,
-        benchmarks: Sequence[Measurement],
-        benchmark_json: Json | None,
+        self, status: RunStatus, benchmarks: Sequence[Measurement], benchmark_json: Json | None
     ) -> RunRecord:
         """Write the tables and finally the summary, which marks the run as ended."""
         from gpubench_plugin.results.csv_table import table_text

@@ -98,10 +98,7 @@ class SessionRecorder:
         for node_id in self._unselected | self._run.carried_over:
             self._measurements |= self._scaled(earlier[node_id])
         update_context(
-            self._config,
-            run=self._directory,
-            resumed=self._run.carried_over,
-            journal=self._log,
+            self._config, run=self._directory, resumed=self._run.carried_over, journal=self._log
         )
 
     @property

@@ -238,11 +238,7 @@ class Trainer:
         return StepRecorder(compared_steps, self._optimization, parameters), batches
 
     def _train(
-        self,
-        batches: Iterator[Batch],
-        recorder: StepRecorder,
-        training_log: TrainingLog,
-        log: Log,
+        self, batches: Iterator[Batch], recorder: StepRecorder, training_log: TrainingLog, log: Log
     ) -> float:
         """Take the steps of the check; return the duration of the first."""
         batches, loss_of = recorder.batches(batches), recorder.losses(self._loss_of)

@@ -14,11 +14,7 @@ from torch import Tensor, nn
 from torch.nn.functional import mse_loss
 
 from gpubench_plugin.config.sections import ModelSection, PositiveInt
-from gpubench_plugin.workloads._transformers import (
-    NEEDS_DIFFUSERS,
-    from_library,
-    recomputing,
-)
+from gpubench_plugin.workloads._transformers import NEEDS_DIFFUSERS, from_library, recomputing
 from gpubench_plugin.workloads.base import Batch, Workload
 
 _GROUPS = 32

@@ -12,11 +12,7 @@ from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 from gpubench_plugin.config.sections import ModelSection, PositiveInt
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.workloads._transformers import (
-    NEEDS_TRANSFORMERS,
-    from_library,
-    recomputing,
-)
+from gpubench_plugin.workloads._transformers import NEEDS_TRANSFORMERS, from_library, recomputing
 from gpubench_plugin.workloads.base import Batch, Workload
 
 if TYPE_CHECKING:

@@ -83,10 +83,7 @@ class DecoderStage(nn.Module):
         rotations = self.rotary_emb(hidden, position_ids=positions)
         for block in self.layers:
             hidden = block(
-                hidden,
-                attention_mask=None,
-                position_ids=positions,
-                position_embeddings=rotations,
+                hidden, attention_mask=None, position_ids=positions, position_embeddings=rotations
             )
         if self.norm is not None:
             hidden = self.norm(hidden)

@@ -7,11 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Self
 
 from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
-from gpubench_plugin.workloads._transformers import (
-    NEEDS_TRANSFORMERS,
-    from_library,
-    recomputing,
-)
+from gpubench_plugin.workloads._transformers import NEEDS_TRANSFORMERS, from_library, recomputing
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -102,11 +102,7 @@ def compare(state: SavedState, sides: Sides, progress: Progress) -> ComparisonRe
                 notes += [f"{side.name}: {warning}" for warning in parts]
         pythons = {n: python_version(s, launcher.environment(s)) for n, s in sides.items()}
         runner = ComparisonRunner(
-            state=state,
-            sides=sides,
-            repository=own_tree,
-            launcher=launcher,
-            progress=progress,
+            state=state, sides=sides, repository=own_tree, launcher=launcher, progress=progress
         )
         try:
             tracker = runner.run()

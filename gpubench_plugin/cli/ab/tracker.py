@@ -83,11 +83,7 @@ class Tracker:
         return self.suite - len(self._open)
 
     def judge(
-        self,
-        bases: Sequence[Run],
-        heads: Sequence[Run],
-        *,
-        unchanged_from: int = UNCHANGED_FROM,
+        self, bases: Sequence[Run], heads: Sequence[Run], *, unchanged_from: int = UNCHANGED_FROM
     ) -> None:
         """Judge what is open by all pairs so far, see :func:`.judge_pairs`.
 

@@ -10,13 +10,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 from gpubench_plugin.baselines.model import Baseline, Reference, as_json, previous_baseline
 from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.baselines.store import BaselineExists, Baselines
-from gpubench_plugin.cli.commands._places import (
-    RUN,
-    Locations,
-    add_locations,
-    output_width,
-    show,
-)
+from gpubench_plugin.cli.commands._places import RUN, Locations, add_locations, output_width, show
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.compare.launch_values import FEWEST
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem

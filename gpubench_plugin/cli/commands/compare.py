@@ -10,12 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from gpubench_plugin.cli.commands._places import (
-    Locations,
-    add_locations,
-    colored,
-    echo_report,
-)
+from gpubench_plugin.cli.commands._places import Locations, add_locations, colored, echo_report
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.compare.comparison import compare_paired, compare_runs
 from gpubench_plugin.compare.looks import UNCHANGED_FROM, UNCHANGED_FROM_CHOICES

@@ -24,11 +24,7 @@ _Sample = tuple[Run, Result]
 
 
 def explain_run(
-    run: Run,
-    document: VerdictDocument,
-    benchmark: str,
-    *,
-    resolver: Resolver,
+    run: Run, document: VerdictDocument, benchmark: str, *, resolver: Resolver
 ) -> Explanation:
     """Explain the verdicts of `benchmark` in `run`; the `resolver` loads its reference."""
     final = document.for_benchmark(benchmark)

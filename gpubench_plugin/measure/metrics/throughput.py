@@ -132,10 +132,7 @@ def throughput(observation: Observation) -> Iterator[Metric]:
             yield from rate(f"{kind}_per_s", amount, f"{kind}/s", observation)
 
 
-@metrics(
-    "if operations are counted or stated",
-    tflops="Counted operations per second and device",
-)
+@metrics("if operations are counted or stated", tflops="Counted operations per second and device")
 def tflops(observation: Observation) -> Iterator[Metric]:
     """Counted operations over total time, per device."""
     flops_per_s = flops_per_device(observation)
@@ -143,10 +140,7 @@ def tflops(observation: Observation) -> Iterator[Metric]:
         yield Metric(name="tflops", value=flops_per_s / 1e12, unit="TFLOP/s", better="higher")
 
 
-@metrics(
-    "devices with a known peak",
-    mfu="Share of the device's dense peak reached",
-)
+@metrics("devices with a known peak", mfu="Share of the device's dense peak reached")
 def mfu(observation: Observation) -> Iterator[Metric]:
     """Model FLOPs utilization; none without a known peak of the device and dtype.
 

@@ -26,12 +26,7 @@ from pathlib import Path
 from time import clock_gettime_ns, perf_counter_ns, sleep
 from typing import Final, NamedTuple, Self
 
-from gpubench_plugin.core.quality_flags import (
-    CONTENDED,
-    DESCHEDULED,
-    OVERSUBSCRIBED,
-    SUSPENDED,
-)
+from gpubench_plugin.core.quality_flags import CONTENDED, DESCHEDULED, OVERSUBSCRIBED, SUSPENDED
 from gpubench_plugin.environment.hardware import usable_cores
 from gpubench_plugin.system.child_process import child_pids
 from gpubench_plugin.system.helper_threads import HelperThread

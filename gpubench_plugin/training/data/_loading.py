@@ -111,13 +111,7 @@ def require_enough(count: int, *, world_size: int, label: str) -> None:
 
 
 def epoch_rows(
-    count: int,
-    *,
-    batch_size: int,
-    world_size: int,
-    rank: int,
-    seed: int,
-    epoch: int = 0,
+    count: int, *, batch_size: int, world_size: int, rank: int, seed: int, epoch: int = 0
 ) -> Indices:
     """A rank's samples of one epoch, a multiple of `batch_size`.
 

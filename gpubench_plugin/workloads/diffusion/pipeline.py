@@ -313,9 +313,7 @@ def build_pipeline(
         evaluations_per_step=schedule.evaluations_per_step,
     )
     initial_batch = workload.synthetic_batch(
-        section.samples,
-        device=torch.device("cpu"),
-        generator=torch.Generator().manual_seed(seed),
+        section.samples, device=torch.device("cpu"), generator=torch.Generator().manual_seed(seed)
     )
     transport = None
     if world_size > 1:
