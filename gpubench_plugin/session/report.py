@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.session.recording import SessionRecorder
 
 
-@dataclass
+@dataclass(eq=False)  # plugins are hashed
 class ReportWriter:
     """Writes the page of the `recording` to `file`; one that cannot be written fails the session.
 

@@ -56,6 +56,17 @@ def test_a_session_leaves_a_page_of_what_it_measured(project: Project) -> None:
     assert len(rounds) == min(len(samples.rounds_s), 500)
 
 
+@pytest.mark.slow
+def test_launches_of_other_processes_are_on_the_page(project: Project) -> None:
+    """Their process has the plugins of the session, without those that write."""
+    project.write("test_it.py", SUITE)
+
+    result = project.run("--report=report.html", "--launches=2", "-k", "sum")
+
+    assert result.code == 0
+    assert ReadPage.of(project.path / "report.html").row("test_sum")["outcome"] == "measured"
+
+
 @pytest.mark.parametrize("text", [".", "", "missing/report.html"])
 def test_a_folder_is_refused_before_anything_is_measured(project: Project, text: str) -> None:
     """Exit code 4 and one line."""
