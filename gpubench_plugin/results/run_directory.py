@@ -174,13 +174,14 @@ def writable_file(option: str, text: str, cwd: Path) -> Path:
     """The file at `text`, relative to `cwd`, that `option` names.
 
     Raises:
-        UsageProblem: it is empty or a folder, or cannot be written.
+        UsageProblem: it is empty, a folder or a device, or cannot be written.
     """
     file = cwd / text
-    if not text or file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+    is_other = file.exists() and not file.is_file()  # a writer would replace a device
+    if not text or is_other or not os.access(file if file.exists() else file.parent, os.W_OK):
         allowed = "allowed: a writable file, not a folder, in a folder that exists"
         raise UsageProblem(f"{option}={text}: not writable; {allowed}")
-    return file
+    return file.resolve() if file.is_symlink() else file
 
 
 def runs_in(results_dir: Path) -> list[RunDirectory]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -67,10 +68,11 @@ def test_launches_of_other_processes_are_on_the_page(project: Project) -> None:
     assert ReadPage.of(project.path / "report.html").row("test_sum")["outcome"] == "measured"
 
 
-@pytest.mark.parametrize("text", [".", "", "missing/report.html"])
+@pytest.mark.parametrize("text", [".", "", "missing/report.html", "pipe"])
 def test_a_folder_is_refused_before_anything_is_measured(project: Project, text: str) -> None:
-    """Exit code 4 and one line."""
+    """So is what is no file, which a page would replace; exit code 4 and one line."""
     project.write("test_it.py", SUITE)
+    os.mkfifo(project.path / "pipe")
 
     result = project.run(f"--report={text}")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -180,6 +181,16 @@ def test_a_public_page_tells_no_host_path_or_command(capsys: pytest.CaptureFixtu
     assert "net.pt" in page.text
 
 
+def test_a_page_goes_to_what_a_link_leads_to() -> None:
+    """The link stays."""
+    write_run(RESULTS, 0, {MLP: 0.010})
+    Path("published").mkdir()
+    Path("report.html").symlink_to("published/today.html")
+    report()
+    assert Path("report.html").is_symlink()
+    assert Path("published/today.html").is_file()
+
+
 def test_details_are_those_of_the_worst_and_of_the_named() -> None:
     """What is left out is said, and --detail brings it."""
     names = [f"benchmarks/test_a.py::test_{number:02}" for number in range(60)]
@@ -228,6 +239,7 @@ def test_a_page_of_an_old_run_has_no_later_ones() -> None:
     [
         (["last", "-o", "."], "--output=.: not writable"),
         (["last", "-o", "missing/report.html"], "not writable"),
+        (["last", "-o", "pipe"], "--output=pipe: not writable"),
         (["last", "--detail=nothing"], "nothing"),
         (["a", "b", "c"], "c: one too many"),
         (["--site=taken"], "--site=taken: holds something else"),
@@ -244,6 +256,7 @@ def test_mistakes_are_one_line(
     Path("taken").mkdir()
     Path("taken/precious.txt").write_text("mine")
     Path("file").write_text("mine")
+    os.mkfifo("pipe")
     assert main(["report", *words]) == 2
     err = capsys.readouterr().err
     assert message in err
