@@ -5,6 +5,7 @@ A page is made again only where its sources or its template have changed, which 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -33,6 +34,8 @@ from gpubench_plugin.system import json_files, stored
 FORMAT: Final = stored.Format(kind="gpubench site", newest=1)
 MANIFEST: Final = "site.json"
 _INDEX: Final = "index.html"
+_OWN: Final = re.compile(r"(?:runs|comparisons)/[^/]+\.html")
+"""Names of pages; a manifest may name other files."""
 _COLUMNS: Final = 10
 """Latest runs beside each other in the table of all benchmarks."""
 
@@ -70,8 +73,8 @@ def write_site(folder: Path, resolver: Resolver, *, last: int, public: bool) -> 
             written.append(name)
         pages[name] = digest
     site.write_index([*pages])
-    for name in earlier.keys() - pages.keys() - {_INDEX}:
-        (folder / name).unlink(missing_ok=True)
+    for name in filter(_OWN.fullmatch, earlier.keys() - pages.keys()):
+        json_files.remove(folder / name)
     json_files.write_json(folder / MANIFEST, stored.dump(Manifest(pages=pages)))
     index = str(folder / _INDEX)
     return {"index": index, "pages": [*pages], "written": written, "left_out": problems}
@@ -82,12 +85,12 @@ def _earlier(folder: Path) -> dict[str, str]:
     file = folder / MANIFEST
     if folder.is_dir() and any(folder.iterdir()) and not file.is_file():
         raise UsageProblem(f"--site={folder}: holds something else; allowed: a new or empty folder")
+    try:
+        for part in ("runs", "comparisons"):  # git keeps no empty one
+            (folder / part).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageProblem(f"--site={folder}: {error.strerror}; allowed: a folder") from error
     if not file.is_file():
-        try:
-            for part in ("runs", "comparisons"):
-                (folder / part).mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UsageProblem(f"--site={folder}: {error.strerror}; allowed: a folder") from error
         return {}
     return dict(stored.restore(Manifest, FORMAT.load(file), str(file)).pages)
 

@@ -228,6 +228,20 @@ def test_a_site_makes_only_what_has_changed(capsys: pytest.CaptureFixture[str]) 
     assert len([*Path("out/runs").iterdir()]) == 3
 
 
+def test_a_site_removes_no_file_but_its_pages() -> None:
+    """Whatever its manifest says; folders that are gone are made again."""
+    write_run(RESULTS, 0, {MLP: 0.010})
+    others = [Path("precious.html"), Path("out/precious.html"), Path("out/runs/old.html")]
+    Path("out/runs").mkdir(parents=True)
+    for file in others:
+        file.write_text("mine")
+    pages = dict.fromkeys(["runs/../../precious.html", "precious.html", "runs/old.html"], "")
+    Path("out/site.json").write_text(json.dumps({"schema_version": 1, "pages": pages}))
+    assert main(["report", "--site=out"]) == 0
+    assert [file.exists() for file in others] == [True, True, False]
+    assert Path("out/comparisons").is_dir()
+
+
 def test_a_page_of_an_old_run_has_no_later_ones() -> None:
     """So that pages of a site stay as they are."""
     ids = [write_run(RESULTS, number, {MLP: 0.010}).run_id for number in range(3)]
