@@ -59,6 +59,7 @@ class Report(Command):
             folder = Path(options.site)
             with paths.resolver() as resolver:
                 site = write_site(folder, resolver, last=options.last, public=options.public)
+                warn(resolver.index_notes)
             warn(f"left out: {name}: {error}" for name, error in site["left_out"].items())
             pages = f"{counted(len(site['pages']), 'page')}, {len(site['written'])} written anew"
             show(options, site, [f"site: {site['index']}: {pages}"])

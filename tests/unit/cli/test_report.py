@@ -242,6 +242,15 @@ def test_a_site_removes_no_file_but_its_pages() -> None:
     assert Path("out/comparisons").is_dir()
 
 
+def test_a_site_says_which_runs_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    """The others have their pages."""
+    write_run(RESULTS, 0, {MLP: 0.010})
+    write_run(RESULTS, 1, {MLP: 0.010}).summary.write_text("{")
+    assert main(["report", "--site=out"]) == 0
+    assert "summary.json is truncated" in capsys.readouterr().err
+    assert len([*Path("out/runs").iterdir()]) == 1
+
+
 def test_a_page_of_an_old_run_has_no_later_ones() -> None:
     """So that pages of a site stay as they are."""
     ids = [write_run(RESULTS, number, {MLP: 0.010}).run_id for number in range(3)]
