@@ -44,10 +44,12 @@ def subject_of_run(run: Run, resolver: Resolver) -> Subject:
     document = next((verdicts.read(file) for file in files if file.is_file()), None)
 
     def explain(name: str) -> Explanation:
-        if document and any(verdict.metric for verdict in document.for_benchmark(name)):
+        judged = document.for_benchmark(name) if document else ()
+        if (measurement := head.measurement(name)) is None:  # the baseline's alone
+            about = f"run {run.run_id or run.label}: without this benchmark"
+            return Explanation(benchmark=name, subject=about, noun="run", verdicts=judged)
+        if document and any(verdict.metric for verdict in judged):
             return explain_run(run, document, name, resolver=resolver)
-        measurement = head.measurement(name)
-        assert measurement is not None  # it is one of the head's
         return explain_measurement(run.run_id or run.label, measurement, document)
 
     return Subject(

@@ -109,6 +109,18 @@ def test_every_figure_of_a_run_is_that_of_its_files() -> None:
     assert "1 regressed" in page.text
 
 
+@pytest.mark.parametrize("metric", ["", "step_time_s"])
+def test_a_benchmark_of_the_baseline_alone_has_a_row(metric: str) -> None:
+    """The gate's verdict on it, without a measurement."""
+    directory = write_run(RESULTS, 0, {MLP: 0.010})
+    gone = Verdict(id=TRAIN, metric=metric, kind="removed", reason="no longer collected")
+    write_verdicts(directory, [regression(MLP), gone])
+    page = report()
+    assert page.row("test_train")["kind"] == "removed"
+    assert "without this benchmark" in page.text
+    assert "no longer collected" in page.text
+
+
 def test_two_runs_are_compared_by_their_figures() -> None:
     """Base and head in the tables of metrics and operators, sorted by the difference."""
     for number, (mm, add) in enumerate([(0.009, 0.001), (0.0091, 0.004)]):
