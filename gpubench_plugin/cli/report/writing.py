@@ -64,11 +64,12 @@ def published(page: Page, sides: Iterable[Side]) -> Page:
         return pattern.sub(lambda match: numbered[match[0]], value) if pattern else value
 
     def sections(some: Iterable[Section]) -> tuple[Section, ...]:
-        return tuple(
+        kept = (
             _without_facts(replace(section, commands=()), needed)
             for section in some
             if section.title not in _PRIVATE_SECTIONS
         )
+        return tuple(each for each in kept if each.texts or each.charts or each.tables)
 
     def row(each: Row) -> Row:
         return replace(each, sections=sections(each.sections))

@@ -69,7 +69,7 @@ const plotted = chart => {
     series.push({
       label: own.label, stroke, width: 1.75, dash: isLine ? DASHES[own.role] : undefined, spanGaps: isLine, paths,
       value: told(i => spelled(own, i, chart.unit)),
-      points: { show: Boolean(paths) || (isLine ? undefined : false), size: 7, width: 1.5, stroke, fill },
+      points: { show: Boolean(paths) || (isLine ? own.values.length < 2 || undefined : false), size: 7, width: 1.5, stroke, fill },
     });
   }
   return { columns, series, bands };
