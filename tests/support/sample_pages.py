@@ -171,7 +171,7 @@ def _pairs(draw: random.Random) -> Chart:
             Series(label="base", style="dots", role="base", values=tuple(base)),
             Series(label="head", style="dots", role="head", values=tuple(head)),
         ),
-        marks=((6.5, "look after 6 pairs: inconclusive"), (12.5, "look after 12: regressed")),
+        marks=((6.5, "look after 6 pairs: inconclusive"), (12.5, "look after 12 pairs: regressed")),
     )
 
 

@@ -88,7 +88,7 @@ const decorate = ({ ctx, bbox, valToPos }, chart) => { // by intervals of dots, 
   ctx.font = `${11 * ratio}px system-ui, sans-serif`;
   ctx.setLineDash([4 * ratio, 3 * ratio]);
   chart.marks.forEach(([at, text], i) => {
-    const isRight = x(at) > bbox.left + bbox.width * 0.6;
+    const isRight = x(at) + ctx.measureText(text).width > bbox.left + bbox.width;
     line(x(at), bbox.top, bbox.top + bbox.height);
     ctx.textAlign = isRight ? "right" : "left";
     ctx.fillText(text, x(at) + (isRight ? -5 : 5) * ratio, bbox.top + (12 + 14 * (i % 3)) * ratio);
