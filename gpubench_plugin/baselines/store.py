@@ -70,10 +70,8 @@ class _Files:
 
     def swap(self, name: str, old: str | None, new: str) -> bool:
         """Replace the text `old`, or none, by `new`; return False if there is another by now."""
-        try:
+        with files.refusals("write", self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise json_files.not_written(self.folder, error) from error
         with locked(self.folder):
             if self.read(name) != old:
                 return False

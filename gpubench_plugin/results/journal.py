@@ -74,10 +74,8 @@ class Journal(AbstractContextManager["Journal"]):
         self._may_be_torn = True
         self._synced_at = -math.inf
         self._lock = threading.Lock()
-        try:
+        with files.refusals("write", path):
             self._file = _opened(path)
-        except OSError as error:
-            raise json_files.not_written(path, error) from error
 
     def append(self, event: Mapping[str, Any], *, sync_interval_s: float = 0.0) -> None:
         """Append the line of an `event`.
@@ -90,8 +88,8 @@ class Journal(AbstractContextManager["Journal"]):
                 and it is. Earlier ones are. Or the file was removed, moved away or replaced.
         """
         data = line_of(event, self._now()).encode("ascii")
-        is_locked = self._lock.acquire(timeout=_PATIENCE_S)
-        try:
+        with files.refusals("write", self.path):
+            is_locked = self._lock.acquire(timeout=_PATIENCE_S)
             try:
                 self._write(data, is_alone=is_locked)
             finally:
@@ -102,8 +100,6 @@ class Journal(AbstractContextManager["Journal"]):
                 self._synced_at = now
             if os.path.samestat(self.path.stat(), os.fstat(self._file.descriptor)):
                 return
-        except OSError as error:
-            raise json_files.not_written(self.path, error) from error
         raise ResultsError(f"cannot write {self.path}: another file has taken its place")
 
     def _write(self, data: bytes, *, is_alone: bool) -> None:
@@ -162,18 +158,16 @@ class JournalTail:
         Raises:
             ResultsError: it cannot be read, or a line is broken, or of another version.
         """
-        try:
-            with files.open_to_read(self._path, limit=json_files.LIMIT_BYTES) as file:
-                if (size := file.seek(0, os.SEEK_END)) < self._offset:  # a shorter one replaced it
-                    self._offset = self._lines = 0
-                if self._points:
-                    chunk_bytes = size // self._points + 1
-                file.seek(self._offset)
-                data = file.read(chunk_bytes)
-                if b"\n" not in data.lstrip() and len(data) == chunk_bytes:
-                    data += file.readline(json_files.LIMIT_BYTES)
-        except FileNotFoundError as error:
-            raise ResultsError(f"cannot read {self._path}: {error.strerror}") from error
+        opened = files.open_to_read(self._path, limit=json_files.LIMIT_BYTES)
+        with files.refusals("read", self._path), opened as file:
+            if (size := file.seek(0, os.SEEK_END)) < self._offset:  # a shorter one replaced it
+                self._offset = self._lines = 0
+            if self._points:
+                chunk_bytes = size // self._points + 1
+            file.seek(self._offset)
+            data = file.read(chunk_bytes)
+            if b"\n" not in data.lstrip() and len(data) == chunk_bytes:
+                data += file.readline(json_files.LIMIT_BYTES)
         data = data[: data.rfind(b"\n") + 1]
         text = data.rstrip()
         events: list[Json] = []

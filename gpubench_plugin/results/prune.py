@@ -47,13 +47,11 @@ def artifacts(directory: RunDirectory, is_hashed: Callable[[str, int], bool]) ->
     """
     for path in sorted(files_below(directory.path)):
         name = path.relative_to(directory.path).as_posix()
-        try:
+        with files.refusals("read", path):
             size, sha256 = path.stat().st_size, None
             if is_hashed(name, size):
                 with path.open("rb") as file:
                     sha256 = file_digest(file, "sha256").hexdigest()
-        except OSError as error:
-            raise ResultsError(f"cannot read {path}: {error.strerror}") from error
         yield Artifact(name=name, bytes=size, sha256=sha256)
 
 
@@ -100,15 +98,11 @@ def leftovers(results_dir: Path) -> Iterator[PruneTarget]:
 
 def remove_leftover(path: Path) -> None:
     """Remove a file or folder, ignoring concurrent removal; raises ResultsError."""
-    try:
+    with files.refusals("remove"), suppress(FileNotFoundError):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink()
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise ResultsError(f"cannot remove {error.filename}: {error.strerror}") from error
 
 
 HEAVY: Final = ("traces", "checkpoints")
@@ -153,15 +147,13 @@ def targets(paths: Iterable[Path]) -> list[PruneTarget]:
 def unknown_files(directory: RunDirectory) -> list[str]:
     """Names in the run directory that gpubench does not write; raises ResultsError."""
     own_files = {path.name for path in directory.files}
-    try:
+    with files.refusals("list", directory.path):
         return sorted(
             path.name
             for path in directory.path.iterdir()
             if path.name not in ((*HEAVY, *PER_RANK) if path.is_dir() else own_files)
             and not files.is_temporary(path.name)
         )
-    except OSError as error:
-        raise ResultsError(f"cannot list {directory}: {error.strerror}") from error
 
 
 def remove(run: RunDirectory, part: Path, *, forget: Callable[[], None] = lambda: None) -> None:
@@ -170,17 +162,14 @@ def remove(run: RunDirectory, part: Path, *, forget: Callable[[], None] = lambda
     Raises:
         ResultsError: another process is writing the run, or something could not be removed.
     """
-    with Journal(run.journal):
-        try:
-            if part != run.path:
-                remove_leftover(part)
-                return
-            forget()
-            renamed_path = run.path.rename(files.temporary_name(run.path))
-            files.sync_folder(renamed_path.parent)
-            remove_leftover(renamed_path)
-        except OSError as error:
-            raise ResultsError(f"cannot remove {error.filename}: {error.strerror}") from error
+    with Journal(run.journal), files.refusals("remove"):
+        if part != run.path:
+            remove_leftover(part)
+            return
+        forget()
+        renamed_path = run.path.rename(files.temporary_name(run.path))
+        files.sync_folder(renamed_path.parent)
+        remove_leftover(renamed_path)
 
 
 def _size(folder: Path) -> int:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.core.records import Json, Measurement, RunRecord, RunStatus
 from gpubench_plugin.core.verdicts import Comparison
 from gpubench_plugin.environment.redaction import redacted_command
@@ -173,10 +172,8 @@ class Recorder:
 
 
 def _open_log(directory: RunDirectory) -> logging.Handler:
-    try:
+    with files.refusals("write", directory.log):
         handler = logging.FileHandler(directory.log, encoding="utf-8", errors="backslashreplace")
-    except OSError as error:
-        raise ResultsError(f"cannot write {directory.log}: {error.strerror}") from error
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     LOGGER.addHandler(handler)
     LOGGER.setLevel(logging.INFO)
@@ -192,9 +189,7 @@ def append(folder: Path, rank: int, benchmark: str, **fields: Any) -> None:
     """
     path = folder / f"rank-{rank}.jsonl"
     line = json_files.text({"benchmark": benchmark, "time": utc_now(), "rank": rank, **fields})
-    try:
+    with files.refusals("write", path):
         folder.mkdir(parents=True, exist_ok=True)
         with path.open("ab+") as file:
             files.append_line(file.fileno(), f"{line}\n".encode("ascii"))
-    except OSError as error:
-        raise json_files.not_written(path, error) from error

@@ -8,20 +8,20 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import ClassVar, Final, Literal
 
-from gpubench_plugin.core.errors import ResultsError, UsageProblem, suggest
+from gpubench_plugin.core.errors import UsageProblem, suggest
 from gpubench_plugin.core.format import counted, listed
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.system import json_files, stored
-from gpubench_plugin.system.files import is_temporary, locked
+from gpubench_plugin.system.files import is_temporary, locked, refusals
 
 LONGEST: Final = 80
 """Characters in an experiment or tag, so that a run id fits into the 255 bytes of a file name."""
@@ -217,17 +217,8 @@ def find_run(results_dir: Path, text: str, *, cwd: Path) -> RunDirectory:
     """
     if not text:  # as of an unset variable of a shell: every id starts with it
         raise UsageProblem(f"RUN: empty; allowed: a folder, an id or its beginning, or {LAST}")
-    with opening(text):
+    with refusals("read", text):  # e.g. a name too long, a folder without permission
         return _run_at(results_dir, text, cwd) or _run_called(results_dir, text, cwd)
-
-
-@contextmanager
-def opening(text: str) -> Iterator[None]:
-    """Convert errors of the operating system to ResultsError, which names the path `text`."""
-    try:
-        yield
-    except OSError as error:  # e.g. a name too long, a folder without permission
-        raise ResultsError(f"cannot read {text}: {error.strerror}") from error
 
 
 def _run_at(results_dir: Path, text: str, cwd: Path) -> RunDirectory | None:

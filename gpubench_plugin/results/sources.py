@@ -10,8 +10,8 @@ from gpubench_plugin.core.errors import BrokenFile
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.results import pytest_benchmark_files
 from gpubench_plugin.results.reader import RunReader, intact, run_of_summary
-from gpubench_plugin.results.run_directory import RunDirectory, find_run, opening
-from gpubench_plugin.system import json_files
+from gpubench_plugin.results.run_directory import RunDirectory, find_run
+from gpubench_plugin.system import files, json_files
 
 
 def load_run(text: str, *, results_dir: Path, cwd: Path) -> Run:
@@ -26,7 +26,7 @@ def load_run(text: str, *, results_dir: Path, cwd: Path) -> Run:
         ResultsError: the operating system refuses to read it.
     """
     path = cwd / text
-    with opening(text):
+    with files.refusals("read", text):
         is_folder = path.is_dir() or (results_dir / text).is_dir()
         if text and path.exists() and not path.is_dir():
             with intact(path):

@@ -30,6 +30,19 @@ _BLOCK_BYTES: Final = 1 << 16
 _ABANDONED_AFTER_S: Final = 3600.0
 
 
+@contextmanager
+def refusals(action: str, path: Path | str | None = None) -> Iterator[None]:
+    """Convert what the operating system refuses to a ResultsError: ``cannot read run.log: …``.
+
+    The error names the path where none is given.
+    """
+    try:
+        yield
+    except OSError as error:
+        place = error.filename if path is None else path
+        raise ResultsError(f"cannot {action} {place}: {error.strerror or error}") from error
+
+
 def read(path: Path, *, limit: int) -> bytes:
     """Read the regular file at `path`; raises as :func:`open_to_read`."""
     with open_to_read(path, limit=limit) as file:
@@ -183,10 +196,8 @@ def locked(folder: Path) -> Iterator[None]:
     Other processes wait. The lock is on the folder itself, so no lock file is left; a file system
     without locks offers none. Raises ResultsError.
     """
-    try:
+    with refusals("open", folder):
         lock = KernelLock(folder, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError as error:
-        raise ResultsError(f"cannot open {folder}: {error.strerror}") from error
     with lock:
         with suppress(OSError):
             lock.acquire(wait=True)

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from gpubench_plugin.core.errors import BrokenFile, ResultsError, UsageProblem, suggest
+from gpubench_plugin.core.errors import BrokenFile, UsageProblem, suggest
 from gpubench_plugin.system import files
 
 LIMIT_BYTES: Final = 1 << 30
@@ -132,10 +132,8 @@ def write_text(path: Path, text: str) -> None:
             folder, and it is the new one.
     """
     data = text.encode("utf-8", "backslashreplace")
-    try:
+    with files.refusals("write", path):
         files.write(path, lambda file: file.write(data))
-    except OSError as error:
-        raise not_written(path, error) from error
 
 
 def write_json(path: Path, value: object) -> None:
@@ -145,13 +143,6 @@ def write_json(path: Path, value: object) -> None:
 
 def remove(path: Path) -> None:
     """Remove the file at `path` durably, if it exists; raises ResultsError."""
-    try:
+    with files.refusals("remove", path):
         path.unlink(missing_ok=True)
         files.sync_folder(path.parent)
-    except OSError as error:
-        raise ResultsError(f"cannot remove {path}: {error.strerror}") from error
-
-
-def not_written(path: Path, error: OSError) -> ResultsError:
-    """ResultsError for a write that the operating system refused."""
-    return ResultsError(f"cannot write {path}: {error.strerror or error}")
