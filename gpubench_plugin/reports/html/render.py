@@ -126,7 +126,7 @@ def _of_history(history: History, points: int, run_count: int) -> Json:
         "unit": history.unit,
         "band": history.band,
         "values": base64.b64encode(struct.pack(f"<{len(values)}d", *values)).decode(),
-        "runs": None if runs == tuple(range(run_count)) else runs,
+        **({} if runs == tuple(range(run_count)) else {"runs": runs}),
         "doubts": [*doubts.items()],
         "levels": [(at - first, text) for at, text in history.levels if at >= first],
     }

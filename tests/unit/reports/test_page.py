@@ -158,7 +158,7 @@ class TestNumbers:
         read = ReadPage(render(replace(EMPTY, rows=rows, runs=runs)))
         assert [str(value) for value in read.values(0)] == [str(value) for value in values]
         first, second, third = (own["history"] for own in read.data["rows"])
-        assert first["runs"] is None
+        assert "runs" not in first
         assert second["runs"] == [1, 3]
         assert second["doubts"] == [["contended", [1]]]
         assert third is None
