@@ -116,7 +116,7 @@ const draw = (figure, chart) => {
       y: isWide ? { distr: 3 } : least <= most ? {} : { range: [0, 1] },
     },
     axes: [
-      { ...axis, grid: { show: false }, space: 90, incrs: positions.some(Number.isInteger) ? STEPS : undefined,
+      { ...axis, grid: { show: false }, space: 90, incrs: positions.at(-1) - positions[0] < 1 ? undefined : STEPS,
         values: (_, splits) => splits.map(at => nameAt(at).replace(/^(.{11}).{2,}$/u, "$1…")) },
       { ...axis, incrs: unit === "bytes" ? BINARY_STEPS : undefined, values: (_, splits) => words(splits),
         size: (_, texts) => 18 + 7 * Math.max(4, ...known(texts || []).map(text => text.length)) },
