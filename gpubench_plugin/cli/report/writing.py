@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any, Final, TypeVar
 
 from gpubench_plugin.baselines.resolve import Resolver
@@ -23,8 +23,12 @@ _T = TypeVar("_T")
 
 _PRIVATE_FACTS: Final = frozenset({"host", "command"})
 _PRIVATE_SECTIONS: Final = frozenset({"Repeat"})
-# An absolute path of at least two parts, or one below the home folder; not of an address.
-_PATH: Final = re.compile(r"(?<![\w:/.~])(?:~|/[\w.@+~-]+)(?:/[\w.@+~-]+)+/?|\b[A-Z]:\\[^\s'\"]+")
+# An absolute path of at least two parts, or one below this or a home folder; not of an address
+# other than of a file, but of an option such as -I. On Windows with a drive or a host.
+_PATH: Final = re.compile(
+    r"(?:(?<![\w/.~])|(?<=//)(?=/)|(?<=-[IL]))(?:~[\w-]*|\.{1,2}(?=/)|/[\w.@+~-]+)(?:/[\w.@+~-]+)+/?"
+    r"|(?:\b[A-Za-z]:[\\/]|\\\\)(?!/)[^\s'\":]+"
+)
 
 
 def write_page(file: Path, page: Page, *, public: bool, sides: Iterable[Side | None]) -> None:
@@ -55,13 +59,17 @@ def published(page: Page, sides: Iterable[Side]) -> Page:
     hosts = {str(side.run.environment.get("hostname", "")) for side in sides}
     records = [m for side in sides for m in side.measurements.values()]
     hosts |= {m.host for m in records} | {rank.host for m in records for rank in m.ranks}
-    numbered = {host: f"host-{n}" for n, host in enumerate(sorted(hosts - {""}), start=1)}
-    names = sorted(map(re.escape, numbered), key=len, reverse=True)
-    pattern = re.compile(rf"(?<![\w-])(?:{'|'.join(names)})(?![\w-])") if names else None
+    numbered: dict[str, str] = {}
+    for n, host in enumerate(sorted(hosts - {""}), start=1):
+        short = host.partition(".")[0]
+        own = {host, host if short.isdigit() else short}  # no part of an IP address
+        numbered |= {name.lower(): f"host-{n}" for name in own}
+    names = "|".join(sorted(map(re.escape, numbered), key=len, reverse=True))
+    pattern = re.compile(rf"(?<![\w-])(?:{names})(?![\w-])", re.IGNORECASE) if names else None
 
     def text(value: str) -> str:
-        value = _PATH.sub(lambda match: f"…/{match[0].rstrip('/').rpartition('/')[2]}", value)
-        return pattern.sub(lambda match: numbered[match[0]], value) if pattern else value
+        value = _PATH.sub(_last_part, value)
+        return pattern.sub(lambda match: numbered[match[0].lower()], value) if pattern else value
 
     def sections(some: Iterable[Section]) -> tuple[Section, ...]:
         kept = (
@@ -82,6 +90,13 @@ def published(page: Page, sides: Iterable[Side]) -> Page:
         across=sections(page.across),
     )
     return _changed(kept, text)
+
+
+def _last_part(match: re.Match[str]) -> str:
+    """The last part of a path, but for that of a home folder, which is a user."""
+    path = PureWindowsPath(match[0])  # which has both separators
+    is_home = len(path.parts) == 3 and path.parts[1] in {"home", "Users"}
+    return "…" if is_home else f"…/{path.name}"
 
 
 def _without_facts(section: Section, needed: set[str]) -> Section:

@@ -53,6 +53,12 @@ def profiled(**self_s: float) -> dict[str, Any]:
     return {"operators": {"time_of": "cpu", "steps": 3, "operators": rows}}
 
 
+def ranks_on(*hosts: str) -> tuple[RankTimes, ...]:
+    names = ("min_s", "p5_s", "median_s", "p95_s", "max_s", "total_s")
+    times: dict[str, Any] = {"count": 9, "p99_s": None, **dict.fromkeys(names, 1.0)}
+    return tuple(RankTimes(rank=rank, host=host, **times) for rank, host in enumerate(hosts))
+
+
 def regression(node_id: str, **fields: Any) -> Verdict:
     shown: dict[str, Any] = {
         "metric": "step_time_s",
@@ -162,21 +168,7 @@ def test_a_comparison_shows_its_pairs_and_looks(tmp_path: Path) -> None:
 
 def test_a_public_page_tells_no_host_path_or_command(capsys: pytest.CaptureFixture[str]) -> None:
     """Nor facts that comparisons do not need; what is compared by stays."""
-    ranks = tuple(
-        RankTimes(
-            rank=r,
-            host=h,
-            count=9,
-            min_s=1.0,
-            p5_s=1.0,
-            median_s=1.0,
-            p95_s=1.0,
-            p99_s=None,
-            max_s=1.0,
-            total_s=9.0,
-        )
-        for r, h in enumerate(("node-17.lab", "secret-host"))
-    )
+    ranks = ranks_on("node-17.lab", "secret-host")
     failed = measurement(RESNET, outcome="failed")
     failed = replace(failed, reason="no file /home/alice/models/net.pt on secret-host")
     one = measurement(MLP, host="secret-host", ranks=ranks, sources={"a.b": "--config=/home/al/x"})
@@ -191,6 +183,29 @@ def test_a_public_page_tells_no_host_path_or_command(capsys: pytest.CaptureFixtu
     assert [word for word in hidden if word in json.dumps(page.data)] == []
     assert "A processor" in page.text
     assert "net.pt" in page.text
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("/home/al/a:/home/al/b", "…/a:…/b"),
+        ("file:///home/al/a", "file://…/a"),
+        ("../al/secret/a ./al/b", "…/a …/b"),
+        ("-I/home/al/a ~al/b", "-I…/a …/b"),
+        ("/home/al/", "…"),
+        (r"C:\Users\al\a C:/Users/al/b C:\Users\al", "…/a …/b …"),
+        (r"\\srv\al\a", "…/a"),
+        ("node-17 NODE-17.Lab", "host-2 host-2"),
+        ("https://example.org/a/b 5 MB/s 1/2/3", "https://example.org/a/b 5 MB/s 1/2/3"),
+    ],
+)
+def test_names_of_folders_users_and_hosts_are_left_out(text: str, left: str) -> None:
+    """In whichever way they are spelt; addresses and fractions stay."""
+    failed = replace(
+        measurement(MLP, outcome="failed", host="node-17.lab"), reason=f"at {text} end"
+    )
+    write_run(RESULTS, 0, [failed])
+    assert f"at {left} end" in report("--public").text
 
 
 def test_a_page_goes_to_what_a_link_leads_to() -> None:
