@@ -23,6 +23,8 @@ _T = TypeVar("_T")
 
 _PRIVATE_FACTS: Final = frozenset({"host", "command"})
 _PRIVATE_SECTIONS: Final = frozenset({"Repeat"})
+# What a page's script and style know; a host may be called "head".
+_WORDS: Final = frozenset({"style", "role", "outcome", "kind", "unit"})
 # An absolute path of at least two parts, or one below this or a home folder; not of an address
 # other than of a file, but of an option such as -I. On Windows with a drive or a host.
 _PATH: Final = re.compile(
@@ -117,7 +119,8 @@ def _changed(value: _T, text: Any) -> _T:
     if isinstance(value, str):
         changed = text(value)
     elif is_dataclass(value) and not isinstance(value, type):
-        own = {f.name: _changed(getattr(value, f.name), text) for f in fields(value)}
+        names = {f.name for f in fields(value)} - _WORDS
+        own = {name: _changed(getattr(value, name), text) for name in names}
         changed = replace(value, **own)
     elif isinstance(value, Mapping):
         changed = {key: _changed(each, text) for key, each in value.items()}

@@ -208,6 +208,16 @@ def test_names_of_folders_users_and_hosts_are_left_out(text: str, left: str) -> 
     assert f"at {left} end" in report("--public").text
 
 
+def test_a_host_may_have_the_name_of_a_role() -> None:
+    """It is left out of texts, not of what the script draws by."""
+    write_run(RESULTS, 0, [measurement(MLP, host="head", ranks=ranks_on("head", "other"))])
+    pages = [report(*words) for words in ([], ["--public"])]
+    roles = [[s["role"] for c in page.charts for s in c["series"]] for page in pages]
+    assert roles[0] == roles[1]
+    assert "head" in roles[0]
+    assert pages[1].charts[0]["names"] == ["0 (host-1)", "1 (host-3)"]
+
+
 def test_a_page_goes_to_what_a_link_leads_to() -> None:
     """The link stays."""
     write_run(RESULTS, 0, {MLP: 0.010})
