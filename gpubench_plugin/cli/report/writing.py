@@ -69,7 +69,11 @@ def published(page: Page, sides: Iterable[Side]) -> Page:
     names = "|".join(sorted(map(re.escape, numbered), key=len, reverse=True))
     pattern = re.compile(rf"(?<![\w-])(?:{names})(?![\w-])", re.IGNORECASE) if names else None
 
+    folders = {side.run.label for side in sides if "/" in side.run.label}
+
     def text(value: str) -> str:
+        for folder in folders:  # that the user has named a run by
+            value = value.replace(folder, Path(folder).name)
         value = _PATH.sub(_last_part, value)
         return pattern.sub(lambda match: numbered[match[0].lower()], value) if pattern else value
 

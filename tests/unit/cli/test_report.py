@@ -208,6 +208,14 @@ def test_names_of_folders_users_and_hosts_are_left_out(text: str, left: str) -> 
     assert f"at {left} end" in report("--public").text
 
 
+def test_a_folder_that_names_a_run_is_left_out() -> None:
+    """Also a relative one; the name of the run stays."""
+    folder = write_run(Path("alice"), 0, {MLP: 0.010}).path.relative_to(Path.cwd())
+    page = report(str(folder), str(folder), "--public")
+    assert folder.name in page.text
+    assert "alice" not in page.text
+
+
 def test_a_host_may_have_the_name_of_a_role() -> None:
     """It is left out of texts, not of what the script draws by."""
     write_run(RESULTS, 0, [measurement(MLP, host="head", ranks=ranks_on("head", "other"))])
