@@ -96,6 +96,6 @@ class ReadPage(HTMLParser):
         """Values of a benchmark's history by run id."""
         history = self.row(name)["history"]
         raw = base64.b64decode(history["values"])
-        runs = history["runs"] or range(len(self.data["runs"]))
+        runs = history.get("runs") or range(len(self.data["runs"]))
         values = struct.unpack(f"<{len(raw) // 8}d", raw)
         return {self.data["runs"][run][0]: v for run, v in zip(runs, values, strict=True)}
