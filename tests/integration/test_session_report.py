@@ -10,7 +10,7 @@ import pytest
 
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import RunDirectory
-from tests.support.read_page import ReadPage
+from tests.support.page_reader import ReadPage
 
 if TYPE_CHECKING:
     from tests.support.projects import Project
@@ -41,13 +41,13 @@ def test_a_session_leaves_a_page_of_what_it_measured(project: Project) -> None:
     (directory,) = result.directories
     summary = json.loads((directory / "summary.json").read_text())
     (measured,) = (one for one in summary["benchmarks"] if one["outcome"] == "measured")
-    page = ReadPage.of(project.path / "report.html")
+    page = ReadPage((project.path / "report.html").read_text(encoding="utf-8"))
     row = page.row("test_sum")
     assert row["number"] == measured["metrics"]["step_time_s"]["value"]
     assert list(page.history("test_sum")) == [directory.name]
     assert page.row("test_broken")["outcome"] == "failed"
-    assert "no such <b>model</b>" in page.text
-    assert "not today" in page.text
+    assert "no such <b>model</b>" in page.words
+    assert "not today" in page.words
     samples = RunReader(RunDirectory(path=directory)).measurement(measured["id"]).samples
     assert samples is not None
     strip = next(chart for chart in page.charts if chart["noun"] == "round")
@@ -65,7 +65,12 @@ def test_launches_of_other_processes_are_on_the_page(project: Project) -> None:
     result = project.run("--report=report.html", "--launches=2", "-k", "sum")
 
     assert result.code == 0
-    assert ReadPage.of(project.path / "report.html").row("test_sum")["outcome"] == "measured"
+    assert (
+        ReadPage((project.path / "report.html").read_text(encoding="utf-8")).row("test_sum")[
+            "outcome"
+        ]
+        == "measured"
+    )
 
 
 @pytest.mark.parametrize("text", [".", "", "missing/report.html", "pipe"])
