@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -104,7 +105,8 @@ def _subject(texts: Sequence[str], paths: Locations, resolver: Resolver) -> Subj
         if folder is not None:
             return subjects.subject_of_comparison(folder)
         return subjects.subject_of_run(resolver.run(texts[0]).run, resolver)
-    base, head = (resolver.run(text).run for text in texts)
+    runs = (resolver.run(text).run for text in texts)
+    base, head = (replace(run, label=run.run_id or run.label) for run in runs)  # not as `last`
     try:
         comparison = compare_runs(base, head)
     except NothingComparable as error:
