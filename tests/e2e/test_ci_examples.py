@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from gpubench_plugin.cli import main
-from gpubench_plugin.core.catalog import choices
 from tests.support import paper_clock, workflows
 from tests.support.documents import GUIDE, ROOT, blocks
 from tests.support.git import git
@@ -66,9 +65,6 @@ each_job = pytest.mark.parametrize("key", JOBS)
 each_measuring_job = pytest.mark.parametrize(
     "key", [key for key in JOBS if key != "hosted-comment"]
 )
-
-# Commands that an example has before gpubench has them.
-PLANNED = ("report",)
 
 
 @pytest.mark.parametrize("name", ["cached", "postgresql"])
@@ -123,17 +119,12 @@ def test_scripts_are_valid_shell_without_expressions(key: str) -> None:
     assert "${{" not in "".join(workflows.scripts(JOBS[key]))
 
 
-def test_planned_commands_are_no_commands_yet() -> None:
-    """Once one is, it is no longer left out below."""
-    assert {*PLANNED}.isdisjoint(choices("commands"))
-
-
 @each_measuring_job
 def test_gpubench_takes_the_command_lines(key: str) -> None:
     """Every command of gpubench in it is one that its parser takes."""
     commands = workflows.commands(JOBS[key], "gpubench", VALUES)
     assert commands
-    for command in (words for words in commands if words[0] not in PLANNED):
+    for command in commands:
         assert main.build_parser().parse_args(command).command is not None
 
 
@@ -216,10 +207,24 @@ def test_comment_is_written_by_a_job_that_runs_nothing_of_the_pull_request() -> 
     }
 
 
+def test_comment_waits_for_a_comparison_and_not_for_its_page() -> None:
+    """A page that could not be made fails the job that compares, and costs no comment."""
+    change, comment = JOBS["hosted-change"], JOBS["hosted-comment"]
+    assert change["outputs"]["page"] == "${{ steps.page.outcome }}"
+    (step,) = (step for step in change["steps"] if step.get("id") == "page")
+    assert "hashFiles('results/ab/*/report.md')" in step["if"]
+    wanted = 'contains(fromJSON(\'["success", "failure"]\'), needs.change.outputs.page)'
+    assert wanted in comment["if"]
+    assert "outputs.report" not in comment["if"]
+
+
+@pytest.mark.parametrize("page", ["", "https://example.org/a"])
 @pytest.mark.parametrize(
     ("known", "call"), [("", "POST issues/7/comments"), ("12\n34", "PATCH issues/comments/34")]
 )
-def test_comment_is_posted_once_and_then_renewed(known: str, call: str, tmp_path: Path) -> None:
+def test_comment_is_posted_once_and_then_renewed(
+    known: str, call: str, page: str, tmp_path: Path
+) -> None:
     """The one that begins with the marker; its text begins with marker and headline."""
     program = tmp_path / "bin" / "gh"
     program.parent.mkdir()
@@ -233,14 +238,14 @@ def test_comment_is_posted_once_and_then_renewed(known: str, call: str, tmp_path
     environ = {
         "GITHUB_REPOSITORY": "org/it",
         "NUMBER": "7",
-        "REPORT": "https://example.org/a",
+        "REPORT": page,
         "PATH": f"{program.parent}:{os.environ['PATH']}",
     }
     (script,) = workflows.scripts(JOBS["hosted-comment"])
     done = workflows.run(script, tmp_path, environ)
     assert done.returncode == 0, done.stdout
     assert (tmp_path / "comment.md").read_text() == (
-        "<!-- gpubench -->\n## 🔴 1 regressed\n\n[Report](https://example.org/a)\n"
+        f"<!-- gpubench -->\n## 🔴 1 regressed\n\n{page and f'[Report]({page})'}\n"
     )
     asked, posted = (tmp_path / "calls").read_text().splitlines()
     assert asked.startswith("api --paginate repos/org/it/issues/7/comments --jq .[] | select(")
@@ -269,8 +274,6 @@ class Runner:
             condition = step.get("if", "")
             is_left_out = "refs/heads/main" in condition and not on_main
             if "run" not in step or "pip install" in step["run"] or is_left_out:
-                continue
-            if any(step["run"].startswith(f"gpubench {name} ") for name in PLANNED):
                 continue
             if code and "always()" not in condition:
                 continue
@@ -330,6 +333,9 @@ def test_a_change_that_is_slower_fails(key: str, runner: Runner) -> None:
     assert runner.run(key) == 1, runner.printed
     assert "1 regressed" in runner.printed
     assert [*runner.folder.glob("results/ab/*/report.md")]
+    if key == "hosted-change":
+        page = (runner.folder / "report.html").read_text(encoding="utf-8")
+        assert "work regressed: step_time" in page
 
 
 @pytest.mark.exhaustive
