@@ -15,6 +15,7 @@ html_baseurl = os.environ.get("READTHEDOCS_CANONICAL_URL", "")
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
+    "docs.extensions.reports",  # before the next, which checks what is built
     "docs.extensions.pages",
 ]
 exclude_patterns = ["examples"]
