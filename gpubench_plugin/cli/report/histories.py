@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from gpubench_plugin.baselines.trend import (
     HistorySource,
@@ -34,7 +34,8 @@ def histories(
         if found is not None:
             segments[name] = found.metric, found.segments[-1]
     points = (point for _, segment in segments.values() for point in segment.points)
-    runs = known_runs(points)
+    known = {(point.started, point.run_id): known_run(point) for point in points}
+    runs = tuple(known[key] for key in sorted(known))
     positions = {run.run_id: position for position, run in enumerate(runs)}
     drawn: dict[str, History] = {}
     for name, (metric, segment) in segments.items():
@@ -42,12 +43,6 @@ def histories(
         band = prediction(verdict) if verdict and verdict.metric == metric else None
         drawn[name] = history_of(segment, metric, positions, band)
     return drawn, runs
-
-
-def known_runs(points: Iterable[Point]) -> tuple[KnownRun, ...]:
-    """The runs of the points, oldest first."""
-    runs = {(p.started, p.run_id): known_run(p) for p in points}
-    return tuple(run for _, run in sorted(runs.items()))
 
 
 def known_run(point: Point) -> KnownRun:

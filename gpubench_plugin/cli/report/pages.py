@@ -20,7 +20,7 @@ from gpubench_plugin.core.records import OUTCOMES, Measurement, Run
 from gpubench_plugin.core.verdicts import VERDICT_KINDS, Verdict
 from gpubench_plugin.reports.html import charts
 from gpubench_plugin.reports.html.page import Link, Page, Row, Section, Table
-from gpubench_plugin.reports.markup import Line
+from gpubench_plugin.reports.markup import plain
 from gpubench_plugin.reports.names import short_names
 from gpubench_plugin.reports.reasons import reasons
 from gpubench_plugin.reports.remarks import Remarks
@@ -175,10 +175,10 @@ def _lead(judged: dict[str, Verdict | None]) -> Iterator[str]:
 def _remarks(measurements: Sequence[Measurement]) -> Iterator[Section]:
     """Failures, doubts and what was not measured, each cause once."""
     remarks = Remarks(measurements, short_names(m.id for m in measurements).by_id, _UNWRAPPED)
-    yield from _section("Failures", map(_text, remarks.failures()))
-    yield from _section("In doubt", map(_text, remarks.doubts(())))
-    yield from _section("Remarks", map(_text, remarks.notes(())))
-    yield from _section("Not measured", map(_text, remarks.left_out()))
+    yield from _section("Failures", map(plain, remarks.failures()))
+    yield from _section("In doubt", map(plain, remarks.doubts(())))
+    yield from _section("Remarks", map(plain, remarks.notes(())))
+    yield from _section("Not measured", map(plain, remarks.left_out()))
 
 
 def _differences(subject: Subject) -> Iterator[Section]:
@@ -201,10 +201,6 @@ def _differences(subject: Subject) -> Iterator[Section]:
 def _section(title: str, texts: Sequence[str] | Iterator[str]) -> Iterator[Section]:
     if lines := tuple(texts):
         yield Section(title=title, texts=lines)
-
-
-def _text(line: Line) -> str:
-    return "".join(text for text, _ in line)
 
 
 def _across(subject: Subject, measurements: Sequence[Measurement]) -> Iterator[Section]:

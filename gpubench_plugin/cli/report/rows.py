@@ -11,6 +11,7 @@ from gpubench_plugin.core.verdicts import VERDICT_KINDS, Verdict
 from gpubench_plugin.reports.columns import step
 from gpubench_plugin.reports.html.page import History, Row
 from gpubench_plugin.reports.names import short_names
+from gpubench_plugin.reports.remarks import NOT_IN_TABLE
 from gpubench_plugin.reports.verdicts import (
     change_text,
     interval_text,
@@ -30,7 +31,7 @@ def worst_verdicts(subject: Subject) -> dict[str, Verdict | None]:
 
     def order(name: str) -> tuple[bool, tuple[int, float], bool]:
         measurement, verdict = measurements.get(name), worst.get(name)
-        failed = measurement is not None and measurement.outcome not in _HARMLESS
+        failed = measurement is not None and measurement.outcome not in {"measured", *NOT_IN_TABLE}
         doubtful = measurement is not None and bool(doubtful_flags(measurement.flags))
         return not failed or verdict is not None, severity(verdict) if verdict else _LAST, doubtful
 
@@ -41,7 +42,6 @@ def _rank(verdict: Verdict) -> tuple[int, bool]:
     return VERDICT_KINDS.index(verdict.kind), not verdict.parts
 
 
-_HARMLESS = frozenset({"measured", "skipped", "unsupported", "not_measured"})
 _LAST = (4, 0.0)
 
 
