@@ -33,11 +33,11 @@ sed -i 's|np.hanning(len(signal))|WINDOW|; s|^def smooth|WINDOW = np.hanning(65_
 sed -i 's|functional.relu|functional.gelu|' classifier.py
 gpubench ab --base HEAD --pairs=10 -- benchmarks --profile || true
 
-# Without what pages do not show: traces, and all journals but those of the last night and of the last
-# pair before each look.
-find results -name metrics.jsonl ! -path "$(ls -d results/nightly/*/ | tail -n 1)*" \
-  ! -path '*/launches/01[12]-*' ! -path '*/launches/02[12]-*' -delete
+# Without what pages do not show: traces, the journals of launches but for the last pair before each
+# look, and the rounds of the first nights.
+find results/ab -name metrics.jsonl ! -path '*/01[12]-*' ! -path '*/02[12]-*' -delete
+sed -i '/"event": *"benchmark"/d' $(ls -d results/nightly/*/metrics.jsonl | head -n 6)
 sed -i 's|"python": ".*/|"python": "|' results/ab/*/state.json
-tar --create --xz --file="$here/results.tar.xz" --sort=name --owner=0 --group=0 --exclude=.gitignore \
+XZ_OPT=-9e tar --create --xz --file="$here/results.tar.xz" --sort=name --owner=0 --group=0 --exclude=.gitignore \
   --exclude='registry*' --exclude=benchmark.json --exclude='*.csv' --exclude='*.log' --exclude=output.txt \
   --exclude=config_resolved.yaml --exclude=traces --exclude='launches/*/report' results
