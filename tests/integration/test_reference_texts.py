@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 import pytest
 
 import gpubench_plugin
-from docs.extensions import api, commands, configuration, metrics
+from docs.extensions import api, commands, configuration, metrics, reports
 from gpubench_plugin.cli.main import build_parser
 from gpubench_plugin.config import schema_errors
 from gpubench_plugin.config.fixture_choice import FIXTURE_MODULES
@@ -18,6 +19,9 @@ from gpubench_plugin.config.settings import FLAGS, OPTIONS
 from gpubench_plugin.core import catalog
 from tests.support.documents import ROOT, documents
 from tests.support.shipped import shipped
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def rows(text: str) -> dict[str, list[str]]:
@@ -111,3 +115,16 @@ def test_pages_that_include_a_document_are_left_out() -> None:
     """The documents themselves are read instead."""
     assert ROOT / "docs" / "start.md" not in documents()
     assert ROOT / "README.md" in documents()
+
+
+def test_pages_of_recorded_results_are_those_that_the_guide_leads_to(tmp_path: Path) -> None:
+    """A run that a gate failed, a comparison and a site, without where they were measured."""
+    reports.write_pages(tmp_path / "report")
+    leads = re.findall(r'href="\.\./([^"]+)"', reports.links())
+    run, comparison, index = ((tmp_path / lead).read_text(encoding="utf-8") for lead in leads)
+    assert "peaks regressed: step_time_min_s 77.50 µs → 95.58 µs" in run
+    assert "spectrum improved: step_time_min_s 1.092 ms → 395.5 µs" in comparison
+    assert "new level -62.5%" in index
+    pages = [page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html")]
+    assert len(pages) == 3 + 17 + 1
+    assert not [page for page in pages if re.search("bench-1|/tmp/", page)]

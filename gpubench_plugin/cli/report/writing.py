@@ -13,7 +13,7 @@ from gpubench_plugin.baselines.trend import HistorySource
 from gpubench_plugin.cli.report.pages import LATEST, page_of
 from gpubench_plugin.cli.report.sides import Side
 from gpubench_plugin.cli.report.subjects import subject_of_run
-from gpubench_plugin.reports.html.page import Page, Row, Section
+from gpubench_plugin.reports.html.page import Page, Section
 from gpubench_plugin.reports.html.render import render
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import RunDirectory
@@ -77,22 +77,22 @@ def published(page: Page, sides: Iterable[Side]) -> Page:
         value = _PATH.sub(_last_part, value)
         return pattern.sub(lambda match: numbered[match[0].lower()], value) if pattern else value
 
+    def said(section: Section) -> tuple[str, ...]:  # a text that ends so leads to a command
+        return tuple(t for t in section.texts if not (section.commands and t.endswith(":")))
+
     def sections(some: Iterable[Section]) -> tuple[Section, ...]:
         kept = (
-            _without_facts(replace(section, commands=()), needed)
+            _without_facts(replace(section, texts=said(section), commands=()), needed)
             for section in some
             if section.title not in _PRIVATE_SECTIONS
         )
         return tuple(each for each in kept if each.texts or each.charts or each.tables)
 
-    def row(each: Row) -> Row:
-        return replace(each, sections=sections(each.sections))
-
     kept = replace(
         page,
         facts=tuple(fact for fact in page.facts if fact[0] not in _PRIVATE_FACTS),
         sections=sections(page.sections),
-        rows=tuple(map(row, page.rows)),
+        rows=tuple(replace(row, sections=sections(row.sections)) for row in page.rows),
         across=sections(page.across),
     )
     return _changed(kept, text)

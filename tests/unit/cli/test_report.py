@@ -11,9 +11,11 @@ from typing import Any
 import pytest
 
 from gpubench_plugin.cli.main import main
+from gpubench_plugin.cli.report.writing import published
 from gpubench_plugin.core.records import RankTimes
 from gpubench_plugin.core.verdicts import Verdict
 from gpubench_plugin.reports.columns import metric_text, step
+from gpubench_plugin.reports.html.page import Page, Section
 from gpubench_plugin.results.run_directory import RunDirectory
 from tests.support.page_reader import ReadPage
 from tests.support.runs_builder import MLP, RESNET, measurement, write_run, write_verdicts
@@ -206,6 +208,14 @@ def test_names_of_folders_users_and_hosts_are_left_out(text: str, left: str) -> 
     )
     write_run(RESULTS, 0, [failed])
     assert f"at {left} end" in report("--public").text
+
+
+def test_advice_that_ends_in_a_command_is_left_out_with_it() -> None:
+    """Other advice stays, as does a colon where there is no command."""
+    texts = ("close programs", "measure both sides alternately:")
+    advice = Section(title="What helps", texts=texts, commands=("gpubench ab",))
+    page = Page(title="a", subject="b", sections=(advice, replace(advice, commands=())))
+    assert [section.texts for section in published(page, ()).sections] == [texts[:1], texts]
 
 
 def test_a_folder_that_names_a_run_is_left_out() -> None:
