@@ -298,7 +298,7 @@ def test_other_code_is_not_resumed(story: Story) -> None:
         (("--base=main", "--launch-timeout=0"), 2, ": '0' is not a positive integer"),
         (("--base=main", "--", "--gate"), 2, "not allowed in the launches"),
         (("--resume=nowhere",), 2, "nowhere: not a `gpubench ab` folder"),
-        (("--base=main", "--output=no/such.md"), 2, ": not a file in an existing folder"),
+        (("--base=main", "--output=no/such.md"), 2, "--output=no/such.md: not writable"),
         (
             ("--base=main",),
             2,

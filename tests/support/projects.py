@@ -187,7 +187,7 @@ class InlineProject(Project):
                 own = f"{self.path}{os.sep}"
                 modules = {name: [*_places(module)] for name, module in [*sys.modules.items()]}
                 for name, places in modules.items():
-                    if any(place.startswith(own) for place in places):
+                    if any(str(place).startswith(own) for place in places):
                         del sys.modules[name]
 
 
