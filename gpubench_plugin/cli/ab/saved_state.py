@@ -221,9 +221,9 @@ def find_comparison(results_dir: Path, text: str, *, cwd: Path) -> Path | None:
     comparisons = comparisons_in(results_dir)
     names = sorted([*comparisons, *(run.run_id for run in runs_in(results_dir))])
     if text == LAST:
-        found = comparisons.get(max(names, default=""))
+        folder = comparisons.get(max(names, default=""))
     elif os.path.isfile(cwd / text / STATE_FILE):  # noqa: PTH113 # False for any name
-        found = cwd / text
+        folder = cwd / text
     else:
         matches = [name for name in names if text and name.startswith(text)]
         if comparisons.keys().isdisjoint(matches):
@@ -231,6 +231,6 @@ def find_comparison(results_dir: Path, text: str, *, cwd: Path) -> Path | None:
         if len(matches) > 1:
             latest = ", ".join(matches[-MOST_NAMED:])
             raise UsageProblem(f"{len(matches)} runs and comparisons start with {text!r}: {latest}")
-        found = comparisons[matches[0]]
+        folder = comparisons[matches[0]]
     # Relative, so that the commands of an advice are short.
-    return found and Path(os.path.relpath(found, cwd))
+    return folder and Path(os.path.relpath(folder, cwd))

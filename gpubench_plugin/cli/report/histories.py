@@ -30,9 +30,9 @@ def histories(
     segments: dict[str, tuple[str, TrendSegment]] = {}
     for name, verdict in judged.items():
         metric = verdict.metric if verdict and verdict.parts else None
-        found = benchmark_history(source, name, metric, branch=branch, limit=limit, head=head)
-        if found is not None:
-            segments[name] = found.metric, found.segments[-1]
+        history = benchmark_history(source, name, metric, branch=branch, limit=limit, head=head)
+        if history is not None:
+            segments[name] = history.metric, history.segments[-1]
     points = (point for _, segment in segments.values() for point in segment.points)
     known = {(point.started, point.run_id): known_run(point) for point in points}
     runs = tuple(known[key] for key in sorted(known))

@@ -152,12 +152,12 @@ def _headline(subject: Subject) -> tuple[tuple[str, str], ...]:
 def _lead(judged: dict[str, Verdict | None]) -> Iterator[str]:
     """A sentence for each benchmark that changed, the worst first."""
     names = short_names(judged).by_id
-    told = [
+    changes = [
         verdict
         for verdict in judged.values()
         if verdict and verdict.kind in {"regressed", "errored", "improved"}
     ]
-    for verdict in told[:_MOST_LED]:
+    for verdict in changes[:_MOST_LED]:
         values = [number(value, verdict.unit) for value in (verdict.base, verdict.head)]
         change = f"{change_text(verdict)} {interval_text(verdict)}".strip()
         facts = [
@@ -168,8 +168,8 @@ def _lead(judged: dict[str, Verdict | None]) -> Iterator[str]:
         ]
         text = ", ".join(filter(None, facts)) or verdict.reason
         yield f"{names[verdict.id]} {kind_text(verdict.kind)}: {text}"
-    if len(told) > _MOST_LED:
-        yield f"and {len(told) - _MOST_LED} more in the table"
+    if len(changes) > _MOST_LED:
+        yield f"and {len(changes) - _MOST_LED} more in the table"
 
 
 def _remarks(measurements: Sequence[Measurement]) -> Iterator[Section]:
