@@ -241,10 +241,11 @@ class HistorySource:
     ) -> list[Point]:
         """The latest `limit` values, oldest first; with a `head` those before it, and its own."""
         runs = self._runs(benchmark, metric, branch, limit)
-        result = head.results.get(benchmark) if head else None
-        if head and result and metric in result.metrics:
+        if head:
+            result = head.results.get(benchmark)
+            own = [head] * bool(result and metric in result.metrics)
             others = [r for r in runs if r.run_id != head.run_id and r.started <= head.started]
-            runs = sorted([*others, head], key=lambda run: run.started)
+            runs = sorted([*others, *own], key=lambda run: run.started)
         points = [_point(run, benchmark, metric) for run in runs]
         for run, point in zip(runs, points, strict=True):
             if point.fingerprint not in self.facts:

@@ -111,6 +111,7 @@ def write_run(
     dirty: bool = False,
     facts: Mapping[str, Any] = {},
     regressed: Iterable[str] = (),
+    command: Sequence[str] = ("benchmarks", "-k", "mlp"),
 ) -> RunDirectory:
     """Run `number` below `results`.
 
@@ -123,6 +124,7 @@ def write_run(
         branch, commit, dirty: what git said; the default commit differs from run to run.
         facts: groups of ``system.json`` that are other than in :data:`ENVIRONMENT`.
         regressed: node ids that were found to have regressed, in ``verdicts.json``.
+        command: arguments of pytest.
     """
     if isinstance(benchmarks, float | int):
         benchmarks = {MLP: benchmarks}
@@ -132,7 +134,6 @@ def write_run(
     directory = RunDirectory(path=results.resolve() / experiment / run_id(number, tag))
     directory.path.mkdir(parents=True)
     began, ended = (_text(started(number) + timedelta(minutes=m)) for m in (0, 5))
-    command = ("benchmarks", "-k", "mlp")
     configurations = {one.id: {"distributed": {"world_size": 1}} for one in benchmarks}
     json_files.write_json(directory.config_resolved, configurations)
     json_files.write_json(directory.system, about)

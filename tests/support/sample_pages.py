@@ -11,6 +11,7 @@ from gpubench_plugin.core.format import quantity
 from gpubench_plugin.core.verdicts import VerdictKind
 from gpubench_plugin.reports.html.chart import Chart, Series
 from gpubench_plugin.reports.html.page import (
+    Command,
     History,
     KnownRun,
     Link,
@@ -145,8 +146,10 @@ def _details(draw: random.Random, row: Row) -> tuple[Section, ...]:
         ),
         Section(
             title="Repeat it",
-            texts=("The command that measures this benchmark again.",),
-            commands=(f"pytest '{row.id}' \\\n  --gpubench-launches=12 --precision=amp",),
+            texts=(
+                "The command that measures this benchmark again.",
+                Command(f"pytest '{row.id}' \\\n  --gpubench-launches=12 --precision=amp"),
+            ),
             is_open=False,
         ),
     )
@@ -304,11 +307,10 @@ def hostile_page(texts: Sequence[str] = HOSTILE) -> Page:
     sections = tuple(
         Section(
             title=text,
-            texts=(text,),
+            texts=(text, Command(text)),
             tables=(
                 Table(title=text, columns=(text, "x"), rows=((text, Link(text, f"a#{text}")),)),
             ),
-            commands=(text,),
             is_open=False,
         )
         for text in texts

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
+from gpubench_plugin.cli.report.repeat import repeat_command
 from gpubench_plugin.cli.report.subjects import Subject
 from gpubench_plugin.core.format import duration, percentage
 from gpubench_plugin.core.records import Json, Measurement
@@ -12,7 +12,8 @@ from gpubench_plugin.environment.fingerprints import flat
 from gpubench_plugin.reports.columns import metric_text
 from gpubench_plugin.reports.explanation import LOOK_COLUMNS, Explanation, verdict_text
 from gpubench_plugin.reports.html import charts
-from gpubench_plugin.reports.html.page import Section, Table
+from gpubench_plugin.reports.html.page import Command, Section, Table
+from gpubench_plugin.reports.verdicts import signed
 from gpubench_plugin.results.progress import Curve
 
 Curves = Mapping[charts.Side, Sequence[Curve]]
@@ -24,10 +25,10 @@ def details(subject: Subject, name: str, curves: Curves) -> Iterator[Section]:
     explanation = subject.explain(name)
     yield _verdict(explanation)
     if advice := explanation.advice:
-        commands = tuple(each.command for each in advice if each.command)
-        yield Section(
-            title="What helps", texts=tuple(each.text for each in advice), commands=commands
+        parts = (
+            part for a in advice for part in (a.text, Command(a.command))[: 1 + bool(a.command)]
         )
+        yield Section(title="What helps", texts=tuple(parts))
     sides = {"base": subject.base.measurement(name)} if subject.base else {}
     sides |= {"head": subject.head.measurement(name)}
     measured = {side: each for side, each in sides.items() if each is not None}
@@ -41,13 +42,10 @@ def details(subject: Subject, name: str, curves: Curves) -> Iterator[Section]:
         yield Section(title="How it was measured", charts=tuple(pictures))
     if operators := _operators(measured):
         yield Section(title="Operators", tables=(operators,))
-    names = dict.fromkeys(metric for each in measured.values() for metric in each.metrics)
-    if names:
-        cells = [(n, *(metric_text(each, n) for each in measured.values())) for n in names]
-        yield _folded("Metrics", ("metric", *measured), cells)
+    yield from _metrics(measured)
     if head is not None:
         yield from _settings(head)
-        yield Section(title="Repeat", commands=(_command(subject, head),))
+        yield Section(title="Repeat", texts=(Command(repeat_command(subject, name)),))
 
 
 def _verdict(explanation: Explanation) -> Section:
@@ -65,6 +63,19 @@ def _verdict(explanation: Explanation) -> Section:
         charts=tuple(charts.points_charts(explanation) if len(explanation.points) > 2 else ()),
         tables=tuple(tables * bool(looks)),
     )
+
+
+def _metrics(measured: Mapping[str, Measurement]) -> Iterator[Section]:
+    """All metrics; of two sides with the change from the base to the head."""
+    change = ("change",) * (len(measured) > 1)
+    rows = []
+    for name in dict.fromkeys(metric for each in measured.values() for metric in each.metrics):
+        both = [each.metrics[name].value for each in measured.values() if name in each.metrics]
+        effect = both[-1] / both[0] - 1 if len(both) > 1 and both[0] else None
+        texts = [metric_text(each, name) for each in measured.values()]
+        rows.append((name, *texts, *(signed(effect) for _ in change)))
+    if rows:
+        yield _folded("Metrics", ("metric", *measured, *change), rows)
 
 
 def _operators(measured: Mapping[str, Measurement]) -> Table | None:
@@ -120,11 +131,3 @@ def _table(
 ) -> Table:
     numeric = frozenset(columns) - _LEFT if numbers else frozenset()
     return Table(title=title, columns=tuple(columns), rows=tuple(map(tuple, rows)), numeric=numeric)
-
-
-def _command(subject: Subject, measurement: Measurement) -> str:
-    """The command line that measures the benchmark again, alone."""
-    if subject.is_paired:
-        return subject.command
-    options = [word for word in subject.head.command if word.startswith("--")]
-    return shlex.join(["pytest", measurement.id, *options])

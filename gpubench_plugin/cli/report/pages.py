@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import groupby
@@ -70,7 +70,7 @@ def page_of(
         lead=tuple(_lead(judged)),
         sections=(
             *_section("Notes", comparison.notes if comparison else ()),
-            *_remarks(measurements),
+            *_remarks(measurements, judged),
             *_differences(subject),
             *_section("Left out", [_LEFT_OUT.format(left_out, len(rows))] * bool(left_out)),
         ),
@@ -172,13 +172,17 @@ def _lead(judged: dict[str, Verdict | None]) -> Iterator[str]:
         yield f"and {len(changes) - _MOST_LED} more in the table"
 
 
-def _remarks(measurements: Sequence[Measurement]) -> Iterator[Section]:
-    """Failures, doubts and what was not measured, each cause once."""
-    remarks = Remarks(measurements, short_names(m.id for m in measurements).by_id, _UNWRAPPED)
-    yield from _section("Failures", map(plain, remarks.failures()))
+def _remarks(
+    measurements: Sequence[Measurement], judged: Mapping[str, Verdict | None]
+) -> Iterator[Section]:
+    """Failures, doubts and what was not measured, each cause once; verdicts tell theirs."""
+    names = short_names(m.id for m in measurements).by_id
+    untold = [measurement for measurement in measurements if not judged.get(measurement.id)]
+    remarks, own = (Remarks(some, names, _UNWRAPPED) for some in (measurements, untold))
+    yield from _section("Failures", map(plain, own.failures()))
     yield from _section("In doubt", map(plain, remarks.doubts(())))
     yield from _section("Remarks", map(plain, remarks.notes(())))
-    yield from _section("Not measured", map(plain, remarks.left_out()))
+    yield from _section("Not measured", map(plain, own.left_out()))
 
 
 def _differences(subject: Subject) -> Iterator[Section]:

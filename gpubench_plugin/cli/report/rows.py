@@ -29,11 +29,13 @@ def worst_verdicts(subject: Subject) -> dict[str, Verdict | None]:
     for verdict in sorted(subject.comparison.verdicts if subject.comparison else (), key=_rank):
         worst.setdefault(verdict.id, verdict)
 
-    def order(name: str) -> tuple[bool, tuple[int, float], bool]:
+    def order(name: str) -> tuple[tuple[int, float], bool, bool]:
         measurement, verdict = measurements.get(name), worst.get(name)
-        failed = measurement is not None and measurement.outcome not in {"measured", *NOT_IN_TABLE}
-        doubtful = measurement is not None and bool(doubtful_flags(measurement.flags))
-        return not failed or verdict is not None, severity(verdict) if verdict else _LAST, doubtful
+        outcome = measurement.outcome if measurement else "measured"
+        is_skipped = outcome in NOT_IN_TABLE
+        unjudged = _LAST if is_skipped or outcome == "measured" else _FIRST
+        is_trusted = not (measurement and doubtful_flags(measurement.flags))
+        return severity(verdict) if verdict else unjudged, is_skipped, is_trusted
 
     return {name: worst.get(name) for name in sorted({**measurements, **worst}, key=order)}
 
@@ -42,7 +44,7 @@ def _rank(verdict: Verdict) -> tuple[int, bool]:
     return VERDICT_KINDS.index(verdict.kind), not verdict.parts
 
 
-_LAST = (4, 0.0)
+_FIRST, _LAST = (-1, 0.0), (4, 0.0)
 
 
 def rows_of(
@@ -60,10 +62,9 @@ def _row(
     subject: Subject, node_id: str, name: str, verdict: Verdict | None, history: History | None
 ) -> Row:
     measurement = subject.head.measurements.get(node_id)
-    value, exact = _value(subject, measurement, verdict)
+    metric, value, exact = _value(measurement, verdict)
     change = f"{change_text(verdict)} {interval_text(verdict)}".strip() if verdict else ""
     effect = verdict.effect if verdict else None
-    is_other = verdict and change and verdict.metric not in {"", STEP_TIME} and not verdict.parts
     doubts = doubtful_flags(measurement.flags) if measurement else ()
     if subject.is_paired:
         doubts = tuple(filter(None, [verdict.doubts if verdict else ""]))
@@ -71,9 +72,10 @@ def _row(
         id=node_id,
         name=name,
         outcome=measurement.outcome if measurement else "not_measured",
+        metric=metric,
         value=value,
         number=exact,
-        change=f"{verdict.metric} {change}" if verdict and is_other else change,
+        change=change,
         change_number=-effect if effect and verdict and verdict.better == "higher" else effect,
         kind=verdict.kind if verdict else "",
         doubts=doubts,
@@ -84,15 +86,15 @@ def _row(
 
 
 def _value(
-    subject: Subject, measurement: Measurement | None, verdict: Verdict | None
-) -> tuple[str, float | None]:
-    """The step time with its interval; of pairs the head's median of what was judged."""
-    if subject.is_paired and verdict is not None and verdict.head is not None:
-        return number(verdict.head, verdict.unit), verdict.head
-    if measurement is None:
-        return (kind_text(verdict.kind), None) if verdict else ("", None)
-    metric = measurement.metrics.get(STEP_TIME)
-    return step(measurement), metric.value if metric else None
+    measurement: Measurement | None, verdict: Verdict | None
+) -> tuple[str, str, float | None]:
+    """The metric, the number in words and itself: what was judged, else the median step time."""
+    step_time = measurement.metrics.get(STEP_TIME) if measurement else None
+    if verdict and verdict.head is not None and (not step_time or verdict.head != step_time.value):
+        return verdict.metric, number(verdict.head, verdict.unit), verdict.head
+    if measurement is None or step_time is None:
+        return "", kind_text(verdict.kind) if verdict and measurement is None else "", None
+    return STEP_TIME, step(measurement), step_time.value
 
 
 def _facets(measurement: Measurement | None) -> Mapping[str, str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from itertools import zip_longest
 from pathlib import Path, PureWindowsPath
 from typing import Any, Final, TypeVar
 
@@ -13,7 +14,7 @@ from gpubench_plugin.baselines.trend import HistorySource
 from gpubench_plugin.cli.report.pages import LATEST, page_of
 from gpubench_plugin.cli.report.sides import Side
 from gpubench_plugin.cli.report.subjects import subject_of_run
-from gpubench_plugin.reports.html.page import Page, Section
+from gpubench_plugin.reports.html.page import Command, Page, Section
 from gpubench_plugin.reports.html.render import render
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import RunDirectory
@@ -77,12 +78,14 @@ def published(page: Page, sides: Iterable[Side]) -> Page:
         value = _PATH.sub(_last_part, value)
         return pattern.sub(lambda match: numbered[match[0].lower()], value) if pattern else value
 
-    def said(section: Section) -> tuple[str, ...]:  # a text that ends so leads to a command
-        return tuple(t for t in section.texts if not (section.commands and t.endswith(":")))
+    def said(texts: Sequence[str | Command]) -> Iterator[str]:
+        for said, after in zip_longest(texts, texts[1:]):
+            if isinstance(said, str) and not (isinstance(after, Command) and said.endswith(":")):
+                yield said
 
     def sections(some: Iterable[Section]) -> tuple[Section, ...]:
         kept = (
-            _without_facts(replace(section, texts=said(section), commands=()), needed)
+            _without_facts(replace(section, texts=tuple(said(section.texts))), needed)
             for section in some
             if section.title not in _PRIVATE_SECTIONS
         )
@@ -113,7 +116,7 @@ def _without_facts(section: Section, needed: set[str]) -> Section:
         replace(table, rows=tuple(row for row in table.rows if str(row[0]) in needed))
         for table in section.tables
     )
-    texts = (text for text in section.texts if text.partition(":")[0] in needed)
+    texts = (text for text in section.texts if str(text).partition(":")[0] in needed)
     return replace(section, tables=tuple(tables), texts=tuple(texts))
 
 

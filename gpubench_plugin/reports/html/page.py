@@ -21,6 +21,13 @@ class Link:
     href: str
 
 
+@dataclass(frozen=True)
+class Command:
+    """A command line among texts."""
+
+    line: str
+
+
 @dataclass(frozen=True, kw_only=True)
 class Table:
     """A table of texts; `numeric` are the titles of columns of numbers, aligned right."""
@@ -36,10 +43,9 @@ class Section:
     """A titled part of a page, shown in the order of the fields; folded unless `is_open`."""
 
     title: str
-    texts: tuple[str, ...] = ()
+    texts: tuple[str | Command, ...] = ()
     charts: tuple[Chart, ...] = ()
     tables: tuple[Table, ...] = ()
-    commands: tuple[str, ...] = ()
     is_open: bool = True
 
 
@@ -74,7 +80,8 @@ class History:
 class Row:
     """A benchmark in the page's table.
 
-    `value` has the interval, `number` is in the metric's unit; `change_number` is head/base − 1.
+    `value` is of the `metric`, with its interval; `number` is in its unit; `change_number` is
+    head/base − 1.
     `kind` is its worst verdict, empty where nothing was compared. `facets` are what the table is
     filtered by: precision, ranks, device, host. `sections` are its details, empty where they are
     left out.
@@ -83,6 +90,7 @@ class Row:
     id: str
     name: str
     outcome: Outcome
+    metric: str = ""
     value: str = ""
     number: float | None = None
     change: str = ""

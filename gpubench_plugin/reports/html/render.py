@@ -152,9 +152,11 @@ def _finite(value: Any) -> Any:
 
 def _columns(rows: Sequence[Row]) -> list[str]:
     """The columns in which any row has something."""
-    cells: Json = {name: attrgetter(name) for name in ("value", "change", "doubts", "history")}
+    cells: Json = {
+        name: attrgetter(name) for name in ("metric", "value", "change", "doubts", "history")
+    }
     cells["verdict"] = _words
-    order = ("value", "change", "verdict", "doubts", "history")
+    order = ("metric", "value", "change", "verdict", "doubts", "history")
     return ["benchmark", *(name for name in order if any(map(cells[name], rows)))]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,10 @@ import pytest
 
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.cli.report.writing import published
-from gpubench_plugin.core.records import RankTimes
+from gpubench_plugin.core.records import Outcome, RankTimes
 from gpubench_plugin.core.verdicts import Verdict
 from gpubench_plugin.reports.columns import metric_text, step
-from gpubench_plugin.reports.html.page import Page, Section
+from gpubench_plugin.reports.html.page import Command, Page, Section
 from gpubench_plugin.results.run_directory import RunDirectory
 from tests.support.page_reader import ReadPage
 from tests.support.runs_builder import MLP, RESNET, measurement, write_run, write_verdicts
@@ -99,7 +100,7 @@ def test_every_figure_of_a_run_is_that_of_its_files() -> None:
     assert (row["kind"], row["change"]) == ("regressed", 0.23)
     assert page.row("resnet18_train[fp32]")["doubts"] == ["contended"]
     (cells,) = (line for line in page.tables[""] if line[0].startswith("mlp_train"))
-    assert cells[1:3] == [step(one), "+23.0% [+20.0%, +26.0%]"]
+    assert cells[1:4] == ["step_time_s", step(one), "+23.0% [+20.0%, +26.0%]"]
     metrics = {line[0]: line[1] for line in page.detail("mlp_train[amp]", "Metrics")[1:]}
     for name in recorded[MLP]["metrics"]:
         assert metrics[name] == metric_text(one, name)
@@ -135,12 +136,67 @@ def test_two_runs_are_compared_by_their_figures() -> None:
         one = measurement(MLP, mm + add, correctness=profiled(mm=mm, add=add))
         write_run(RESULTS, number, [one])
     page = report("last~1", "last")
-    assert ["step_time_s", "10.00 ms", "13.10 ms"] in page.detail("mlp_train[amp]", "Metrics")
+    metrics = page.detail("mlp_train[amp]", "Metrics")
+    assert ["step_time_s", "10.00 ms", "13.10 ms", "+31.0%"] in metrics
     operators = page.detail("mlp_train[amp]", "Per step, by own time")
     assert [line[0] for line in operators] == ["operator", "add", "mm"]
     assert operators[1][1:4] == ["1.000 ms", "4.000 ms", "3.000 ms"]
     assert page.row("mlp_train[amp]")["change"] == pytest.approx(0.31)
     assert "regressed" in page.words
+
+
+def test_a_number_is_of_the_metric_of_its_change() -> None:
+    """And the table names it; the step time where nothing was judged."""
+    one = measurement(MLP, 0.0123, metrics=BOUNDS)
+    directory = write_run(RESULTS, 0, [one, measurement(RESNET, 0.5)])
+    memory = {"metric": "peak_memory_bytes", "unit": "bytes", "head": 2.0**31}
+    write_verdicts(directory, [regression(MLP, **memory)])
+    lines = {line[0]: line[1:] for line in report().tables[""]}
+    assert lines["mlp_train[amp]"][:3] == [
+        "peak_memory_bytes",
+        "2.000 GiB",
+        "+23.0% [+20.0%, +26.0%]",
+    ]
+    assert lines["resnet18_train[fp32]"][0] == "step_time_s"
+
+
+def test_a_cause_is_told_once_above_the_table() -> None:
+    """By the verdict where there is one, else as a failure."""
+    failed = [replace(measurement(i, outcome="failed"), reason="no file") for i in (MLP, RESNET)]
+    directory = write_run(RESULTS, 0, failed)
+    broken = {
+        "kind": "errored",
+        "metric": "",
+        "limit": "",
+        "base": None,
+        "head": None,
+        "effect": None,
+    }
+    write_verdicts(directory, [regression(MLP, **broken, interval=None, reason="failed: no file")])
+    above = report().words.partition(" Benchmarks ")[0]
+    assert "Failures resnet18_train[fp32]: no file" in above
+    assert above.count("no file") == 3  # and in the lead, and as the reason of the verdict
+
+
+@pytest.mark.parametrize(
+    ("command", "options"),
+    [
+        ("benchmarks -k mlp", ""),
+        ("./benchmarks/training --precision fp32,amp -m 'not slow' -x", "--precision fp32,amp -x"),
+        (". --report r.html --gate --baseline=main", "--baseline=main"),
+        ("/home/al/benchmarks -kmlp --resume=2026", ""),
+        (
+            "benchmarks/training/test_resnet18.py --training.batch_size 64",
+            "--training.batch_size 64",
+        ),
+        ("--results-dir benchmarks -o timeout=3", "--results-dir benchmarks -o timeout=3"),
+        (f"{MLP} {RESNET} --launches=3", "--launches=3"),
+    ],
+)
+def test_the_command_that_repeats_a_benchmark_is_of_it_alone(command: str, options: str) -> None:
+    """With the options that decide how it is measured, and their values."""
+    write_run(RESULTS, 0, {MLP: 0.010, RESNET: 0.5}, command=shlex.split(command))
+    assert f"pytest '{MLP}' {options}".strip() in report().texts
 
 
 def test_a_comparison_shows_its_pairs_and_looks(tmp_path: Path) -> None:
@@ -149,14 +205,10 @@ def test_a_comparison_shows_its_pairs_and_looks(tmp_path: Path) -> None:
     comparison.mkdir(parents=True)
     stage = stage_in(comparison, write_launch)
     from gpubench_plugin.cli.ab.comparison import write_files
-    from gpubench_plugin.cli.ab.request import Request
 
-    state = stage.state()
-    state.request = Request(here=stage.folder, base="main", command=("gpubench", "ab"))
-    state.write()
-    write_files(
-        stage.folder, stage.runner(stage.fake(clear), state).run().comparison("12 launches")
-    )
+    command = ("gpubench", "ab", "--base=main", "--", "-k", "slow", "-x")
+    runner = stage.runner(stage.fake(clear), command=command)
+    write_files(stage.folder, runner.run().comparison("12 launches"))
     page = report(str(stage.folder))
     verdicts = json.loads((stage.folder / "verdicts.json").read_text())["benchmarks"]
     worst = next(v for v in verdicts if v["id"] == "t::slow")
@@ -166,6 +218,7 @@ def test_a_comparison_shows_its_pairs_and_looks(tmp_path: Path) -> None:
     values = {s["label"]: [v for v in s["values"] if v is not None] for s in pairs[0]["series"]}
     assert len(values["head"]) == len(values["base"]) >= 5
     assert page.detail("t::slow", "Looks, recomputed from the recorded launches")
+    assert "gpubench ab --base=main -- t::slow -x" in page.texts
 
 
 def test_a_public_page_tells_no_host_path_or_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,10 +265,9 @@ def test_names_of_folders_users_and_hosts_are_left_out(text: str, left: str) -> 
 
 def test_advice_that_ends_in_a_command_is_left_out_with_it() -> None:
     """Other advice stays, as does a colon where there is no command."""
-    texts = ("close programs", "measure both sides alternately:")
-    advice = Section(title="What helps", texts=texts, commands=("gpubench ab",))
-    page = Page(title="a", subject="b", sections=(advice, replace(advice, commands=())))
-    assert [section.texts for section in published(page, ()).sections] == [texts[:1], texts]
+    texts = ("measure both sides alternately:", Command("gpubench ab"), "close programs:")
+    page = Page(title="a", subject="b", sections=(Section(title="What helps", texts=texts),))
+    assert [section.texts for section in published(page, ()).sections] == [texts[2:]]
 
 
 def test_a_folder_that_names_a_run_is_left_out() -> None:
@@ -309,10 +361,12 @@ def test_a_site_says_which_runs_cannot_be_read(capsys: pytest.CaptureFixture[str
     assert len([*Path("out/runs").iterdir()]) == 1
 
 
-def test_a_page_of_an_old_run_has_no_later_ones() -> None:
-    """So that pages of a site stay as they are."""
-    ids = [write_run(RESULTS, number, {MLP: 0.010}).run_id for number in range(3)]
-    assert [*report(ids[1]).history("mlp_train[amp]")] == ids[:2]
+@pytest.mark.parametrize("outcome", ["measured", "failed"])
+def test_a_page_of_an_old_run_has_no_later_ones(outcome: Outcome) -> None:
+    """So that pages of a site stay as they are; nor where the benchmark failed in that run."""
+    runs = [measurement(MLP, 0.010, outcome=o) for o in ("measured", outcome, "measured")]
+    ids = [write_run(RESULTS, number, [run]).run_id for number, run in enumerate(runs)]
+    assert [*report(ids[1]).history("mlp_train[amp]")] == ids[: 2 if outcome == "measured" else 1]
 
 
 @pytest.mark.parametrize(

@@ -235,4 +235,4 @@ def test_precisions_by_devices_are_a_table_with_ratios() -> None:
     ]
     (table,) = matrix_tables(cells)
     assert (table.title, table.columns) == ("by device", ("benchmark", "cpu", "cuda"))
-    assert table.rows == (("a[amp]", "10 µs ±15% 1.00x", "10 µs ±15% 1.00x"),)
+    assert table.rows == (("a[amp]", "10 µs ±15% (1.00x)", "10 µs ±15% (1.00x)"),)

@@ -16,7 +16,16 @@ import yaml
 
 from gpubench_plugin.reports.html import render as render_module
 from gpubench_plugin.reports.html.chart import Chart, Series
-from gpubench_plugin.reports.html.page import History, KnownRun, Link, Page, Row, Section, Table
+from gpubench_plugin.reports.html.page import (
+    Command,
+    History,
+    KnownRun,
+    Link,
+    Page,
+    Row,
+    Section,
+    Table,
+)
 from gpubench_plugin.reports.html.render import LIMIT, render
 from tests.support.hostile_texts import HOSTILE
 from tests.support.page_reader import ReadPage
@@ -95,7 +104,7 @@ class TestTexts:
 
     def test_commands_keep_their_lines(self) -> None:
         """A command is copied as it was written."""
-        section = Section(title="Repeat it", commands=("pytest \\\n  -k 'a::b'",))
+        section = Section(title="Repeat it", texts=(Command("pytest \\\n  -k 'a::b'"),))
         read = ReadPage(render(replace(EMPTY, sections=(section,))))
         assert "pytest \\\n  -k 'a::b'" in read.texts
 
