@@ -65,8 +65,15 @@ def change_points(values: Sequence[float]) -> list[int] | None:
     noise = max(_noise(logs), _FLOOR)
     scaled = _clip_outliers(logs / noise)
     search = KernelCPD(kernel="linear", min_size=_LEVEL).fit(scaled.reshape(-1, 1))
-    ends = search.predict(pen=_PENALTY * math.log(len(usable)))
-    return [usable[end] for end in ends[:-1]]
+    ends = [0, *search.predict(pen=_PENALTY * math.log(len(usable)))]
+    levels = [float(np.mean(scaled[start:end])) for start, end in pairwise(ends)]
+    # On the wrong side is a value that only the least length of a level put there.
+    return [
+        usable[end]
+        for end, (old, new) in zip(ends[1:], pairwise(levels), strict=False)
+        if (new - old) * (scaled[end - 1] - (old + new) / 2) < 0
+        if (new - old) * (scaled[end] - (old + new) / 2) > 0
+    ]
 
 
 def _noise(logs: NDArray[float64]) -> float:

@@ -145,7 +145,7 @@ def write_run(
             status=status,
             started=began,
             finished=ended,
-            command=command,
+            command=tuple(command),
             environment=about,
             benchmarks=tuple(benchmarks),
         )

@@ -31,6 +31,14 @@ def test_flat_histories_have_no_change(runs):
     assert np.mean(heavy) <= 0.05
 
 
+def test_a_level_starts_at_its_first_run_once_it_has_three():
+    """Two slow runs do not make a level with the fast one before them."""
+    flat = history(10)
+    assert change_points([*flat, 1.3, 1.4]) == []
+    assert change_points([*flat, 1.3, 1.4, 1.35]) == [10]
+    assert change_points([1.4, 1.3, *flat]) == []
+
+
 def test_several_levels_are_all_found():
     """Each by its position, also falling and constant; single slow runs and bad values are none."""
     values = history(20) + [1.1 * v for v in history(20, seed=1)] + history(20, seed=2)
