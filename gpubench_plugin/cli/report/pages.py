@@ -110,6 +110,9 @@ def _facts(subject: Subject) -> Iterator[tuple[str, str]]:
     counts = Counter(m.outcome for m in subject.head.measurements.values())
     outcomes = (f"{counts[o]} {kind_text(o)}" for o in OUTCOMES if counts[o])
     yield "benchmarks", ", ".join(outcomes)
+    judged = [verdict.id for verdict in subject.comparison.verdicts] if subject.comparison else []
+    is_worst = len(judged) > len({*judged})
+    yield "verdicts", f"{len(judged)}; the table has the worst of each benchmark" * is_worst
     machine = {**run.environment, **run.machine}
     devices = {key: str(fact) for key, fact in machine.items() if key.startswith("devices.")}
     yield "device", ", ".join(f"{k.removeprefix('devices.')} ({v})" for k, v in devices.items())

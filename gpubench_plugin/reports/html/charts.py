@@ -179,7 +179,7 @@ def history_chart(history: History, runs: Sequence[KnownRun]) -> Chart:
         noun="run",
         positions=tuple(index + 1 for index in shown),
         names=tuple(short_commit(run.commit) or run.run_id for run in known),
-        series=(*band, *_series("run", numbers)),
+        series=(*band, *_series("measured", numbers)),
         marks=tuple((index + 1, text) for index, text in history.levels if index in shown),
     )
 
@@ -196,7 +196,8 @@ def scaling_charts(measurements: Sequence[Measurement]) -> Iterator[Chart]:
         first, ranks = members[0].metrics[metric], [member.world_size for member in members]
         ideal = [((first.value * count / ranks[0],), ()) for count in ranks * (metric != STEP_TIME)]
         yield Chart(
-            title=f"{scaling_title(family, names)}: {metric}",
+            title=f"{scaling_title(family, names)}: {metric}"
+            f"{'' if ideal else ', without an ideal: no amount of work is recorded'}",
             unit=first.unit,
             noun="ranks",
             positions=tuple(ranks),

@@ -127,4 +127,4 @@ def test_a_picture_has_a_chart_of_each_series(capsys: pytest.CaptureFixture[str]
     words = [element.text or "" for element in root.iter()]
     assert any(text.startswith(f"{MLP}: step_time_min_s: 16 runs, series 1 of 2") for text in words)
     assert any("1 run, series 2 of 2 (differs from series 1 in clock" in text for text in words)
-    assert {"a00000000: 80.01 ms", "run, in doubt: drifting", "new level +60.0%"} <= {*words}
+    assert {"a00000000: 80.01 ms", "measured, in doubt: drifting", "new level +60.0%"} <= {*words}

@@ -418,7 +418,7 @@ def test_a_file_of_pytest_benchmark_can_be_a_side() -> None:
             | {"extra_info": {}, "options": {}, "stats": {"min": 0.01, "max": 0.02, "mean": 0.011}}
         ],
     }
-    stats: Any = document["benchmarks"][0]["stats"]  # type: ignore[index]
+    stats: Any = document["benchmarks"][0]["stats"]  # type: ignore[index] # a list of mappings
     stats |= {
         "median": 0.011,
         "stddev": 0.0,

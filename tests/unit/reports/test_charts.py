@@ -49,7 +49,7 @@ def measured(
         "metrics": {name: Metric(name=name, value=v, unit="s") for name, v in numbers.items()},
         **fields,
     }
-    return Measurement(**known, world_size=ranks)  # type: ignore[arg-type]
+    return Measurement(**known, world_size=ranks)  # type: ignore[arg-type] # the fields vary
 
 
 def series(chart: Chart | None, label: str) -> Series:
@@ -119,7 +119,7 @@ def test_curves_of_both_sides_share_their_steps() -> None:
 
     evaluated = {"benchmark": "test_a", "event": "evaluation", "step": 9, "test_accuracy": 0.5}
     sides = {"base": steps(s5=2.5, s9=1.25), "head": [*steps(s4=3.0, s9=math.nan), evaluated]}
-    loss, accuracy = curve_charts({side: curves_of(own) for side, own in sides.items()})  # type: ignore[misc]
+    loss, accuracy = curve_charts({side: curves_of(own) for side, own in sides.items()})  # type: ignore[misc] # the keys are sides
     assert (loss.title, loss.positions) == ("loss", (4, 5, 9))
     assert series(loss, "base").values == (None, 2.5, 1.25)
     assert series(loss, "head").values == (3.0, None, None)
@@ -178,8 +178,8 @@ def test_doubts_of_a_history_are_apart_and_levels_are_marks() -> None:
     runs = [KnownRun(run_id=f"run{n}", started="", commit="c" * n) for n in range(4)]
     chart = history_chart(history, runs)
     assert (chart.names, chart.marks) == (("run0", "cc", "ccc"), ((3, "+100%"),))
-    assert series(chart, "run").values == (1.0, None, 2.0)
-    assert series(chart, "run, in doubt: contended").values == (None, 9.0, None)
+    assert series(chart, "measured").values == (1.0, None, 2.0)
+    assert series(chart, "measured, in doubt: contended").values == (None, 9.0, None)
     assert series(chart, "interval of the baseline").low == (0.5,) * 3
 
 
@@ -194,7 +194,7 @@ def test_a_long_history_ends_with_the_latest_run() -> None:
     chart = history_chart(history, runs)
     assert "500 of 510" in chart.title
     assert (chart.names[-1], chart.marks) == (str(count - 1), ((21, "b"),))
-    assert series(chart, "run").values == values[-MOST_POSITIONS:]
+    assert series(chart, "measured").values == values[-MOST_POSITIONS:]
 
 
 def test_scaling_is_beside_the_ideal_line() -> None:

@@ -22,7 +22,7 @@ MICROS = (1e-5, 1.1e-5, 1.2e-5)
 def chart(*series: Series, unit: str = "s", **fields: object) -> Chart:
     count = len(series[0].values or series[0].low) if series else 0
     known = {"title": "a title", "noun": "run", "positions": tuple(range(1, count + 1)), **fields}
-    return Chart(unit=unit, series=series, **known)  # type: ignore[arg-type]
+    return Chart(unit=unit, series=series, **known)  # type: ignore[arg-type] # the fields vary
 
 
 def drawn(*charts: Chart) -> ET.Element:
@@ -122,7 +122,7 @@ def test_every_role_has_a_look_of_its_own_without_colours() -> None:
 @pytest.mark.parametrize(("style", "parts"), [("pairs", 2), ("line", 1)])
 def test_pairs_are_not_joined_and_lines_pass_over_gaps(style: str, parts: int) -> None:
     """A line that ends has the next one start anew."""
-    one = Series(label="a", style=style, values=(1.0, 2.0, None, 1.0, 3.0))  # type: ignore[arg-type]
+    one = Series(label="a", style=style, values=(1.0, 2.0, None, 1.0, 3.0))  # type: ignore[arg-type] # a style each
     paths = [path.get("d", "") for path in drawn(chart(one)).iter(f"{SVG}path")]
     (line,) = (path for path in paths if path.count("L") + path.count("M") == 4)
     assert line.count("M") == parts
@@ -192,5 +192,5 @@ def test_a_large_chart_stays_small() -> None:
     values = tuple(1e-5 * (1 + math.sin(n) / 10) for n in range(500))
     level = Series(label="median", role="reference", values=(1e-5,) * 500)
     for role in ("head", "base", "doubt"):
-        dots = Series(label="a", style="dots", role=role, values=values)  # type: ignore[arg-type]
+        dots = Series(label="a", style="dots", role=role, values=values)  # type: ignore[arg-type] # a role each
         assert len(svg([chart(dots, level)], "")) < 35_000
