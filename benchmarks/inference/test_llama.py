@@ -2,7 +2,14 @@
 
 import pytest
 
-from gpubench_plugin.config.marks import MOST_SAMPLES, ONE_SAMPLE, executions, param_variants
+from gpubench_plugin.config.marks import MOST_SAMPLES, ONE_SAMPLE, Variant, param_variants
+
+# Eager, and compiled with reduced overhead: on CUDA as a captured graph.
+executions = param_variants(
+    Variant(name="eager"),
+    Variant(name="reduce-overhead", assignments=("model.compile=reduce-overhead",), full=True),
+    argument="execution",
+)
 
 
 @executions

@@ -8,12 +8,11 @@ from gpubench_plugin.config.marks import (
     MOST_SAMPLES,
     ONE_SAMPLE,
     SOME_SAMPLES,
-    memory_formats,
     param_variants,
 )
 
 
-@memory_formats
+@param_variants(CHANNELS_LAST, CONTIGUOUS, argument="memory_format")
 @pytest.mark.gpubench(config="resnet18")
 def test_resnet18_infer(gpubench, inference, memory_format):
     """Logits of ResNet-18 for one batch of images."""

@@ -261,18 +261,12 @@ PLAIN = Variant(name="")
 CHANNELS_LAST = Variant(name="channels_last", assignments=("model.channels_last=true",))
 CONTIGUOUS = Variant(name="contiguous", assignments=("model.channels_last=false",))
 COMPILED = Variant(name="compiled", assignments=("model.compile=default",), full=True)
-COMPILED_BLOCKS = COMPILED & Variant(name="blocks", assignments=("model.compile_scope=blocks",))
-COMPILED_STEP = COMPILED & Variant(name="step", assignments=("model.compile_scope=step",))
 ACCUMULATED = Variant(name="accumulated", assignments=("training.accumulation_steps=2",), full=True)
 CHECKPOINTED = Variant(
     name="checkpointed", assignments=("model.activation_checkpointing=true",), full=True
 )
 FSDP2 = Variant(
     name="fsdp2", assignments=("distributed.parallelism=fsdp2",), full=_16_BITS, ranks=">=2"
-)
-EAGER = Variant(name="eager")
-REDUCE_OVERHEAD = Variant(
-    name="reduce-overhead", assignments=("model.compile=reduce-overhead",), full=True
 )
 ONE_SAMPLE = Variant(name="b1", assignments=("inference.batch_size=1",))
 SOME_SAMPLES = Variant(name="b32", assignments=("inference.batch_size=32",))
@@ -282,12 +276,6 @@ FULL = Variant(name="", full=True)
 
 batch_sizes = param_variants(ONE_SAMPLE, SOME_SAMPLES, MOST_SAMPLES, argument="batch")
 """One sample for latency, some, and as many as ``inference.largest_batch_size`` for throughput."""
-
-executions = param_variants(EAGER, REDUCE_OVERHEAD, argument="execution")
-"""Eager, and compiled with reduced overhead: on CUDA as a captured graph."""
-
-memory_formats = param_variants(CHANNELS_LAST, CONTIGUOUS, argument="memory_format")
-"""Both memory formats of images and convolution weights."""
 
 caches = pytest.mark.parametrize(
     "cache",
