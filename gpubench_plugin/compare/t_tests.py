@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from statistics import geometric_mean
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
@@ -271,8 +272,8 @@ def _paired_sample(
         spread=float(spread.deviation),
         floor=float(spread.floor),
         noise=float(spread.deviation) / math.sqrt(2),  # a difference has the noise of two launches
-        base=_geometric_mean(series.base[:pairs]),
-        head=_geometric_mean(series.head[:pairs]),
+        base=geometric_mean(series.base[:pairs]),
+        head=geometric_mean(series.head[:pairs]),
         launches=pairs,
     )
 
@@ -330,7 +331,3 @@ def _kind(decisions: Decisions, number: int, *, unchanged: bool) -> VerdictKind:
     if decisions.improved[number]:
         return "improved"
     return "unchanged" if unchanged and decisions.unchanged[number] else "inconclusive"
-
-
-def _geometric_mean(values: Sequence[float]) -> float:
-    return math.exp(math.fsum(map(math.log, values)) / len(values))
