@@ -9,20 +9,12 @@ from pathlib import PurePath
 from typing import Final
 
 from gpubench_plugin.cli.report.subjects import Subject
-from gpubench_plugin.config.settings import FLAGS
 
 # What selects benchmarks, or is of that session alone: its files, its gate.
 _DROPPED: Final = re.compile(
     r"-[km]|--(deselect|lf|last-failed|ff|failed-first|junit-?xml|benchmark-json"
-    r"|(gpubench-)?(report|resume|gate|table)\b)"
+    r"|(gpubench-)?(report|resume|gate|table))(?![\w-])"
 )
-# Words before a value; other options may be flags.
-_BEFORE_VALUE: Final = frozenset(
-    f"--{prefix}{name}"
-    for name, option in FLAGS.items()
-    for prefix in ("", "gpubench-")
-    if option.metavar and not option.alone
-) | {"-k", "-m", "--deselect", "--junitxml", "--junit-xml", "--benchmark-json"}
 
 
 def repeat_command(subject: Subject, benchmark: str) -> str:
@@ -37,21 +29,17 @@ def repeat_command(subject: Subject, benchmark: str) -> str:
 
 def _options(words: Iterable[str], ids: Collection[str]) -> Iterator[str]:
     """The options with their values, without files, folders and ids of benchmarks."""
-    is_value = is_kept = False
+    previous = ""
     for word in words:
-        if not is_value:
-            is_kept = not (_DROPPED.match(word) or _is_selection(word, ids))
-        if is_kept:
+        is_option = word.startswith("-")
+        is_selection = not is_option and (_DROPPED.fullmatch(previous) or _is_path(word, ids))
+        if not (is_selection or _DROPPED.match(word)):
             yield word
-        is_value = not is_value and (word in _BEFORE_VALUE or _is_dot_key(word))
+        previous = word
 
 
-def _is_dot_key(word: str) -> bool:
-    """Whether it is the key of a configuration, followed by its value."""
-    return word.startswith("--") and "." in word and "=" not in word
-
-
-def _is_selection(word: str, ids: Iterable[str]) -> bool:
+def _is_path(word: str, ids: Iterable[str]) -> bool:
+    """Whether a benchmark is there, also of an absolute path and from another folder."""
     path = PurePath(word).name if PurePath(word).is_absolute() else word.lstrip("./")
     part = re.compile(rf"(.*/)?{re.escape(path)}(?![\w.-])" if path else "")
-    return not word.startswith("-") and any(map(part.match, ids))
+    return any(map(part.match, ids))

@@ -189,7 +189,7 @@ def test_a_cause_is_told_once_above_the_table() -> None:
             "benchmarks/training/test_resnet18.py --training.batch_size 64",
             "--training.batch_size 64",
         ),
-        ("--results-dir benchmarks -o timeout=3", "--results-dir benchmarks -o timeout=3"),
+        ("-x --gate-missing=fail -o timeout=3", "-x --gate-missing=fail -o timeout=3"),
         (f"{MLP} {RESNET} --launches=3", "--launches=3"),
     ],
 )
