@@ -63,6 +63,7 @@ class Report(Command):
                 warn(resolver.index_notes)
             warn(f"left out: {name}: {error}" for name, error in site["left_out"].items())
             pages = f"{counted(len(site['pages']), 'page')}, {len(site['written'])} written anew"
+            pages += f", {len(site['removed'])} removed" * bool(site["removed"])
             show(options, site, [f"site: {site['index']}: {pages}"])
             return ExitCode.OK
         file = writable_file("--output", options.output or "report.html", paths.cwd)

@@ -7,19 +7,22 @@ import os
 import shlex
 from dataclasses import replace
 from pathlib import Path
+from shutil import copytree
 from typing import Any
 
 import pytest
 
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.cli.report.writing import published
+from gpubench_plugin.core.format import duration
 from gpubench_plugin.core.records import Outcome, RankTimes
 from gpubench_plugin.core.verdicts import Verdict
 from gpubench_plugin.reports.columns import metric_text, step
 from gpubench_plugin.reports.html.page import Command, Page, Section
+from gpubench_plugin.reports.verdicts import headline
 from gpubench_plugin.results.run_directory import RunDirectory
 from tests.support.page_reader import ReadPage
-from tests.support.runs_builder import MLP, RESNET, measurement, write_run, write_verdicts
+from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run, write_verdicts
 from tests.unit.cli.ab.conftest import write_run as write_launch
 from tests.unit.cli.ab.stage import clear, stage_in
 
@@ -324,9 +327,8 @@ def test_a_site_makes_only_what_has_changed(capsys: pytest.CaptureFixture[str]) 
     for link in index.links:
         assert (Path("out") / link).is_file() or link.startswith("#")
     assert [*index.history("mlp_train[amp]").values()] == [0.010, 0.011, 0.012, 0.013]
-    matrix = index.tables["Benchmarks in the latest runs, newest first"]
-    (cells,) = (line for line in matrix if line[0].startswith("mlp"))
-    assert cells[1:] == ["13.00 ms", "12.00 ms", "11.00 ms", "10.00 ms"]
+    (cells,) = (line for line in matrix(index) if line[0].startswith("mlp"))
+    assert cells[1:] == ["13.0 ms", "12.0 ms", "11.0 ms", "10.0 ms"]
     assert (
         ReadPage((next(Path("out/runs").iterdir())).read_text(encoding="utf-8")).links[1]
         == "../index.html"
@@ -334,8 +336,140 @@ def test_a_site_makes_only_what_has_changed(capsys: pytest.CaptureFixture[str]) 
     for file in directory.path.iterdir():
         file.unlink()
     directory.path.rmdir()
+    capsys.readouterr()
     assert main(["report", "--site=out", "--registry=none"]) == 0
+    assert "3 pages, 0 written anew, 1 removed" in capsys.readouterr().out
     assert len([*Path("out/runs").iterdir()]) == 3
+    assert main(["report", "--site=out", "--registry=none", "--last=1", "--format=json"]) == 0
+    kept, *gone = sorted((run_id(number) for number in range(3)), reverse=True)
+    told = json.loads(capsys.readouterr().out)
+    assert told["removed"] == [f"runs/{name}.html" for name in sorted(gone)]
+    assert told["pages"] == [f"runs/{kept}.html"]
+
+
+def matrix(index: ReadPage) -> list[list[str]]:
+    """The table of benchmarks by runs; the second line leads to the runs."""
+    (table,) = (
+        lines for lines in index.tables.values() if [line[:1] for line in lines][1:2] == [["run"]]
+    )
+    return table
+
+
+def test_every_figure_of_the_index_is_that_of_its_runs() -> None:
+    """Of each benchmark the latest measurement and verdicts; of each run all outcomes."""
+    failed = replace(measurement(RESNET, outcome="failed"), reason="no model <b>")
+    runs = [
+        write_run(RESULTS, 0, {MLP: 0.010, RESNET: 0.5, TRAIN: 0.2}),
+        write_run(RESULTS, 1, [measurement(MLP, 0.011), measurement(RESNET, outcome="skipped")]),
+        write_run(RESULTS, 2, [measurement(MLP, 0.0123), measurement(TRAIN, 0.21), failed]),
+        write_run(RESULTS, 3, [measurement(TRAIN, 0.3, flags=("contended",))], branch="other"),
+    ]
+    shown = regression(TRAIN, kind="unchanged", effect=0.05, head=0.21)
+    errored = Verdict(id=RESNET, kind="errored", reason="failed")
+    write_verdicts(runs[1], [regression(MLP, kind="improved", effect=-0.2)])
+    write_verdicts(runs[2], [shown, errored, regression(MLP)])
+    assert main(["report", "--site=out"]) == 0
+    index = ReadPage((Path("out/index.html")).read_text(encoding="utf-8"))
+    latest: dict[str, tuple[Any, Any]] = {}
+    for run in runs:
+        file = run.verdicts
+        judged = json.loads(file.read_text())["benchmarks"] if file.is_file() else ()
+        verdict_of = {verdict["id"]: verdict for verdict in judged}
+        latest |= {name: (own, verdict_of.get(name, {})) for name, own in summary(run).items()}
+    assert [row["id"] for row in index.data["rows"]] == [MLP, RESNET, TRAIN]  # the worst first
+    for name, (own, verdict) in latest.items():
+        row = index.row(name)
+        value = own["metrics"].get("step_time_s", {}).get("value")
+        assert (row["outcome"], row["number"]) == (own["outcome"], value)
+        assert (row["kind"], row["change"]) == (verdict.get("verdict", ""), verdict.get("effect"))
+        assert row["doubts"] == own["flags"]
+        facets = dict(zip(index.data["facets"], row["facets"], strict=True))
+        assert (facets["precision"], facets["ranks"]) == ("amp", "1")
+        for run_name, point in (index.history(name) if row["history"] else {}).items():
+            entry = summary(RunDirectory(path=RESULTS / "default" / run_name))[name]
+            assert entry["metrics"]["step_time_min_s"]["value"] == point
+    assert "no model <b>" in index.words
+    head, links, *lines = matrix(index)
+    assert head[1:] == [f"01-01 0{number}:00:00" for number in (3, 2, 1, 0)]
+    assert links[1:] == [run.run_id[-6:] for run in reversed(runs)]
+    pages = [f"runs/{run.run_id}.html" for run in reversed(runs)]
+    assert [link for link in index.links if link.startswith("runs/")] == pages * 2
+    for name, cells in zip([MLP, RESNET, TRAIN], lines, strict=True):
+        for run, cell in zip(reversed(runs), cells[1:], strict=True):
+            own = summary(run).get(name)
+            if own is None or own["outcome"] != "measured":
+                assert cell == (own["outcome"] if own else "")
+                continue
+            value = duration(own["metrics"]["step_time_s"]["value"], 3)  # without an interval
+            assert cell == (value if run != runs[3] else f"(≈ {value})")
+    listed = {line[0]: line[1:] for line in index.cells if "_run_" in line[0]}
+    for number, run in enumerate(runs):
+        outcomes = [own["outcome"] for own in summary(run).values()]
+        counts = {1: "1 improved", 2: "1 regressed · 1 errored · 1 unchanged"}.get(number, "")
+        branch = "main" if number < 3 else "other"
+        assert listed[run.run_id] == [
+            f"2026-01-01 0{number}:00:00",
+            f"{number:040x}"[:9] + f" {branch}",
+            f"{outcomes.count('measured')} of {len(outcomes)} measured",
+            counts,
+        ]
+
+
+def test_the_index_lists_comparisons_by_their_verdicts() -> None:
+    """With both sides; one that has none yet is said to have none."""
+    write_run(RESULTS, 0, {MLP: 0.010})
+    comparison = Path("results/ab/20260101T000000Z_ab_000001")
+    Path("sides").mkdir()
+    stage = stage_in(Path("sides").resolve(), write_launch)
+    from gpubench_plugin.cli.ab.comparison import write_files
+    from gpubench_plugin.cli.ab.request import Request
+
+    state = stage.state()
+    state.request = Request(here=stage.folder, base="main", command=("gpubench", "ab"))
+    state.write()
+    judged = stage.runner(stage.fake(clear), state).run().comparison("12 launches")
+    for is_judged, of in [(False, "not judged"), (True, f"{judged.head} against {judged.base}")]:
+        if is_judged:
+            write_files(stage.folder, judged)
+        copytree(stage.folder, comparison, dirs_exist_ok=True)
+        assert main(["report", "--site=out"]) == 0
+        index = ReadPage((Path("out/index.html")).read_text(encoding="utf-8"))
+        (line,) = (line for line in index.cells if line[0] == comparison.name)
+        counts = headline(judged.verdicts) if is_judged else ""
+        assert line[1:] == ["2026-01-01 00:00:00", of, "", counts]
+        assert f"comparisons/{comparison.name}.html" in index.links
+    (comparison / "verdicts.json").write_text("{")
+    assert main(["report", "--site=out"]) == 0
+    index = ReadPage((Path("out/index.html")).read_text(encoding="utf-8"))
+    assert f"pages that could not be made: comparisons/{comparison.name}.html" in index.words
+    assert f"comparisons/{comparison.name}.html" not in index.links
+
+
+def test_a_public_index_tells_no_host() -> None:
+    """Neither in reasons nor as a facet, also of runs before the latest."""
+    failed = replace(
+        measurement(RESNET, outcome="crashed"), reason="node-17 is gone from /home/al/x"
+    )
+    write_run(RESULTS, 0, [failed], facts={"hostname": "node-17"})
+    write_run(RESULTS, 1, [measurement(MLP, host="node-18")])
+    for words, is_told in [([], True), (["--public"], False)]:
+        assert main(["report", "--site=out", *words]) == 0
+        text = Path("out/index.html").read_text(encoding="utf-8")
+        assert [word in text for word in ("node-17", "node-18", "/home")] == [is_told] * 3
+
+
+@pytest.mark.parametrize("part", ["runs", "comparisons"])
+def test_a_site_does_not_write_elsewhere(part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A symlink in place of a folder is refused."""
+    write_run(RESULTS, 0, {MLP: 0.010})
+    assert main(["report", "--site=out"]) == 0
+    (Path("out") / part).rename("moved")
+    (Path("out") / part).symlink_to(Path("moved").resolve())
+    before = sorted(Path("moved").iterdir())
+    capsys.readouterr()
+    assert main(["report", "--site=out", "--last=1"]) == 2
+    assert f"--site=out: {part} is a symlink" in capsys.readouterr().err
+    assert sorted(Path("moved").iterdir()) == before
 
 
 def test_a_site_removes_no_file_but_its_pages() -> None:
@@ -359,6 +493,8 @@ def test_a_site_says_which_runs_cannot_be_read(capsys: pytest.CaptureFixture[str
     assert main(["report", "--site=out"]) == 0
     assert "summary.json is truncated" in capsys.readouterr().err
     assert len([*Path("out/runs").iterdir()]) == 1
+    index = ReadPage((Path("out/index.html")).read_text(encoding="utf-8"))
+    assert f"{run_id(1)}/summary.json is truncated" in index.words
 
 
 @pytest.mark.parametrize("outcome", ["measured", "failed"])
