@@ -59,7 +59,6 @@ def _trivial_verdict(series: LaunchValues) -> Verdict | None:
 
 
 def _too_few(series: LaunchValues) -> Verdict:
-    """Inconclusive verdict; with a bound from the noise within runs of several launches."""
     samples = series.samples
     unused = len(series.base) - samples.count
     note = f" ({unused} more without a positive value)" if unused else ""
@@ -67,17 +66,6 @@ def _too_few(series: LaunchValues) -> Verdict:
     if samples.later:
         requirement = f"{FEWEST} pinned runs are needed, or {FEWEST - 1} later ones"
     cause = f"{samples.description}{note}: {requirement}; {ADVICE}"
-    launches = (*series.base_launches, *series.head_launches)
-    if any(len(of_run) > 1 for of_run in launches) and min(series.head) > 0:
-        from gpubench_plugin.compare.prediction import bound_sample
-        from gpubench_plugin.compare.t_tests import run_tests
-
-        sample = bound_sample(series)
-        for tested in run_tests([sample], 1) if sample else ():
-            bound = f"{tested.effect_text}: a bound from launches within runs, not a history"
-            reason = f"{bound}, limit {series.limit.text}; {cause}"
-            verdict = replace(tested, kind="inconclusive").verdict("history", reason)
-            return replace(verdict, runs_needed=samples.missing)
     return inconclusive_verdict(
         series, "history", cause, launches=samples.count, runs_needed=samples.missing
     )

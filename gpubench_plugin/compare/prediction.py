@@ -173,44 +173,21 @@ def prediction_sample(series: LaunchValues) -> Sample:
     # A head run of fewer launches than the earlier ones varies more.
     excess = variance_of_median(series.fewest_launches) - _mean_share(samples.launches)
     excess_variance = max(0.0, excess) * variance_within(runs)
-    return _sample(series, level_of(level), noise, excess_variance)
+    centre, sign, head = level_of(level), _sign(series), _logs(series, series.head)
+    return Sample(
+        series=series,
+        estimates=prediction_estimates(centre, head, noise, excess_variance),
+        spread=float(noise.deviation),
+        noise=math.sqrt(float(noise.deviation) ** 2 + excess_variance),
+        base=math.exp(sign * float(centre.mean)),
+        head=math.exp(sign * float(np.median(head))),
+        launches=samples.count,
+    )
 
 
 def _mean_share(runs: Sequence[Sequence[float]]) -> float:
     """Mean variance of the runs' medians, relative to a single launch's."""
     return sum(variance_of_median(max(1, len(launches))) for launches in runs) / len(runs)
-
-
-def bound_sample(series: LaunchValues) -> Sample | None:
-    """Sample of the head against too few earlier runs, with between-launch noise only.
-
-    None where no run has several launches, or they do not vary.
-    """
-    samples = series.samples
-    runs = [*samples.launches, *series.head_launches]
-    logs = [_logs(series, values) for values in runs if len(values) > 1 and min(values) > 0]
-    if not any(values.std() for values in logs) or not samples.level:
-        return None
-    dof = sum(values.size - 1 for values in logs)
-    variance = sum(float(values.var(ddof=1)) * (values.size - 1) for values in logs) / dof
-    level = _logs(series, samples.level)
-    own_variance = _mean_share(samples.launches[: level.size]) * variance
-    noise = Spread(deviation=np.asarray(math.sqrt(own_variance)), dof=float(dof))
-    excess = variance_of_median(series.fewest_launches) * variance - own_variance
-    return _sample(series, level_of(level), noise, excess)
-
-
-def _sample(series: LaunchValues, level: Level, noise: Spread, excess: float) -> Sample:
-    sign, head = _sign(series), _logs(series, series.head)
-    return Sample(
-        series=series,
-        estimates=prediction_estimates(level, head, noise, excess),
-        spread=float(noise.deviation),
-        noise=math.sqrt(float(noise.deviation) ** 2 + max(0.0, excess)),
-        base=math.exp(sign * float(level.mean)),
-        head=math.exp(sign * float(np.median(head))),
-        launches=series.samples.count,
-    )
 
 
 def _logs(series: LaunchValues, values: Sequence[float]) -> Floats:

@@ -123,19 +123,6 @@ def test_a_head_of_fewer_launches_than_the_pins_has_their_noise_added():
     assert "launch beside" not in three[0].reason
 
 
-def test_one_pinned_run_of_several_launches_gives_a_bound_that_is_named_so():
-    """The launches of both tell the noise; nothing is judged by it."""
-    own = (1.0, 1.01, 0.99)
-    pin = replace(series([1.0], [1.2]), base_launches=(own,))
-    (verdict,) = history.judge_history([pin])
-    assert (verdict.kind, verdict.runs_needed) == ("inconclusive", 9)
-    assert verdict.interval[0] < 0.2 < verdict.interval[1]
-    assert mentions(verdict.reason, "a bound from launches", "not a history, limit 2%; ")
-    assert "1 earlier run: at least 10 are needed" in verdict.reason
-    (both,) = history.judge_history([replace(pin, head_launches=((1.2, 1.21, 1.19),))])
-    assert both.interval[0] > verdict.interval[0]
-
-
 def pinned(base, number, head):
     return history.judge_history([replace(series(base, [head]), pinned=number)])[0]
 
