@@ -71,8 +71,7 @@ def change_points(values: Sequence[float]) -> list[int] | None:
     return [
         usable[end]
         for end, (old, new) in zip(ends[1:], pairwise(levels), strict=False)
-        if (new - old) * (scaled[end - 1] - (old + new) / 2) < 0
-        if (new - old) * (scaled[end] - (old + new) / 2) > 0
+        if (scaled[end - 1] < (old + new) / 2) == (old < new) == (scaled[end] > (old + new) / 2)
     ]
 
 

@@ -10,11 +10,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from math import inf
 from pathlib import Path
 from typing import Any, Final
 
-from gpubench_plugin.core.format import counted, listed, quantity, scale_of
+from gpubench_plugin.core.format import listed, quantity, scale_of
 from gpubench_plugin.reports.html.chart import Chart, Numbers, Series
 from gpubench_plugin.reports.text import LEAST_EXTENT, cut, evenly_chosen, printable, shorten, width
 
@@ -25,9 +24,6 @@ _WIDTH, _LEFT, _RIGHT, _PLOT, _ROW, _CHARACTER = 800, 90, 44, 200, 17, 6.5
 _MOST_TICKS: Final = 6
 # Columns of a title, and of the name of a position, a series or a mark.
 _TITLE, _LABEL = 96, 60
-# Ratio of the highest to the lowest number above which a scale is logarithmic: on a linear one the
-# lower ones would lie on the axis.
-_WIDE: Final = 50
 # Positions up to which a dot tells its number to a pointer, and a line has dots.
 _FEW: Final = 120
 _DIAMOND: Final = "m0-4.5l4.5 4.5-4.5 4.5-4.5-4.5z"
@@ -61,61 +57,52 @@ def svg(charts: Sequence[Chart], title: str) -> str:
 
 def _panel(chart: Chart) -> dict[str, Any]:
     """What the template draws of a chart."""
-    labels = [_text(series.label, _LABEL) for series in chart.series]
-    places = [*_flow(labels)]
     x = _Axis.of((*chart.positions, *(at for at, _ in chart.marks)), _LEFT, _WIDTH - _RIGHT)
-    top = max((y for _, y in places), default=2 * _ROW)
+    legend = 2 * _ROW + 4
+    top = legend + _ROW * len(chart.series)
     marks = [*_marks(chart, x, top)]
-    top = max([top, *(y for _, y, *_ in marks)]) + 8
+    top = max([top, *(y + _ROW for _, y, *_ in marks)])
     numbers = [v for s in chart.series for v in (*s.values, *s.low, *s.high) if v is not None]
-    y = _Axis.of(numbers, top + _PLOT, top, _WIDE)
+    y = _Axis.of(numbers, top + _PLOT, top)
     return {
         "title": _text(chart.title, _TITLE),
         "bottom": top + _PLOT,
-        "noun": "logarithmic scale; " * y.is_logarithmic + chart.noun,
+        "noun": chart.noun,
         "marks": marks,
         "y_ticks": y.ticks(chart.unit) if numbers else [],
         "x_ticks": [*_position_ticks(chart, x)],
         "series": [
-            {"label": label, "at": place, **_drawn(chart, series, x, y)}
-            for label, place, series in zip(labels, places, chart.series, strict=True)
+            {"at": (_LEFT, legend + _ROW * row), **_drawn(chart, series, x, y)}
+            for row, series in enumerate(chart.series)
         ],
     }
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """Pixels of numbers; `low` and `extent` are decimal logarithms if it `is_logarithmic`."""
+    """Pixels of numbers."""
 
     low: float
     extent: float
     start: float
     end: float
-    is_logarithmic: bool
 
     @classmethod
-    def of(cls, numbers: Sequence[float], start: float, end: float, wide: float = inf) -> _Axis:
-        """Axis with a margin; of numbers with a ratio above `wide` it is logarithmic."""
+    def of(cls, numbers: Sequence[float], start: float, end: float) -> _Axis:
+        """Axis with a margin."""
         low, high = min(numbers, default=0.0), max(numbers, default=0.0)
-        if is_logarithmic := 0 < low * wide < high:
-            low, high = math.log10(low), math.log10(high)
         extent = 1.1 * (max(high - low, abs(high) * LEAST_EXTENT) or 1.0)
-        return cls((low + high - extent) / 2, extent, start, end, is_logarithmic)
+        return cls((low + high - extent) / 2, extent, start, end)
 
     def at(self, number: float) -> float:
-        place = math.log10(number) if self.is_logarithmic else number
-        return round(self.start + (self.end - self.start) * (place - self.low) / self.extent, 1)
+        share = (number - self.low) / self.extent
+        return round(self.start + (self.end - self.start) * share, 1)
 
     def ticks(self, unit: str) -> list[tuple[float, str]]:
         """Round numbers with their places, all of them in the unit of the largest."""
         ends = self.low, self.low + self.extent
-        if self.is_logarithmic:
-            factor, name = scale_of(10 ** ends[1], unit)
-            shift = math.log10(factor)
-            numbers = _round_logarithms(ends[0] - shift, ends[1] - shift)
-        else:
-            factor, name = scale_of(max(map(abs, ends)), unit)
-            numbers = _round_numbers(ends[0] / factor, ends[1] / factor)
+        factor, name = scale_of(max(map(abs, ends)), unit)
+        numbers = _round_numbers(ends[0] / factor, ends[1] / factor)
         return [(self.at(number * factor), f"{number:.6g}{name}") for number in numbers]
 
 
@@ -127,14 +114,6 @@ def _round_numbers(low: float, high: float) -> list[float]:
     return [step * multiple for multiple in range(math.ceil(low / step), int(high // step) + 1)]
 
 
-def _round_logarithms(low: float, high: float) -> list[float]:
-    """Powers of ten, and thrice these where they are few."""
-    mantissas = (1, 3) if high - low < _MOST_TICKS / 2 else (1,)
-    powers = range(math.floor(low), math.ceil(high), math.ceil((high - low) / _MOST_TICKS))
-    numbers = (mantissa * 10.0**power for power in powers for mantissa in mantissas)
-    return [number for number in numbers if low <= math.log10(number) <= high]
-
-
 def _position_ticks(chart: Chart, x: _Axis) -> Iterator[tuple[float, str]]:
     """Some of the positions; of pairs, their numbers."""
     names = dict(zip(chart.positions, chart.names, strict=False))
@@ -143,19 +122,8 @@ def _position_ticks(chart: Chart, x: _Axis) -> Iterator[tuple[float, str]]:
     return zip(map(x.at, shown), shorten(texts, min(78 // max(len(shown), 1), 20)), strict=True)
 
 
-def _flow(labels: Iterable[str]) -> Iterator[_Point]:
-    """Places of the labels of a legend."""
-    x, y = _LEFT, 2 * _ROW + 4
-    for label in labels:
-        room = round(width(label) * _CHARACTER) + 40
-        if x > _LEFT and x + room > _WIDTH:
-            x, y = _LEFT, y + _ROW
-        yield x, y
-        x += room
-
-
 def _marks(chart: Chart, x: _Axis, top: float) -> Iterator[tuple[float, float, str, bool]]:
-    """Each mark with its text in the first row below `top` with room, and whether left of it."""
+    """Each mark with its text in the first row from `top` with room, and whether left of it."""
     ends: list[float] = []
     for at, text in sorted(chart.marks):
         line, label = x.at(at), _text(text, _LABEL)
@@ -164,7 +132,7 @@ def _marks(chart: Chart, x: _Axis, top: float) -> Iterator[tuple[float, float, s
         start = line - room * is_left
         row = next((row for row, end in enumerate(ends) if end <= start), len(ends))
         ends[row : row + 1] = [start + room]
-        yield line, top + _ROW * (row + 1), label, is_left
+        yield line, top + _ROW * row, label, is_left
 
 
 def _drawn(chart: Chart, series: Series, x: _Axis, y: _Axis) -> dict[str, Any]:
@@ -187,6 +155,7 @@ def _drawn(chart: Chart, series: Series, x: _Axis, y: _Axis) -> dict[str, Any]:
     bars = "".join(f"M{at} {start}V{end}" for (at, start), (_, end) in ends)
     is_band = style == "band"
     return {
+        "label": _text(series.label, _LABEL),
         "role": series.role,
         "style": style,
         "dashes": _DASHES.get(series.role, "none") if style == "line" else "none",
@@ -216,14 +185,8 @@ def _path(points: Iterable[_Point | None], *, gaps: bool = False) -> str:
 
 def _described(chart: Chart) -> str:
     """What a screen reader says of a chart."""
-    texts = []
-    for series in chart.series:
-        numbers = [n for n in (*series.values, *series.low, *series.high) if n is not None]
-        if numbers and series.style != "pairs":
-            low, high = (quantity(end, chart.unit) for end in (min(numbers), max(numbers)))
-            count = counted(sum(value is not None for value in series.values), "value")
-            texts.append(f"{series.label}, {count} from {low} to {high}")
-    return f"{chart.title}: {listed([*texts, *(text for _, text in chart.marks)], 20, '; ')}"
+    texts = [*(series.label for series in chart.series), *(text for _, text in chart.marks)]
+    return f"{chart.title}: {listed(texts, 20, '; ')}"
 
 
 def _text(text: str, columns: int) -> str:

@@ -56,14 +56,13 @@ def labels_of(values: Sequence[float], unit: str = "s") -> list[str]:
             ["1 GiB", "1.1 GiB", "1.2 GiB", "1.3 GiB", "1.4 GiB", "1.5 GiB"],
         ),
         ((0.5, 0.75), "fraction", ["50%", "55%", "60%", "65%", "70%", "75%"]),
-        ((1e-6, 1e-1), "s", ["0.001 ms", "0.01 ms", "0.1 ms", "1 ms", "10 ms", "100 ms"]),
-        ((1.0, 60.0), "W", ["1 W", "3 W", "10 W", "30 W"]),
+        ((1.0, 60.0), "W", ["0 W", "20 W", "40 W", "60 W"]),
     ],
 )
 def test_ticks_are_round_numbers_of_one_unit(
     values: Sequence[float], unit: str, shown: list[str]
 ) -> None:
-    """Of a scale of several powers of ten, these; ten microseconds are not zero."""
+    """Ten microseconds are not zero."""
     assert labels_of(values, unit) == shown
 
 
@@ -79,13 +78,6 @@ def test_ticks_differ_at_any_size() -> None:
         for width in (1.001, 1.013, 1.2, 2.1, 7.7, 45, 60, 700, 1e4, 1e7):
             shown = labels_of((10.0**power, 10.0**power * width))
             assert 3 <= len(set(shown)) == len(shown) <= 6, (power, width, shown)
-
-
-def test_a_logarithmic_scale_says_so() -> None:
-    """A linear one does not, nor does one with a zero."""
-    wide = Series(label="a", values=(1e-6, 1e-1))
-    assert "logarithmic scale; run" in texts(drawn(chart(wide)))
-    assert "run" in texts(drawn(chart(replace(wide, values=(0.0, 1e-1)))))
 
 
 def test_nothing_to_draw_is_said() -> None:
@@ -180,7 +172,7 @@ def test_the_document_needs_nothing_else_and_says_what_it_shows() -> None:
     assert root.findtext(f"{SVG}title") == "the picture"
     description = root.findtext(f"{SVG}desc")
     assert description is not None
-    assert "rounds, 3 values from 10.00 µs to 12.00 µs; a mark" in description
+    assert "a title: rounds; a mark" in description
     assert not re.search(r"\bid=|href|url\(|@import|<script|\bon\w+=", text)
     assert "prefers-color-scheme: dark" in text
     style = root.findtext(f"{SVG}style") or ""
