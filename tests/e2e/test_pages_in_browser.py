@@ -6,7 +6,7 @@ import json
 import math
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpubench_plugin.core.format import quantity
-from gpubench_plugin.reports.html.page import Page
+from gpubench_plugin.reports.html.chart import Chart, Series
+from gpubench_plugin.reports.html.page import History, KnownRun, Link, Page, Section, Table
 from gpubench_plugin.reports.html.render import LIMIT, render
 from gpubench_plugin.reports.text import NOTHING
 from tests.support.hostile_texts import HOSTILE
@@ -91,10 +92,64 @@ def place(tab: Tab, selector: str) -> Any:
 
 
 def number_cells(tab: Tab, figure: str) -> list[list[str]]:
+    """Cells of a chart's numbers: the exact ones, which stand behind those in words."""
     tab.locator(f"{figure} details.numbers > summary").click()
     tab.locator(f"{figure} details.numbers tbody").wait_for()
     rows = tab.locator(f"{figure} details.numbers tbody tr").all()
-    return [row.locator("th, td").all_inner_texts() for row in rows]
+    exact = "cells => cells.map(cell => cell.title || cell.innerText)"
+    return [row.locator("th, td").evaluate_all(exact) for row in rows]
+
+
+def ink(tab: Tab, colour: str, figure: str = "#history") -> list[tuple[int, int]]:
+    """Pixels of a chart that have this very colour, axes aside, with 4 to each of CSS."""
+    tab.locator(f"{figure} .u-over").scroll_into_view_if_needed()
+    pixels: list[tuple[int, int]] = tab.evaluate(INK, [figure, colour])
+    return pixels
+
+
+INK = """([figure, colour]) => {
+  const [canvas, over] = ["canvas", ".u-over"].map(
+    part => document.querySelector(`${figure} ${part}`));
+  const [width, height] = [over.offsetWidth * 4, over.offsetHeight * 4];
+  const copy = new OffscreenCanvas(width, height).getContext("2d", { willReadFrequently: true });
+  copy.drawImage(canvas, -over.offsetLeft * 4, -over.offsetTop * 4);
+  const { data } = copy.getImageData(0, 0, width, height), found = [];
+  const wanted = [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16));
+  for (let i = 0; i < data.length; i += 4)
+    if (data[i + 3] === 255 && wanted.every((part, at) => data[i + at] === part))
+      found.push([i / 4 % width, Math.floor(i / 4 / width)]);
+  return found;
+}"""
+
+# Of the light scheme.
+COLOURS = {"base": "#a34a00", "head": "#0b5cad", "reference": "#57606a", "doubt": "#6e7781"}
+
+
+def ticks(tab: Tab, number: int) -> list[str]:
+    """The texts that the chart of a row's history draws."""
+    tab.evaluate(
+        """() => {
+          window.told = [];
+          const pen = CanvasRenderingContext2D.prototype, fill = pen.fillText;
+          pen.fillText = function (...all) { told.push(all[0]); fill.apply(this, all); };
+        }"""
+    )
+    tab.locator("#rows .name").nth(number).click()
+    told: list[str] = tab.evaluate("new Promise(done => setTimeout(() => done(told), 200))")
+    return told
+
+
+def with_history(values: Sequence[float], starts: Sequence[str] = (), **fields: Any) -> Page:
+    """A page whose second row has this history alone."""
+    page = sample_page(2, 3, detailed=0)
+    starts = starts or [f"2026-01-{n + 1:02}T07:01:00Z" for n in range(len(values))]
+    runs = tuple(KnownRun(run_id=f"run{n}", started=start) for n, start in enumerate(starts))
+    history = History(
+        **{"metric": "m", "unit": "s", "runs": tuple(range(len(values))), **fields},
+        values=tuple(values),
+    )
+    rows = (replace(page.rows[0], history=None), replace(page.rows[1], history=history))
+    return replace(page, rows=rows, runs=runs)
 
 
 def test_a_page_does_what_it_is_for(opened: Opened) -> None:
@@ -402,6 +457,248 @@ class TestAppearance:
         assert tab.pdf().count(b"/Type /Page\n") >= 4
         assert tab.locator("main canvas").count() == charts
         assert "paper" not in (tab.locator("html").get_attribute("class") or "")
+
+
+@pytest.mark.exhaustive
+class TestCharts:
+    def test_points_of_short_lines_are_dots(self, opened: Opened) -> None:
+        """Of a hundred at most; a line of more is as thin as its stroke."""
+        heights = []
+        for count in (100, 300):
+            starts = [f"{2000 + n}-01-01T00:00:00Z" for n in range(count)]
+            tab = opened(with_history([1.0] * count, starts), device_scale_factor=4)
+            tab.locator("#rows .name").nth(1).click()
+            rows = [y for _, y in ink(tab, COLOURS["head"])]
+            heights.append((max(rows) - min(rows)) / 4)
+        assert heights[0] > 6
+        assert 1 <= heights[1] < 3
+
+    def test_a_point_between_doubtful_ones_is_drawn(self, opened: Opened) -> None:
+        """No line leads to it."""
+        page = with_history((1.0, 2.0, 1.5), doubts={0: "hot", 2: "hot"})
+        tab = opened(page, device_scale_factor=4)
+        tab.locator("#rows .name").nth(1).click()
+        assert len(ink(tab, COLOURS["head"])) > 200
+
+    def test_roles_have_shapes(self, opened: Opened) -> None:
+        """Circles of base and head, diamonds of references and doubts; so does the legend."""
+        dots = tuple(
+            Series(
+                label=role,
+                style="dots",
+                role=role,
+                values=tuple(2.0 if n == at else None for n in range(4)),
+            )
+            for at, role in enumerate(("base", "head", "reference", "doubt"))
+        )
+        chart = Chart(title="c", unit="s", noun="run", positions=(1, 2, 3, 4), series=dots)
+        page = replace(sample_page(0, 0), across=(Section(title="s", charts=(chart,)),))
+        tab = opened(page, device_scale_factor=4)
+        tab.locator("canvas").wait_for()
+        roundness = {}
+        for role, colour in COLOURS.items():
+            pixels = ink(tab, colour, ".chart")
+            left, top = (min(pixel[axis] for pixel in pixels) for axis in (0, 1))
+            width = max(x for x, _ in pixels) - left
+            roundness[role] = min(x - left + y - top for x, y in pixels) / width
+        # From the corner of its square, a circle begins after 0.29 of it, a diamond after 0.5.
+        assert {role: far < 0.4 for role, far in roundness.items()} == {
+            "base": True,
+            "head": True,
+            "reference": False,
+            "doubt": False,
+        }
+        labels = tab.locator(".u-legend th").all_inner_texts()
+        assert labels[1:] == ["○ base", "● head", "◆ reference", "◇ doubt"]
+
+    @pytest.mark.parametrize(
+        ("starts", "expected"),
+        [
+            (["2026-01-01T07:01", "2026-01-02T07:01"], ["2026-01-01", "2026-01-02"]),
+            (["2026-01-01T07:01", "2026-01-01T09:30"], ["07:01", "2026-01-01", "09:30"]),
+            (
+                ["2026-01-01T07:01", "2026-01-01T09:30", "2026-01-02T07:01"],
+                ["07:01", "2026-01-01", "09:30", "07:01", "2026-01-02"],
+            ),
+            (
+                ["2026-01-01T07:01:10", "2026-01-01T07:01:20"],
+                ["07:01:10", "2026-01-01", "07:01:20"],
+            ),
+        ],
+    )
+    def test_ticks_tell_runs_apart(
+        self, opened: Opened, starts: list[str], expected: list[str]
+    ) -> None:
+        """By days, or by times of day above a day that is told once."""
+        starts = [f"{start}:00Z" if len(start) == 16 else f"{start}Z" for start in starts]
+        told = ticks(opened(with_history([1.0] * len(starts), starts)), 1)
+        assert [text for text in told if ":" in text or "-" in text] == expected
+
+    @pytest.mark.parametrize("values", [(80e-6,), (80e-6, 80e-6)])
+    def test_equal_values_have_a_scale_around_them(
+        self, opened: Opened, values: tuple[float, ...]
+    ) -> None:
+        """It does not begin at zero."""
+        told = ticks(opened(with_history(values)), 1)
+        numbers = [float(text.split()[0]) for text in told if text.endswith("µs")]
+        assert len(numbers) > 2
+        assert 70 < min(numbers) < 80 < max(numbers) < 90
+
+    def test_zero_has_no_unit(self, opened: Opened) -> None:
+        """Nor a prefix of one."""
+        told = ticks(opened(with_history((0.0, 5e3), unit="samples/s")), 1)
+        assert "0" in told
+        assert {"2k/s", "4k/s"} <= {*told}
+        assert not {"0k/s", "0/s"} & {*told}
+
+    def test_joined_pairs_are_no_series_to_a_reader(self, opened: Opened) -> None:
+        """The line between two launches has no name in the legend, and no column of numbers."""
+        tab = opened(sample_page(1, 3))
+        figure = tab.locator("#details figure").first
+        figure.scroll_into_view_if_needed()
+        figure.locator("canvas").wait_for()
+        labels = [each.inner_text() for each in figure.locator(".u-legend th:visible").all()]
+        assert labels == ["pair", "○ base", "● head"]
+        assert "pair from" not in (figure.locator(".plot").get_attribute("aria-label") or "")
+        figure.locator("summary").click()
+        figure.locator("thead").wait_for()
+        assert figure.locator("thead th").all_inner_texts() == ["pair", "base", "head"]
+        cell = figure.locator("tbody td.number").first
+        assert cell.inner_text() == quantity(float(cell.get_attribute("title") or ""), "s")
+
+
+@pytest.mark.exhaustive
+class TestOverview:
+    def test_verdicts_are_sorted_by_severity(self, opened: Opened) -> None:
+        """The worst first: as the page has its rows, not by the letters of the words."""
+        page = sample_page(16, 3)
+        order = [row.name for row in page.rows]
+        tab = opened(page)
+        tab.get_by_role("button", name="value").click()
+        assert names(tab) != order
+        tab.get_by_role("button", name="verdict").click()
+        assert names(tab) == order
+        tab.get_by_role("button", name="verdict").click()
+        assert [text.split()[-1] for text in verdicts(tab)][-1] == "regressed"
+
+    def test_groups_are_counted_in_words(self, opened: Opened) -> None:
+        """By verdict, outcome and whatever else divides the rows."""
+        tab = opened(sample_page(16, 3))
+        choice(tab, "group by", "verdict")
+        heads = tab.locator(".group").all_inner_texts()
+        assert heads[:3] == ["regressed: 2", "errored: 2", "improved: 2"]
+        choice(tab, "group by", "outcome")
+        heads = tab.locator(".group").all_inner_texts()
+        assert heads[0] == (
+            "measured: 2 regressed, 2 improved, 2 inconclusive, 6 unchanged, 2 no baseline"
+        )
+        assert heads[1:] == ["oom: 1 errored", "failed: 1 errored"]
+
+    def test_a_commit_or_run_finds_what_it_measured(self, opened: Opened) -> None:
+        """Not what was measured by other runs alone."""
+        page = sample_page(3, 4)
+        assert page.rows[1].history is not None
+        later = replace(page.rows[1].history, runs=(2, 3), values=(1.0, 2.0), doubts={}, levels=())
+        runs = tuple(replace(run, commit=f"{n}abcdef{n}") for n, run in enumerate(page.runs))
+        rows = (page.rows[0], replace(page.rows[1], history=later), page.rows[2])
+        tab = opened(replace(page, rows=rows, runs=runs))
+        for text in ("1abcdef", runs[1].run_id):
+            tab.get_by_label("search").fill(text)
+            assert names(tab) == [rows[0].name, rows[2].name]
+        tab.get_by_label("search").fill("3ABCDEF3 moe")
+        assert names(tab) == [row.name for row in rows if "moe" in row.name]
+        tab.get_by_label("search").fill("9abcdef")
+        assert names(tab) == []
+
+    def test_a_plain_run_opens_on_what_was_measured(self, opened: Opened) -> None:
+        """A comparison opens on its worst finding."""
+        page = sample_page(4, 3)
+        skipped = replace(page.rows[0], outcome="skipped", kind="", sections=())
+        plain = (skipped, *(replace(row, kind="") for row in page.rows[1:]))
+        tab = opened(replace(page, rows=plain))
+        assert tab.locator("#chosen-name").inner_text() == page.rows[1].name
+        worst = (replace(skipped, kind="removed"), *page.rows[1:])
+        tab = opened(replace(page, rows=worst))
+        assert tab.locator("#chosen-name").inner_text() == page.rows[0].name
+
+    def test_the_table_is_on_the_first_screen(self, opened: Opened) -> None:
+        """Lists of many texts are folded, with their number."""
+        titles = ("Failures", "In doubt", "Remarks", "Not measured", "Why")
+        sections = tuple(
+            Section(title=title, texts=("A text of some words.",) * (12 if title == "Why" else 2))
+            for title in titles
+        )
+        tab = opened(replace(sample_page(10, 3), sections=sections), width=1280)
+        assert tab.locator("#rows tbody tr").first.bounding_box()["y"] < 850
+        assert tab.locator(".brief summary").all_inner_texts() == ["Why (12)"]
+        assert tab.locator(".brief p:visible").count() == 8
+        tab.locator(".brief summary").click()
+        assert tab.locator(".brief p:visible").count() == 20
+
+    def test_headings_are_told_once(self, opened: Opened) -> None:
+        """A caption with the words of its heading is for screen readers alone."""
+        tables = tuple(Table(title=t, columns=("a",), rows=(("1",),)) for t in ("Runs", "Latest"))
+        tab = opened(Page(title="t", subject="s", sections=(Section(title="Runs", tables=tables),)))
+        places = [place(tab, f"caption >> nth={n}") for n in (0, 1)]
+        assert places[0]["x"] + places[0]["width"] < 0 <= places[1]["x"]
+        assert tab.get_by_role("table", name="Runs").count() == 1
+
+    def test_cells_keep_names_and_intervals_in_a_line(self, opened: Opened) -> None:
+        """Names of runs on a phone; changes on a desk."""
+        link = Link("20261128T035810Z_run_d08430", "#a")
+        table = Table(title="t", columns=("run", "by", "of"), rows=((link, "main", "a b c d e"),))
+        page = replace(sample_page(8, 3), across=(Section(title="s", tables=(table,)),))
+        tab = opened(page, width=390)
+        assert tab.locator("td a").evaluate("link => link.getClientRects().length") == 1
+        tab = opened(None, width=1280)
+        heights = tab.locator("#rows tbody .change").evaluate_all(
+            "cells => cells.map(cell => { const range = document.createRange();"
+            " range.selectNodeContents(cell); return range.getClientRects().length; })"
+        )
+        assert max(heights) == 1
+
+
+@pytest.mark.exhaustive
+class TestPaper:
+    def test_nothing_is_cut_off(self, opened: Opened) -> None:
+        """Wide tables fit, reasons wrap, and what is folded on screens is to be read."""
+        columns = tuple(f"column{n}" for n in range(14))
+        table = Table(
+            title="t",
+            columns=columns,
+            rows=(tuple(f"{n}.123 ms (1.00x)" for n in range(14)),),
+            numeric=frozenset(columns),
+        )
+        page = sample_page(12, 3)
+        reason = "CUDA out of memory: 79.1 GiB of 79.2 GiB were in use " * 3
+        rows = tuple(replace(row, reason=reason) for row in page.rows)
+        tab = opened(
+            replace(page, rows=rows, across=(Section(title="s", tables=(table,)),)), width=718
+        )
+        hidden = tab.get_by_text("The command that measures this benchmark again.")
+        assert hidden.is_hidden()
+        tab.emulate_media(media="print")
+        assert hidden.is_visible()
+        assert tab.get_by_role("heading", name="Repeat it").is_visible()
+        beyond = "cells => cells.filter(cell => cell.getBoundingClientRect().right > 719).length"
+        assert tab.locator("th, td").evaluate_all(beyond) == 0
+        cut = "all => all.filter(each => each.scrollWidth > each.clientWidth).length"
+        assert tab.locator("#rows .reason").evaluate_all(cut) == 0
+
+    def test_details_are_open_only_while_printed(self, opened: Opened) -> None:
+        """Those that a reader opened stay open; all rows have their sparkline."""
+        tab = opened(sample_page(60, 3))
+        tab.locator("details:not(.numbers) > summary").first.click()
+        folded = "document.querySelectorAll('details:not([open], .numbers)').length"
+        before = tab.evaluate(folded)
+        tab.evaluate(
+            f"addEventListener('beforeprint', () => {{ window.seen = [{folded},"
+            " document.querySelectorAll('#rows svg').length]; })"
+        )
+        tab.pdf(format="A4")
+        assert tab.evaluate("window.seen") == [0, 60]
+        assert tab.evaluate(folded) == before > 0
+        assert tab.locator("details[open]").count() == 1
 
 
 @pytest.mark.exhaustive

@@ -56,13 +56,14 @@ class TestTexts:
         ]
 
     def test_hostile_texts_make_no_element_and_no_attribute(self) -> None:
-        """All are those of the page with harmless texts, but for the links that are none."""
+        """All are those of harmless texts, but for links that are none, and code in backticks."""
         hostile, harmless = (
             ReadPage(render(hostile_page(texts)))
             for texts in (HOSTILE, [f"text{n}" for n in range(len(HOSTILE))])
         )
         links = harmless.tags["a"] - hostile.tags["a"]
-        assert hostile.tags + Counter(a=links) == harmless.tags
+        code = 3 * sum("`" in text for text in HOSTILE)  # in the lead, a section and the details
+        assert hostile.tags + Counter(a=links) == harmless.tags + Counter(code=code)
         names = {(tag, name) for tag, name, _ in harmless.attributes}
         assert {(tag, name) for tag, name, _ in hostile.attributes} == names
         assert not any(name.startswith("on") or name == "style" for _, name in names)
@@ -101,6 +102,13 @@ class TestTexts:
         table = Table(title="Runs", columns=("run",), rows=((Link("there", href),),))
         read = ReadPage(render(replace(EMPTY, sections=(Section(title="s", tables=(table,)),))))
         assert ("a", "href", href) in read.attributes
+
+    def test_texts_between_backticks_are_code(self) -> None:
+        """Escaped as all others; a backtick without another stays one."""
+        texts = ("`gpubench ab` or `<b>`: see", "a ` alone", "``")
+        text = render(replace(EMPTY, sections=(Section(title="s", texts=texts),)))
+        assert "<p><code>gpubench ab</code> or <code>&lt;b&gt;</code>: see</p>" in text
+        assert "<p>a ` alone</p>" in text
 
     def test_commands_keep_their_lines(self) -> None:
         """A command is copied as it was written."""
@@ -193,12 +201,13 @@ class TestTable:
         assert read.cells == [["benchmark", "value"], ["a", "1.000 s"], ["b", ""]]
 
     def test_a_verdict_has_a_sign_and_a_word(self) -> None:
-        """And the outcome, where the benchmark was not measured."""
+        """And the outcome, where the benchmark was not measured and that says more."""
         rows = (
             row("a", kind="regressed", doubts=("contended", "hot")),
             row("b", kind="errored", outcome="oom", reason="out of memory"),
             row("c", kind="no_baseline"),
             row("d"),
+            row("e", kind="errored", outcome="failed"),
         )
         read = ReadPage(render(replace(EMPTY, rows=rows)))
         cells = [[" ".join(cell.split()) for cell in line] for line in read.cells]
@@ -208,6 +217,7 @@ class TestTable:
             ["bout of memory", "! errored ! oom", ""],
             ["c", "no baseline", ""],
             ["d", "", ""],
+            ["e", "! errored", ""],
         ]
 
     def test_a_page_without_anything_says_so(self) -> None:
@@ -223,6 +233,14 @@ class TestTable:
         read = ReadPage(render(replace(EMPTY, sections=(Section(title="Runs", tables=(table,)),))))
         assert "There are no benchmarks." not in read.texts
         assert read.cells == [["run"], ["r1"]]
+
+    def test_long_lists_above_the_table_are_folded(self) -> None:
+        """With their number; those of a benchmark's details stay as they are."""
+        long = Section(title="Why", texts=("a cause",) * 6)
+        short = replace(long, title="Failures", texts=("a cause",) * 5)
+        rows = (row("a", sections=(replace(long, title="Verdict"),)),)
+        text = render(replace(EMPTY, sections=(long, short), rows=rows))
+        assert re.findall(r"<summary><h\d>(.*?)</h", text) == ["Why (6)"]
 
     def test_no_heading_level_is_skipped(self) -> None:
         """And there is one heading of the first level."""
