@@ -17,7 +17,7 @@ from gpubench_plugin.reports.verdicts import signed
 from gpubench_plugin.results.progress import Curve
 
 Curves = Mapping[charts.Side, Sequence[Curve]]
-_LEFT = frozenset({"operator", "metric", "verdict", "key", "source"})
+_LEFT = frozenset({"operator", "metric", "verdict", "key", "value", "source"})
 
 
 def details(subject: Subject, name: str, curves: Curves) -> Iterator[Section]:
@@ -35,13 +35,11 @@ def details(subject: Subject, name: str, curves: Curves) -> Iterator[Section]:
     head = measured.get("head")
     pictures = [*charts.curve_charts(curves)]
     if head is not None:
-        if explanation.noun != "round" and (rounds := charts.rounds_chart(head)):
-            pictures.append(rounds)
-        pictures += filter(None, [charts.ranks_chart(head)])
+        rounds = None if explanation.noun == "round" else charts.rounds_chart(head)
+        pictures += filter(None, [rounds, charts.ranks_chart(head)])
     if pictures:
         yield Section(title="How it was measured", charts=tuple(pictures))
-    if operators := _operators(measured):
-        yield Section(title="Operators", tables=(operators,))
+    yield from _operators(measured)
     yield from _metrics(measured)
     if head is not None:
         yield from _settings(head)
@@ -78,7 +76,7 @@ def _metrics(measured: Mapping[str, Measurement]) -> Iterator[Section]:
         yield _folded("Metrics", ("metric", *measured, *change), rows)
 
 
-def _operators(measured: Mapping[str, Measurement]) -> Table | None:
+def _operators(measured: Mapping[str, Measurement]) -> Iterator[Section]:
     """Operators by own time per step; of two sides by the difference of it."""
     sides = {
         side: {row["name"]: row for row in each.correctness["operators"]["operators"]}
@@ -86,7 +84,7 @@ def _operators(measured: Mapping[str, Measurement]) -> Table | None:
         if "operators" in each.correctness
     }
     if not sides:
-        return None
+        return
     own_s = [
         (name, [rows.get(name, {}).get("self_s", 0.0) for rows in sides.values()])
         for name in dict.fromkeys(name for rows in sides.values() for name in rows)
@@ -104,7 +102,8 @@ def _operators(measured: Mapping[str, Measurement]) -> Table | None:
 
     columns = ("operator", *(f"own time, {side}" for side in sides))
     columns += ("difference" if has_two else "share", *(f"calls, {side}" for side in sides))
-    return _table("Per step, by own time", columns, [tuple(cells(*entry)) for entry in own_s])
+    table = _table("Per step, by own time", columns, [tuple(cells(*each)) for each in own_s])
+    yield Section(title="Operators", tables=(table,))
 
 
 def _settings(measurement: Measurement) -> Iterator[Section]:
@@ -114,20 +113,16 @@ def _settings(measurement: Measurement) -> Iterator[Section]:
     order = sorted(configuration, key=lambda key: key not in sources)
     if order:
         rows = [(key, str(configuration[key]), sources.get(key, "default")) for key in order]
-        yield _folded("Configuration", ("key", "value", "source"), rows, numbers=False)
+        yield _folded("Configuration", ("key", "value", "source"), rows)
     if measurement.machine:
         facts = [(key, str(fact)) for key, fact in measurement.machine.items()]
-        yield _folded("Environment of its ranks", ("key", "value"), facts, numbers=False)
+        yield _folded("Environment of its ranks", ("key", "value"), facts)
 
 
-def _folded(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: bool = True
-) -> Section:
-    return Section(title=title, tables=(_table(title, columns, rows, numbers),), is_open=False)
+def _folded(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Section:
+    return Section(title=title, tables=(_table(title, columns, rows),), is_open=False)
 
 
-def _table(
-    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True
-) -> Table:
-    numeric = frozenset(columns) - _LEFT if numbers else frozenset()
-    return Table(title=title, columns=tuple(columns), rows=tuple(map(tuple, rows)), numeric=numeric)
+def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    cells, numeric = tuple(map(tuple, rows)), frozenset(columns) - _LEFT
+    return Table(title=title, columns=tuple(columns), rows=cells, numeric=numeric)

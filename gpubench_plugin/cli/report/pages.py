@@ -36,8 +36,6 @@ MOST_DETAILED: Final = 50
 LATEST: Final = 60
 """Runs of a history, unless told otherwise."""
 _MOST_LED: Final = 10
-_FEW: Final = 5
-"""Reasons that need not be unfolded."""
 _LEFT_OUT: Final = f"details of {{}} of {{}}: the worst {MOST_DETAILED} have them, --detail adds"
 _UNWRAPPED: Final = 1 << 20  # columns
 
@@ -110,9 +108,8 @@ def _facts(subject: Subject) -> Iterator[tuple[str, str]]:
     counts = Counter(m.outcome for m in subject.head.measurements.values())
     outcomes = (f"{counts[o]} {kind_text(o)}" for o in OUTCOMES if counts[o])
     yield "benchmarks", ", ".join(outcomes)
-    judged = [verdict.id for verdict in subject.comparison.verdicts] if subject.comparison else []
-    is_worst = len(judged) > len({*judged})
-    yield "verdicts", f"{len(judged)}; the table has the worst of each benchmark" * is_worst
+    verdicts = subject.comparison.verdicts if subject.comparison else ()
+    yield "verdicts", f"{len(verdicts)}, of each benchmark the worst in the table" * bool(verdicts)
     machine = {**run.environment, **run.machine}
     devices = {key: str(fact) for key, fact in machine.items() if key.startswith("devices.")}
     yield "device", ", ".join(f"{k.removeprefix('devices.')} ({v})" for k, v in devices.items())
@@ -198,8 +195,7 @@ def _differences(subject: Subject) -> Iterator[Section]:
         f"{names}: {'; '.join(clauses)}" if names else "; ".join(clauses)
         for _, names, clauses in reasons([comparison], labels)
     ]
-    if causes:
-        yield Section(title="Why", texts=tuple(causes), is_open=len(causes) <= _FEW)
+    yield from _section("Why", causes)
     yield from _section(
         "Environment differences", map(difference_text, comparison.environment_differences)
     )

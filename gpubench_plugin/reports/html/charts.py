@@ -217,17 +217,14 @@ def matrix_tables(measurements: Sequence[Measurement]) -> Iterator[Table]:
     Rows of several precisions by several devices are a matrix.
     """
     for compared in compared_values(measurements):
-        cells = (map(_with_ratio, *both) for both in compared.cells.values())
+        pairs = (zip(*both, strict=True) for both in compared.cells.values())
+        cells = ([f"{number} ({ratio})".removesuffix(" ()") for number, ratio in p] for p in pairs)
         yield Table(
             title=f"by {compared.parameter}",
             columns=("benchmark", *compared.cells),
             rows=tuple(zip(compared.labels, *cells, strict=True)),
             numeric=frozenset(compared.cells),
         )
-
-
-def _with_ratio(number: str, ratio: str) -> str:
-    return f"{number} ({ratio})" if ratio else number
 
 
 def _series(

@@ -152,17 +152,15 @@ def _finite(value: Any) -> Any:
 
 def _columns(rows: Sequence[Row]) -> list[str]:
     """The columns in which any row has something."""
-    cells: Json = {
-        name: attrgetter(name) for name in ("metric", "value", "change", "doubts", "history")
-    }
-    cells["verdict"] = _words
-    order = ("metric", "value", "change", "verdict", "doubts", "history")
-    return ["benchmark", *(name for name in order if any(map(cells[name], rows)))]
+    cells: Json = {name: attrgetter(name) for name in ("metric", "value", "change")}
+    cells |= {"verdict": _words, "doubts": attrgetter("doubts"), "history": attrgetter("history")}
+    return ["benchmark", *(name for name, cell in cells.items() if any(map(cell, rows)))]
 
 
 def _words(row: Row) -> list[str]:
-    """Its verdict, and its outcome where it is not measured."""
-    return [*dict.fromkeys(filter(None, (row.kind, row.outcome * (row.outcome != "measured"))))]
+    """Its verdict, and its outcome where that says more."""
+    words = dict.fromkeys(filter(None, (row.kind, row.outcome * (row.outcome != "measured"))))
+    return [word for word in words if len(words) == 1 or word not in {"failed", "not_measured"}]
 
 
 def _sign(kind: Any) -> str:

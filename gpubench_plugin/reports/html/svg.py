@@ -58,7 +58,7 @@ def svg(charts: Sequence[Chart], title: str) -> str:
 def _panel(chart: Chart) -> dict[str, Any]:
     """What the template draws of a chart."""
     x = _Axis.of((*chart.positions, *(at for at, _ in chart.marks)), _LEFT, _WIDTH - _RIGHT)
-    legend = 2 * _ROW + 4
+    legend: float = 2 * _ROW + 4
     top = legend + _ROW * len(chart.series)
     marks = [*_marks(chart, x, top)]
     top = max([top, *(y + _ROW for _, y, *_ in marks)])
