@@ -15,7 +15,6 @@ from gpubench_plugin.reports.remarks import NOT_IN_TABLE
 from gpubench_plugin.reports.verdicts import (
     change_text,
     interval_text,
-    kind_text,
     number,
     severity,
 )
@@ -93,7 +92,7 @@ def _value(
     if verdict and verdict.head is not None and (not step_time or verdict.head != step_time.value):
         return verdict.metric, number(verdict.head, verdict.unit), verdict.head
     if measurement is None or step_time is None:
-        return "", kind_text(verdict.kind) if verdict and measurement is None else "", None
+        return "", "", None
     return STEP_TIME, step(measurement), step_time.value
 
 
