@@ -26,7 +26,7 @@ from gpubench_plugin.core.records import (
     speed_up_metric,
     variant_rounds,
 )
-from gpubench_plugin.core.verdicts import Verdict, VerdictKind
+from gpubench_plugin.core.verdicts import Verdict, VerdictKind, VerdictPart
 
 _STEP_TIMES: Final = (MINIMUM, STEP_TIME)
 MEMORY: Final = "peak_memory_bytes"
@@ -127,6 +127,13 @@ def step_time_of_history(results: Sequence[Result]) -> str:
     if name != MINIMUM or not _uneven_rounds(sides):
         return name
     return MINIMA.get(_minimum_in_common(sides), STEP_TIME)
+
+
+def compared_metric(verdict: VerdictPart, metrics: Mapping[str, Metric]) -> str:
+    """The one of the head's `metrics` that a verdict is on: its own, or a minimum over fewer."""
+    names = (verdict.metric, *MINIMA.values()) if verdict.metric == MINIMUM else ()
+    equal = (n for n in names if n in metrics and metrics[n].value == verdict.head)
+    return next(equal, verdict.metric)
 
 
 def value_of(result: Result, metric: str) -> float | None:

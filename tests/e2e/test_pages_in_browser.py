@@ -188,7 +188,7 @@ def test_a_page_does_what_it_is_for(opened: Opened) -> None:
     assert tab.locator("th.value").get_attribute("aria-sort") == "descending"
     choice(tab, "group by", "facet.precision")
     precisions = {row.name: row.facets["precision"] for row in page.rows}
-    groups = [text.partition(":")[0] for text in tab.locator(".group").all_inner_texts()]
+    groups = [text.partition(":")[0] for text in tab.locator(".group").all_text_contents()]
     assert groups == [*dict.fromkeys(precisions[name] for name in names(tab))]
     assert len(groups) == 3
 
@@ -249,7 +249,9 @@ class TestUse:
         other = opened(None, "#" + tab.url.partition("#")[2])
         assert names(other) == names(tab)
         assert len(names(other)) > 1
-        assert other.locator(".group").all_inner_texts() == tab.locator(".group").all_inner_texts()
+        assert (
+            other.locator(".group").all_text_contents() == tab.locator(".group").all_text_contents()
+        )
         assert other.locator("#chosen-name").inner_text() == chosen
         for label, value in {"search": "test", "precision": "amp", "doubt": "contended"}.items():
             assert other.get_by_label(label, exact=True).input_value() == value
@@ -480,8 +482,9 @@ class TestCharts:
         tab.locator("#rows .name").nth(1).click()
         assert len(ink(tab, COLOURS["head"])) > 200
 
-    def test_roles_have_shapes(self, opened: Opened) -> None:
-        """Circles of base and head, diamonds of references and doubts; so does the legend."""
+    @pytest.mark.parametrize("doubt", ["doubt", "base_doubt"])
+    def test_roles_have_shapes(self, opened: Opened, doubt: Any) -> None:
+        """Circles, diamonds of references and doubts, squares of a base's; so has the legend."""
         dots = tuple(
             Series(
                 label=role,
@@ -489,7 +492,7 @@ class TestCharts:
                 role=role,
                 values=tuple(2.0 if n == at else None for n in range(4)),
             )
-            for at, role in enumerate(("base", "head", "reference", "doubt"))
+            for at, role in enumerate(("base", "head", "reference", doubt))
         )
         chart = Chart(title="c", unit="s", noun="run", positions=(1, 2, 3, 4), series=dots)
         page = replace(sample_page(0, 0), across=(Section(title="s", charts=(chart,)),))
@@ -502,14 +505,11 @@ class TestCharts:
             width = max(x for x, _ in pixels) - left
             roundness[role] = min(x - left + y - top for x, y in pixels) / width
         # From the corner of its square, a circle begins after 0.29 of it, a diamond after 0.5.
-        assert {role: far < 0.4 for role, far in roundness.items()} == {
-            "base": True,
-            "head": True,
-            "reference": False,
-            "doubt": False,
-        }
+        expected = {"base": 0.29, "head": 0.29, "reference": 0.5}
+        expected["doubt"], sign = (0.5, "◇") if doubt == "doubt" else (0.0, "□")
+        assert roundness == pytest.approx(expected, abs=0.1)
         labels = tab.locator(".u-legend th").all_inner_texts()
-        assert labels[1:] == ["○ base", "● head", "◆ reference", "◇ doubt"]
+        assert labels[1:] == ["○ base", "● head", "◆ reference", f"{sign} {doubt}"]
 
     @pytest.mark.parametrize(
         ("starts", "expected"),
@@ -585,10 +585,10 @@ class TestOverview:
         """By verdict, outcome and whatever else divides the rows."""
         tab = opened(sample_page(16, 3))
         choice(tab, "group by", "verdict")
-        heads = tab.locator(".group").all_inner_texts()
+        heads = tab.locator(".group").all_text_contents()
         assert heads[:3] == ["regressed: 2", "errored: 2", "improved: 2"]
         choice(tab, "group by", "outcome")
-        heads = tab.locator(".group").all_inner_texts()
+        heads = tab.locator(".group").all_text_contents()
         assert heads[0] == (
             "measured: 2 regressed, 2 improved, 2 inconclusive, 6 unchanged, 2 no baseline"
         )

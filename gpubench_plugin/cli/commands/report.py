@@ -87,7 +87,7 @@ class Report(Command):
             }
             page = page_of(subject, HistorySource(resolver.index), named=named, last=options.last)
             warn(resolver.index_notes)
-        write_page(file, page, public=options.public, sides=[subject.head, subject.base])
+        write_page(file, page, public=options.public, sides=subject.sides.values())
 
 
 def _subject(texts: Sequence[str], paths: Locations, resolver: Resolver) -> Subject:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from gpubench_plugin.compare.matched_metrics import value_of
+from gpubench_plugin.compare.matched_metrics import compared_metric, value_of
 from gpubench_plugin.core.quality_flags import doubtful_flags, explanation
 from gpubench_plugin.core.records import MINIMUM, STEP_TIME, Result
 from gpubench_plugin.core.verdicts import Verdict
@@ -43,13 +43,16 @@ def judged_explanation(
     """
     parts = [part for verdict in verdicts for part in split_verdict(verdict) if part.metric]
     units = {part.metric: part.unit for part in parts}
+    measured = [*measured]
+    latest = measured[-1][2].metrics if measured else {}
+    names = {part.metric: compared_metric(part, latest) for part in parts}
     return Explanation(
         verdicts=tuple(verdicts),
         points=tuple(
             PlotPoint(
                 label=label,
                 role=role,
-                values={m: v for m in units if (v := value_of(result, m)) is not None},
+                values={m: v for m, n in names.items() if (v := value_of(result, n)) is not None},
                 flags=result.flags,
                 pair=pair,
             )

@@ -29,9 +29,7 @@ def details(subject: Subject, name: str, curves: Curves) -> Iterator[Section]:
             part for a in advice for part in (a.text, Command(a.command))[: 1 + bool(a.command)]
         )
         yield Section(title="What helps", texts=tuple(parts))
-    sides = {"base": subject.base.measurement(name)} if subject.base else {}
-    sides |= {"head": subject.head.measurement(name)}
-    measured = {side: each for side, each in sides.items() if each is not None}
+    measured = {n: m for n, side in subject.sides.items() if (m := side.measurement(name))}
     head = measured.get("head")
     pictures = [*charts.curve_charts(curves)]
     if head is not None:
@@ -63,7 +61,7 @@ def _verdict(explanation: Explanation) -> Section:
     )
 
 
-def _metrics(measured: Mapping[str, Measurement]) -> Iterator[Section]:
+def _metrics(measured: Mapping[charts.Side, Measurement]) -> Iterator[Section]:
     """All metrics; of two sides with the change from the base to the head."""
     change = ("change",) * (len(measured) > 1)
     rows = []
@@ -76,14 +74,14 @@ def _metrics(measured: Mapping[str, Measurement]) -> Iterator[Section]:
         yield _folded("Metrics", ("metric", *measured, *change), rows)
 
 
-def _operators(measured: Mapping[str, Measurement]) -> Iterator[Section]:
+def _operators(measured: Mapping[charts.Side, Measurement]) -> Iterator[Section]:
     """Operators by own time per step; of two sides by the difference of it."""
     sides = {
         side: {row["name"]: row for row in each.correctness["operators"]["operators"]}
         for side, each in measured.items()
         if "operators" in each.correctness
     }
-    if not sides:
+    if not any(sides.values()):
         return
     own_s = [
         (name, [rows.get(name, {}).get("self_s", 0.0) for rows in sides.values()])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from gpubench_plugin.baselines.trend import (
     HistorySource,
@@ -12,27 +13,32 @@ from gpubench_plugin.baselines.trend import (
 )
 from gpubench_plugin.cli.explain.run import prediction
 from gpubench_plugin.core.format import listed
-from gpubench_plugin.core.records import Run
+from gpubench_plugin.core.records import STEP_TIME, Run
 from gpubench_plugin.core.verdicts import MAIN, Verdict
-from gpubench_plugin.reports.html.page import History, KnownRun
+from gpubench_plugin.reports.html.page import History, KnownRun, Row
 from gpubench_plugin.reports.verdicts import signed
 
 
 def histories(
-    source: HistorySource, judged: Mapping[str, Verdict | None], *, head: Run | None, limit: int
-) -> tuple[dict[str, History], tuple[KnownRun, ...]]:
-    """Histories by benchmark and their runs, oldest first: main's, with the `head`'s own.
+    source: HistorySource,
+    rows: Sequence[Row],
+    judged: Mapping[str, Verdict | None],
+    *,
+    head: Run | None,
+    limit: int,
+) -> tuple[list[Row], tuple[KnownRun, ...]]:
+    """The `rows` with their histories, and the runs of these, oldest first.
 
-    Of each benchmark those runs count that are comparable with its latest. A benchmark that was
-    `judged` by its history has the metric and the prediction interval of its verdict.
+    They are main's up to the `head`, with its own. Of each benchmark those runs count that are
+    comparable with its latest. One that was `judged` by its history has the prediction interval.
     """
     branch = MAIN if source.has_runs(MAIN) else None
     segments: dict[str, tuple[str, TrendSegment]] = {}
-    for name, verdict in judged.items():
-        metric = verdict.metric if verdict and verdict.parts else None
-        history = benchmark_history(source, name, metric, branch=branch, limit=limit, head=head)
+    for row in rows:
+        metric = row.metric or STEP_TIME
+        history = benchmark_history(source, row.id, metric, branch=branch, limit=limit, head=head)
         if history is not None:
-            segments[name] = history.metric, history.segments[-1]
+            segments[row.id] = metric, history.segments[-1]
     points = (point for _, segment in segments.values() for point in segment.points)
     known = {(point.started, point.run_id): known_run(point) for point in points}
     runs = tuple(known[key] for key in sorted(known))
@@ -40,9 +46,10 @@ def histories(
     drawn: dict[str, History] = {}
     for name, (metric, segment) in segments.items():
         verdict = judged[name]
-        band = prediction(verdict) if verdict and verdict.metric == metric else None
+        is_compared = verdict and verdict.head == segment.points[-1].value
+        band = prediction(verdict) if verdict and is_compared else None
         drawn[name] = history_of(segment, metric, positions, band)
-    return drawn, runs
+    return [replace(row, history=drawn.get(row.id)) for row in rows], runs
 
 
 def known_run(point: Point) -> KnownRun:

@@ -13,7 +13,6 @@ from gpubench_plugin.baselines.trend import HistorySource
 from gpubench_plugin.cli.report.details import Curves, details
 from gpubench_plugin.cli.report.histories import histories
 from gpubench_plugin.cli.report.rows import rows_of, worst_verdicts
-from gpubench_plugin.cli.report.sides import Side
 from gpubench_plugin.cli.report.subjects import Subject
 from gpubench_plugin.core.format import rough_duration, short_commit
 from gpubench_plugin.core.records import OUTCOMES, Measurement, Run
@@ -53,13 +52,11 @@ def page_of(
     `last` runs of the `source` make the histories.
     """
     judged = worst_verdicts(subject)
-    head = None if subject.is_paired else subject.head.run
-    drawn, runs = histories(source, judged, head=head, limit=last)
-    rows = rows_of(subject, judged, drawn)
+    head = replace(subject.head.run, results={}) if subject.is_paired else subject.head.run
+    rows, runs = histories(source, rows_of(subject, judged), judged, head=head, limit=last)
     chosen = {row.id for number, row in enumerate(rows) if number < MOST_DETAILED} | {*named}
     measurements = [*subject.head.measurements.values()]
     left_out = len(rows) - len(chosen)
-    comparison = subject.comparison
     return Page(
         title=subject.title,
         subject=_subject_text(subject),
@@ -67,7 +64,7 @@ def page_of(
         headline=_headline(subject),
         lead=tuple(_lead(judged)),
         sections=(
-            *_section("Notes", comparison.notes if comparison else ()),
+            *_section("Notes", subject.comparison.notes if subject.comparison else ()),
             *_remarks(measurements, judged),
             *_differences(subject),
             *_section("Left out", [_LEFT_OUT.format(left_out, len(rows))] * bool(left_out)),
@@ -80,11 +77,9 @@ def page_of(
 
 
 def _detailed(subject: Subject, rows: Sequence[Row], chosen: Collection[str]) -> Iterator[Row]:
-    sides: dict[charts.Side, Side | None] = {"base": subject.base, "head": subject.head}
     curves = {
-        side: {n: [*own] for n, own in groupby(each.curves(), lambda curve: curve.benchmark)}
-        for side, each in sides.items()
-        if each is not None
+        name: {n: [*own] for n, own in groupby(side.curves(), lambda curve: curve.benchmark)}
+        for name, side in subject.sides.items()
     }
     for row in rows:
         own: Curves = {side: by_name.get(row.id, ()) for side, by_name in curves.items()}

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 from gpubench_plugin.cli.report.subjects import Subject
+from gpubench_plugin.compare.matched_metrics import compared_metric
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import STEP_TIME, Measurement
 from gpubench_plugin.core.verdicts import VERDICT_KINDS, Verdict
 from gpubench_plugin.reports.columns import step
-from gpubench_plugin.reports.html.page import History, Row
+from gpubench_plugin.reports.html.page import Row
 from gpubench_plugin.reports.names import short_names
 from gpubench_plugin.reports.remarks import NOT_IN_TABLE
 from gpubench_plugin.reports.verdicts import (
@@ -46,27 +48,20 @@ def _rank(verdict: Verdict) -> tuple[int, bool]:
 _FIRST, _LAST = (-1, 0.0), (4, 0.0)
 
 
-def rows_of(
-    subject: Subject, judged: Mapping[str, Verdict | None], histories: Mapping[str, History]
-) -> Sequence[Row]:
-    """The rows of the `judged` benchmarks, without their details."""
+def rows_of(subject: Subject, judged: Mapping[str, Verdict | None]) -> Sequence[Row]:
+    """The rows of the `judged` benchmarks, without their histories and details."""
     names = short_names(judged).by_id
-    return [
-        _row(subject, name, names[name], verdict, histories.get(name))
-        for name, verdict in judged.items()
-    ]
+    return [_row(subject, name, names[name], verdict) for name, verdict in judged.items()]
 
 
-def _row(
-    subject: Subject, node_id: str, name: str, verdict: Verdict | None, history: History | None
-) -> Row:
+def _row(subject: Subject, node_id: str, name: str, verdict: Verdict | None) -> Row:
     measurement = subject.head.measurements.get(node_id)
     metric, value, exact = _value(measurement, verdict)
     change = f"{change_text(verdict)} {interval_text(verdict)}".strip() if verdict else ""
     effect = verdict.effect if verdict else None
     doubts = doubtful_flags(measurement.flags) if measurement else ()
     if subject.is_paired:
-        doubts = tuple(filter(None, [verdict.doubts if verdict else ""]))
+        doubts = tuple(filter(None, re.split(r"(?<=\)), ", verdict.doubts if verdict else "")))
     return Row(
         id=node_id,
         name=name,
@@ -80,7 +75,6 @@ def _row(
         doubts=doubts,
         reason=measurement.reason if measurement else "",
         facets=_facets(measurement),
-        history=history,
     )
 
 
@@ -88,9 +82,10 @@ def _value(
     measurement: Measurement | None, verdict: Verdict | None
 ) -> tuple[str, str, float | None]:
     """The metric, the number in words and itself: what was judged, else the median step time."""
-    step_time = measurement.metrics.get(STEP_TIME) if measurement else None
+    metrics = measurement.metrics if measurement else {}
+    step_time = metrics.get(STEP_TIME)
     if verdict and verdict.head is not None and (not step_time or verdict.head != step_time.value):
-        return verdict.metric, number(verdict.head, verdict.unit), verdict.head
+        return compared_metric(verdict, metrics), number(verdict.head, verdict.unit), verdict.head
     if measurement is None or step_time is None:
         return "", "", None
     return STEP_TIME, step(measurement), step_time.value

@@ -6,7 +6,7 @@ A page is made again only where its sources or its template have changed, which 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
@@ -28,7 +28,7 @@ from gpubench_plugin.core.verdicts import Comparison, Verdict
 from gpubench_plugin.environment.system_facts import package_versions
 from gpubench_plugin.reports.columns import step
 from gpubench_plugin.reports.explanation import Explanation
-from gpubench_plugin.reports.html.page import KnownRun, Link, Page, Row, Section, Table
+from gpubench_plugin.reports.html.page import Link, Page, Section, Table
 from gpubench_plugin.reports.html.render import TEMPLATES
 from gpubench_plugin.reports.verdicts import headline, kind_text
 from gpubench_plugin.results import summary, verdicts
@@ -135,7 +135,7 @@ class _Site:
             subject = subject_of_run(self._resolver.single(run.run_id).run, self._resolver)
         links = (Link("All benchmarks", f"../{_INDEX}"),)
         page = page_of(subject, self._source, last=self._last, links=links)
-        sides = [subject.head, subject.base]
+        sides = subject.sides.values()
         write_page(self._folder / name, page, public=self._public, sides=sides)
 
     def write_index(self, pages: Collection[str]) -> None:
@@ -145,8 +145,8 @@ class _Site:
         compared = {name: _comparison(self.folders[name]) for name in pages}
         subject = _latest([(sides[name], compared[name]) for name in reversed(names)])
         judged = worst_verdicts(subject)
-        drawn, runs = histories(self._source, judged, head=None, limit=self._last)
-        rows = rows_of(subject, judged, drawn)
+        plain = rows_of(subject, judged)
+        rows, runs = histories(self._source, plain, judged, head=None, limit=self._last)
         missing = ", ".join(name for name in self.folders if name not in pages)
         texts = [f"pages that could not be made: {missing}"] * bool(missing)
         # Other notes name the registry's host.
@@ -154,7 +154,6 @@ class _Site:
         page = Page(
             title="Results",
             subject=f"{counted(len(rows), 'benchmark')}, each of its latest run",
-            lead=tuple(_new_levels(rows, runs)),
             sections=(Section(title="Left out", texts=tuple(texts)),) * bool(texts),
             rows=tuple(rows),
             runs=runs,
@@ -229,14 +228,6 @@ def _latest(runs: Sequence[tuple[Side, Comparison]]) -> Subject:
         comparison=Comparison(base="", head="", verdicts=tuple(judged)),
         explain=lambda name: Explanation(benchmark=name, subject="", noun="run"),
     )
-
-
-def _new_levels(rows: Sequence[Row], runs: Sequence[KnownRun]) -> Iterator[str]:
-    """The last changes of level, the latest first."""
-    drawn = [(row.name, row.history) for row in rows if row.history and row.history.levels]
-    last = [(own.runs[own.levels[-1][0]], name, own.levels[-1][1]) for name, own in drawn]
-    for at, name, text in sorted(last, reverse=True)[:_COLUMNS]:
-        yield f"{name}: {text} in {runs[at].run_id}"
 
 
 def _cell(side: Side, name: str, is_comparable: bool) -> str:

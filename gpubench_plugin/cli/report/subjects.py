@@ -13,7 +13,7 @@ from gpubench_plugin.cli.explain.judged import judged_explanation
 from gpubench_plugin.cli.explain.measurement import explain_measurement
 from gpubench_plugin.cli.explain.run import explain_run
 from gpubench_plugin.cli.report.sides import Side
-from gpubench_plugin.compare.effective_limits import SIDES
+from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.core.verdicts import Comparison
 from gpubench_plugin.reports.explanation import Explanation, Role
@@ -35,6 +35,11 @@ class Subject:
     explain: Callable[[str], Explanation]
     command: str = ""
     is_paired: bool = False
+
+    @property
+    def sides(self) -> dict[SideName, Side]:
+        """The base, if there is one, and the head."""
+        return {"base": self.base, "head": self.head} if self.base else {"head": self.head}
 
 
 def subject_of_run(run: Run, resolver: Resolver) -> Subject:

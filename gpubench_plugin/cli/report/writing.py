@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
-from itertools import zip_longest
 from pathlib import Path, PureWindowsPath
 from typing import Any, Final, TypeVar
 
@@ -14,7 +13,7 @@ from gpubench_plugin.baselines.trend import HistorySource
 from gpubench_plugin.cli.report.pages import LATEST, page_of
 from gpubench_plugin.cli.report.sides import Side
 from gpubench_plugin.cli.report.subjects import subject_of_run
-from gpubench_plugin.reports.html.page import Command, Page, Section
+from gpubench_plugin.reports.html.page import Page, Section
 from gpubench_plugin.reports.html.render import render
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import RunDirectory
@@ -23,7 +22,7 @@ from gpubench_plugin.system import json_files
 _T = TypeVar("_T")
 
 _PRIVATE_FACTS: Final = frozenset({"host", "command"})
-_PRIVATE_SECTIONS: Final = frozenset({"Repeat"})
+_PRIVATE_SECTIONS: Final = frozenset({"What helps", "Repeat"})
 # What a page's script and style know; a host may be called "head".
 _WORDS: Final = frozenset({"style", "role", "outcome", "kind", "unit"})
 # An absolute path of at least two parts, or one below this or a home folder; not of an address
@@ -34,14 +33,14 @@ _PATH: Final = re.compile(
 )
 
 
-def write_page(file: Path, page: Page, *, public: bool, sides: Iterable[Side | None]) -> None:
+def write_page(file: Path, page: Page, *, public: bool, sides: Collection[Side]) -> None:
     """Write the page, whole or not at all; the runs of its `sides` name hosts and facts.
 
     Raises:
         ResultsError: the file cannot be written.
     """
     if public:
-        page = published(page, [side for side in sides if side is not None])
+        page = published(page, sides)
     json_files.write_text(file, render(page))
 
 
@@ -52,12 +51,11 @@ def write_run(file: Path, folder: Path, resolver: Resolver) -> None:
     write_page(file, page, public=False, sides=())
 
 
-def published(page: Page, sides: Iterable[Side]) -> Page:
+def published(page: Page, sides: Collection[Side]) -> Page:
     """The page without hosts, paths, commands, and facts that comparisons do not need.
 
     Hosts are numbered in their place; of a path its last part stays.
     """
-    sides = [*sides]
     needed = {key for side in sides for key in side.run.machine}
     hosts = {str(side.run.environment.get("hostname", "")) for side in sides}
     records = [m for side in sides for m in side.measurements.values()]
@@ -78,14 +76,9 @@ def published(page: Page, sides: Iterable[Side]) -> Page:
         value = _PATH.sub(_last_part, value)
         return pattern.sub(lambda match: numbered[match[0].lower()], value) if pattern else value
 
-    def said(texts: Sequence[str | Command]) -> Iterator[str]:
-        for said, after in zip_longest(texts, texts[1:]):
-            if isinstance(said, str) and not (isinstance(after, Command) and said.endswith(":")):
-                yield said
-
     def sections(some: Iterable[Section]) -> tuple[Section, ...]:
         kept = (
-            _without_facts(replace(section, texts=tuple(said(section.texts))), needed)
+            _without_facts(section, needed)
             for section in some
             if section.title not in _PRIVATE_SECTIONS
         )

@@ -16,13 +16,13 @@ class Series:
     """Values at the chart's positions, None where there is none.
 
     `low` and `high` are the ends of intervals, or empty. ``line`` passes over gaps and ``pairs``
-    does not; ``dots`` are not joined; ``band`` has an interval alone. `role` decides the colour;
-    ``doubt`` is grey, and its dots are hollow.
+    does not; ``dots`` are not joined; ``band`` has an interval alone. `role` decides the colour
+    and the shape of dots; doubts are grey and hollow, those of a base or reference apart.
     """
 
     label: str
     style: Literal["line", "dots", "pairs", "band"] = "line"
-    role: Literal["base", "head", "doubt", "reference"] = "head"
+    role: Literal["base", "head", "reference", "doubt", "base_doubt"] = "head"
     values: Numbers = ()
     low: Numbers = ()
     high: Numbers = ()

@@ -220,7 +220,7 @@ def matrix_tables(measurements: Sequence[Measurement]) -> Iterator[Table]:
         pairs = (zip(*both, strict=True) for both in compared.cells.values())
         cells = ([f"{number} ({ratio})".removesuffix(" ()") for number, ratio in p] for p in pairs)
         yield Table(
-            title=f"by {compared.parameter}",
+            title=f"by {compared.parameter}: step time, or throughput where the work differs",
             columns=("benchmark", *compared.cells),
             rows=tuple(zip(compared.labels, *cells, strict=True)),
             numeric=frozenset(compared.cells),
@@ -244,7 +244,7 @@ def _series(
             yield Series(
                 label=f"{label}, in doubt: {listed([*doubts])}" if is_doubtful else label,
                 style="dots" if is_doubtful else style,
-                role="doubt" if is_doubtful else role,
+                role=("doubt" if role == "head" else "base_doubt") if is_doubtful else role,
                 values=values,
                 low=low,
                 high=high,

@@ -1,6 +1,7 @@
 """Charts as SVG: one document without scripts that needs nothing from elsewhere.
 
-Series differ by shape and dashes, not by colour alone: ○ base, ● head, ◆ reference, ◇ in doubt.
+Series differ by shape and dashes, not by colour alone: ○ base, ● head, ◆ reference,
+in doubt ◇ or, of a base or reference, □.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ _SHAPES: Final = {
     "head": "h0",  # the round end of a thick line
     "reference": _DIAMOND,
     "doubt": _DIAMOND,
+    "base_doubt": "m-4-4h8v8h-8z",
 }
 _DASHES: Final = {"base": "6 3", "reference": "2 3"}
 # Characters that `printable` leaves, but XML does not allow.
@@ -160,7 +162,7 @@ def _drawn(chart: Chart, series: Series, x: _Axis, y: _Axis) -> dict[str, Any]:
         "style": style,
         "dashes": _DASHES.get(series.role, "none") if style == "line" else "none",
         "shape": _SHAPES[series.role],
-        "fill": "hollow" if series.role in {"base", "doubt"} else "solid",
+        "fill": "hollow" if series.role in {"base", "doubt", "base_doubt"} else "solid",
         "line": line if is_band else bars + line,
         "band": _path([*(a for a, _ in ends), *(b for _, b in reversed(ends))] * is_band),
         "dots": dots if is_few else [("".join(dot for dot, _ in dots), "")],

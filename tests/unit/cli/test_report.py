@@ -154,13 +154,33 @@ def test_a_number_is_of_the_metric_of_its_change() -> None:
     directory = write_run(RESULTS, 0, [one, measurement(RESNET, 0.5)])
     memory = {"metric": "peak_memory_bytes", "unit": "bytes", "head": 2.0**31}
     write_verdicts(directory, [regression(MLP, **memory)])
-    lines = {line[0]: line[1:] for line in report().tables[""]}
+    page = report()
+    lines = {line[0]: line[1:] for line in page.tables[""]}
     assert lines["mlp_train[amp]"][:3] == [
         "peak_memory_bytes",
         "2.000 GiB",
         "+23.0% [+20.0%, +26.0%]",
     ]
     assert lines["resnet18_train[fp32]"][0] == "step_time_s"
+    shown = [row["history"]["metric"] for row in page.data["rows"]]
+    assert shown == ["peak_memory_bytes", "step_time_s"]
+
+
+def test_a_minimum_over_fewer_rounds_has_its_own_name_history_and_band() -> None:
+    """Which the verdict calls the minimum; a band stands only beside the number it is about."""
+    fewer = {"step_time_min_of_16_s": (0.0125, "s", "lower")}
+    one = measurement(MLP, 0.0123, metrics=fewer)
+    directory = write_run(RESULTS, 0, [one, measurement(RESNET, 0.5)])
+    judged = {"metric": "step_time_min_s", "head": 0.0125}
+    write_verdicts(directory, [regression(MLP, **judged), regression(RESNET, **judged)])
+    page = report()
+    lines = {line[0]: line[1:3] for line in page.tables[""]}
+    assert lines["mlp_train[amp]"] == ["step_time_min_of_16_s", "12.50 ms"]
+    assert lines["resnet18_train[fp32]"] == ["step_time_min_s", "12.50 ms"]
+    first, second = (page.row(name)["history"] for name in ("mlp_train[amp]", "[fp32]"))
+    assert (first["metric"], second["metric"]) == ("step_time_min_of_16_s", "step_time_min_s")
+    assert first["band"] is not None
+    assert second["band"] is None
 
 
 def test_a_cause_is_told_once_above_the_table() -> None:
@@ -192,7 +212,7 @@ def test_a_cause_is_told_once_above_the_table() -> None:
             "benchmarks/training/test_resnet18.py --training.batch_size 64",
             "--training.batch_size 64",
         ),
-        ("-x --gate-missing=fail -o timeout=3", "-x --gate-missing=fail -o timeout=3"),
+        ("--tag benchmarks -x --gate-missing=fail -o a=3", "--tag benchmarks -x -o a=3"),
         (f"{MLP} {RESNET} --launches=3", "--launches=3"),
     ],
 )
@@ -266,11 +286,12 @@ def test_names_of_folders_users_and_hosts_are_left_out(text: str, left: str) -> 
     assert f"at {left} end" in report("--public").text
 
 
-def test_advice_that_ends_in_a_command_is_left_out_with_it() -> None:
-    """Other advice stays, as does a colon where there is no command."""
-    texts = ("measure both sides alternately:", Command("gpubench ab"), "close programs:")
-    page = Page(title="a", subject="b", sections=(Section(title="What helps", texts=texts),))
-    assert [section.texts for section in published(page, ()).sections] == [texts[2:]]
+def test_a_public_page_has_no_commands() -> None:
+    """Neither the one that repeats a benchmark nor those that help."""
+    texts = ("measure both sides alternately:", Command("gpubench ab"))
+    sections = tuple(Section(title=title, texts=texts) for title in ("What helps", "Repeat"))
+    page = Page(title="a", subject="b", sections=(*sections, Section(title="c", texts=("d",))))
+    assert [section.title for section in published(page, ()).sections] == ["c"]
 
 
 def test_a_folder_that_names_a_run_is_left_out() -> None:

@@ -95,8 +95,8 @@ def test_a_pointer_is_told_the_name_and_the_value_of_each_dot() -> None:
 
 
 def test_every_role_has_a_look_of_its_own_without_colours() -> None:
-    """Base and doubt are hollow, of different shapes; lines have different dashes."""
-    roles = ("base", "head", "doubt", "reference")
+    """Base and doubts are hollow, of different shapes; lines have different dashes."""
+    roles = ("base", "head", "doubt", "base_doubt", "reference")
     dots = [Series(label=role, style="dots", role=role, values=(1.0,)) for role in roles]
     shapes = {
         re.sub(r"^M[\d. ]+", "", path.get("d", "")) + f"{group.get('class')}"
@@ -104,9 +104,9 @@ def test_every_role_has_a_look_of_its_own_without_colours() -> None:
         for path in group
         if "gpubench-dots" in group.get("class", "")
     }
-    assert len(shapes) == 4
-    assert sum("hollow" in shape for shape in shapes) == 2
-    lines = [replace(one, style="line") for one in dots if one.role != "doubt"]
+    assert len(shapes) == 5
+    assert sum("hollow" in shape for shape in shapes) == 3
+    lines = [replace(one, style="line") for one in dots if "doubt" not in one.role]
     dashes = {path.get("stroke-dasharray") for path in drawn(chart(*lines)).iter(f"{SVG}path")}
     assert {"none", "6 3", "2 3"} <= dashes
 

@@ -37,7 +37,7 @@ const quantity = (value, unit) => {
 
 // Charts: records of chart.py, drawn by uPlot.
 const charts = new Map(), DASHES = { base: [6, 3], reference: [2, 3] }, MOST_DOTS = 100; // of a line
-const SHAPES = { base: "○", head: "●", reference: "◆", doubt: "◇" }; // as svg.py has them
+const SHAPES = { base: "○", head: "●", reference: "◆", doubt: "◇", base_doubt: "□" }; // as svg.py has them
 const STEPS = [1, 10, 100, 1e3, 1e4, 1e5, 1e6].flatMap(power => [power, 2 * power, 5 * power]);
 const BINARY_STEPS = Array.from({ length: 60 }, (_, power) => 2 ** power);
 const probe = document.body.appendChild(make("i", { hidden: "" }));
@@ -49,9 +49,9 @@ const nameOf = (chart, i) => chart.names[i] || `${chart.noun} ${chart.positions[
 const spelled = ({ values, low, high }, i, unit) => [isIn(values[i]) && quantity(values[i], unit),
   isIn(low[i], high[i]) && `[${quantity(low[i], unit)}, ${quantity(high[i], unit)}]`].filter(Boolean).join(" ") || "–";
 const shapes = role => (plot, i) => {
-  const r = 3.5 * uPlot.pxRatio, { left, top, width, height } = plot.bbox;
-  const circle = `m-${r} 0a${r} ${r} 0 1 0 ${2 * r} 0a${r} ${r} 0 1 0-${2 * r} 0`;
-  const outline = "◆◇".includes(SHAPES[role]) ? `m0-${r}l${r} ${r}-${r} ${r}-${r}-${r}z` : circle;
+  const r = 3.5 * uPlot.pxRatio, d = 2 * r, { left, top, width, height } = plot.bbox;
+  const outlines = { "◆": `m0-${r}l${r} ${r}-${r} ${r}-${r}-${r}z`, "□": `m-${r}-${r}h${d}v${d}h-${d}z` };
+  const outline = outlines[SHAPES[role].replace("◇", "◆")] || `m-${r} 0a${r} ${r} 0 1 0 ${d} 0a${r} ${r} 0 1 0-${d} 0`;
   const x = at => plot.valToPos(plot.data[0][at], "x", true), y = value => plot.valToPos(value, "y", true);
   const shown = plot.data[i].map((value, at) => isIn(value) ? `M${x(at)} ${y(value)}${outline}` : "");
   const clip = new Path2D(`M${left - r} ${top - r}h${width + 2 * r}v${height + 2 * r}h${-width - 2 * r}z`);
@@ -67,7 +67,7 @@ const plotted = chart => {
     const hasDots = (from, to) => style === "dots" || (isLine && (isFew || to - from < MOST_DOTS));
     const sign = style === "band" ? "▬" : hasDots(0, columns[0].length) ? SHAPES[role] : "—";
     const paths = style === "dots" ? nothing : undefined, stroke = () => colour(role);
-    const fill = () => colour("○◇".includes(SHAPES[role]) ? "surface" : role);
+    const fill = () => colour("○◇□".includes(SHAPES[role]) ? "surface" : role);
     const ends = [columns.length + 1, columns.length];
     if (own.low.length && !paths) bands.push({ series: ends, fill: () => colour(role, 15) });
     for (const end of own.low.length ? [own.low, own.high] : []) {

@@ -1,10 +1,18 @@
-"""Whose limit it is."""
+"""Whose limit it is, and which numbers were judged."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
-from gpubench_plugin.cli.explain.judged import limit_origin
+from gpubench_plugin.cli.explain.judged import judged_explanation, limit_origin
+from gpubench_plugin.core.verdicts import Verdict
+from gpubench_plugin.results.reader import RunReader
+from tests.support.runs_builder import MLP, measurement, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @pytest.mark.parametrize(
@@ -37,3 +45,22 @@ def test_a_limit_on_one_step_time_is_the_other_ones_and_may_be_the_rates() -> No
         assert origin == "the base states 10%; the head states 10%"
     for metric, limit in (("samples_per_s", "5%"), ("peak_memory_bytes", "10%")):
         assert limit_origin(metric, limit, base=stated, head=stated) == "the default"
+
+
+@pytest.mark.parametrize(("head", "plotted"), [(0.0125, 0.0125), (0.0123, 0.0123), (0.5, 0.0123)])
+def test_points_are_of_the_minimum_that_was_compared(
+    tmp_path: Path, head: float, plotted: float
+) -> None:
+    """Over fewer rounds where the verdict's number is that one."""
+    fewer = {"step_time_min_of_16_s": (0.0125, "s", "lower")}
+    directory = write_run(tmp_path, 0, [measurement(MLP, 0.0123, metrics=fewer)])
+    verdict = Verdict(id=MLP, metric="step_time_min_s", unit="s", kind="unchanged", head=head)
+    explained = judged_explanation(
+        [verdict],
+        [("a", "this run", RunReader(directory).run().results[MLP], 0)],
+        stated={"base": {}, "head": {}},
+        benchmark=MLP,
+        subject="a run",
+        noun="run",
+    )
+    assert explained.points[0].values == {"step_time_min_s": plotted}
