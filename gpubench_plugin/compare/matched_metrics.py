@@ -131,8 +131,9 @@ def step_time_of_history(results: Sequence[Result]) -> str:
 
 def compared_metric(verdict: VerdictPart, metrics: Mapping[str, Metric]) -> str:
     """The one of the head's `metrics` that a verdict is on: its own, or a minimum over fewer."""
-    names = (verdict.metric, *MINIMA.values()) if verdict.metric == MINIMUM else ()
-    equal = (n for n in names if n in metrics and metrics[n].value == verdict.head)
+    names = (n for n in (MINIMUM, *MINIMA.values()) if verdict.metric == MINIMUM and n in metrics)
+    # Not exactly: the verdict has it from its logarithm.
+    equal = (n for n in names if math.isclose(metrics[n].value, verdict.head or 0.0))
     return next(equal, verdict.metric)
 
 

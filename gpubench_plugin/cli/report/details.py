@@ -30,15 +30,15 @@ def details(subject: Subject, name: str, curves: Curves) -> Iterator[Section]:
         )
         yield Section(title="What helps", texts=tuple(parts))
     measured = {n: m for n, side in subject.sides.items() if (m := side.measurement(name))}
-    head = measured.get("head")
+    head, of = measured.get("head"), ", last launch" * subject.is_paired
     pictures = [*charts.curve_charts(curves)]
     if head is not None:
         rounds = None if explanation.noun == "round" else charts.rounds_chart(head)
         pictures += filter(None, [rounds, charts.ranks_chart(head)])
     if pictures:
-        yield Section(title="How it was measured", charts=tuple(pictures))
-    yield from _operators(measured)
-    yield from _metrics(measured)
+        yield Section(title=f"How it was measured{of}", charts=tuple(pictures))
+    yield from _operators(measured, of)
+    yield from _metrics(measured, of)
     if head is not None:
         yield from _settings(head)
         yield Section(title="Repeat", texts=(Command(repeat_command(subject, name)),))
@@ -61,7 +61,7 @@ def _verdict(explanation: Explanation) -> Section:
     )
 
 
-def _metrics(measured: Mapping[charts.Side, Measurement]) -> Iterator[Section]:
+def _metrics(measured: Mapping[charts.Side, Measurement], of: str) -> Iterator[Section]:
     """All metrics; of two sides with the change from the base to the head."""
     change = ("change",) * (len(measured) > 1)
     rows = []
@@ -71,10 +71,10 @@ def _metrics(measured: Mapping[charts.Side, Measurement]) -> Iterator[Section]:
         texts = [metric_text(each, name) for each in measured.values()]
         rows.append((name, *texts, *(signed(effect) for _ in change)))
     if rows:
-        yield _folded("Metrics", ("metric", *measured, *change), rows)
+        yield _folded(f"Metrics{of}", ("metric", *measured, *change), rows)
 
 
-def _operators(measured: Mapping[charts.Side, Measurement]) -> Iterator[Section]:
+def _operators(measured: Mapping[charts.Side, Measurement], of: str) -> Iterator[Section]:
     """Operators by own time per step; of two sides by the difference of it."""
     sides = {
         side: {row["name"]: row for row in each.correctness["operators"]["operators"]}
@@ -101,7 +101,7 @@ def _operators(measured: Mapping[charts.Side, Measurement]) -> Iterator[Section]
     columns = ("operator", *(f"own time, {side}" for side in sides))
     columns += ("difference" if has_two else "share", *(f"calls, {side}" for side in sides))
     table = _table("Per step, by own time", columns, [tuple(cells(*each)) for each in own_s])
-    yield Section(title="Operators", tables=(table,))
+    yield Section(title=f"Operators{of}", tables=(table,))
 
 
 def _settings(measurement: Measurement) -> Iterator[Section]:

@@ -13,7 +13,7 @@ from gpubench_plugin.baselines.trend import (
 )
 from gpubench_plugin.cli.explain.run import prediction
 from gpubench_plugin.core.format import listed
-from gpubench_plugin.core.records import STEP_TIME, Run
+from gpubench_plugin.core.records import MINIMUM, STEP_TIME, Run
 from gpubench_plugin.core.verdicts import MAIN, Verdict
 from gpubench_plugin.reports.html.page import History, KnownRun, Row
 from gpubench_plugin.reports.verdicts import signed
@@ -35,10 +35,11 @@ def histories(
     branch = MAIN if source.has_runs(MAIN) else None
     segments: dict[str, tuple[str, TrendSegment]] = {}
     for row in rows:
-        metric = row.metric or STEP_TIME
+        # Of launches that confirm a verdict a run has no number: its minimum in common is drawn.
+        metric = None if row.metric == MINIMUM else row.metric or STEP_TIME
         history = benchmark_history(source, row.id, metric, branch=branch, limit=limit, head=head)
         if history is not None:
-            segments[row.id] = metric, history.segments[-1]
+            segments[row.id] = history.metric, history.segments[-1]
     points = (point for _, segment in segments.values() for point in segment.points)
     known = {(point.started, point.run_id): known_run(point) for point in points}
     runs = tuple(known[key] for key in sorted(known))
@@ -46,8 +47,7 @@ def histories(
     drawn: dict[str, History] = {}
     for name, (metric, segment) in segments.items():
         verdict = judged[name]
-        is_compared = verdict and verdict.head == segment.points[-1].value
-        band = prediction(verdict) if verdict and is_compared else None
+        band = prediction(verdict) if verdict else None
         drawn[name] = history_of(segment, metric, positions, band)
     return [replace(row, history=drawn.get(row.id)) for row in rows], runs
 

@@ -203,10 +203,11 @@ def _section(title: str, texts: Sequence[str] | Iterator[str]) -> Iterator[Secti
 
 def _across(subject: Subject, measurements: Sequence[Measurement]) -> Iterator[Section]:
     """Scaling, precisions by devices, and the environment."""
+    of = ", last launch" * subject.is_paired
     if scaling := tuple(charts.scaling_charts(measurements)):
-        yield Section(title="Scaling", charts=scaling)
+        yield Section(title=f"Scaling{of}", charts=scaling)
     if matrices := tuple(charts.matrix_tables(measurements)):
-        yield Section(title="Side by side", tables=matrices)
+        yield Section(title=f"Side by side{of}", tables=matrices)
     run = subject.head.run
     facts = sorted({**run.environment, **run.machine}.items())
     if facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -84,11 +85,12 @@ def _value(
     """The metric, the number in words and itself: what was judged, else the median step time."""
     metrics = measurement.metrics if measurement else {}
     step_time = metrics.get(STEP_TIME)
-    if verdict and verdict.head is not None and (not step_time or verdict.head != step_time.value):
+    own = step_time.value if step_time else math.nan
+    if verdict and verdict.head is not None and not math.isclose(verdict.head, own):
         return compared_metric(verdict, metrics), number(verdict.head, verdict.unit), verdict.head
     if measurement is None or step_time is None:
         return "", "", None
-    return STEP_TIME, step(measurement), step_time.value
+    return STEP_TIME, step(measurement), own
 
 
 def _facets(measurement: Measurement | None) -> Mapping[str, str]:

@@ -47,7 +47,10 @@ def test_a_limit_on_one_step_time_is_the_other_ones_and_may_be_the_rates() -> No
         assert limit_origin(metric, limit, base=stated, head=stated) == "the default"
 
 
-@pytest.mark.parametrize(("head", "plotted"), [(0.0125, 0.0125), (0.0123, 0.0123), (0.5, 0.0123)])
+@pytest.mark.parametrize(
+    ("head", "plotted"),
+    [(0.0125, 0.0125), (0.0125 * (1 + 2e-16), 0.0125), (0.0123, 0.0123), (0.5, 0.0123)],
+)
 def test_points_are_of_the_minimum_that_was_compared(
     tmp_path: Path, head: float, plotted: float
 ) -> None:
