@@ -124,7 +124,7 @@ def test_pages_of_recorded_results_are_those_that_the_guide_leads_to(tmp_path: P
     run, comparison, index = ((tmp_path / lead).read_text(encoding="utf-8") for lead in leads)
     assert "peaks regressed: step_time_min_s 77.50 µs → 95.58 µs" in run
     assert "spectrum improved: step_time_min_s 1.092 ms → 395.5 µs" in comparison
-    assert "new level -62.5%" in index
+    assert "new level -62.2%" in index
     pages = [page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html")]
     assert len(pages) == 3 + 17 + 1
     assert not [page for page in pages if re.search("bench-1|/tmp/", page)]

@@ -24,11 +24,9 @@ def details(subject: Subject, name: str, curves: Curves) -> Iterator[Section]:
     """The sections of a benchmark; `curves` are those of its training on each side."""
     explanation = subject.explain(name)
     yield _verdict(explanation)
-    if advice := explanation.advice:
-        parts = (
-            part for a in advice for part in (a.text, Command(a.command))[: 1 + bool(a.command)]
-        )
-        yield Section(title="What helps", texts=tuple(parts))
+    parts = [part for each in explanation.advice for part in (each.text, Command(each.command))]
+    if texts := tuple(part for part in parts if part != Command("")):
+        yield Section(title="What helps", texts=texts)
     measured = {n: m for n, side in subject.sides.items() if (m := side.measurement(name))}
     head, of = measured.get("head"), ", last launch" * subject.is_paired
     pictures = [*charts.curve_charts(curves)]
@@ -41,7 +39,7 @@ def details(subject: Subject, name: str, curves: Curves) -> Iterator[Section]:
     yield from _metrics(measured, of)
     if head is not None:
         yield from _settings(head)
-        yield Section(title="Repeat", texts=(Command(repeat_command(subject, name)),))
+        yield Section(title="Repeat", texts=(Command(repeat_command(subject, head)),))
 
 
 def _verdict(explanation: Explanation) -> Section:

@@ -46,8 +46,7 @@ def histories(
     positions = {run.run_id: position for position, run in enumerate(runs)}
     drawn: dict[str, History] = {}
     for name, (metric, segment) in segments.items():
-        verdict = judged[name]
-        band = prediction(verdict) if verdict else None
+        band = prediction(verdict) if (verdict := judged[name]) else None
         drawn[name] = history_of(segment, metric, positions, band)
     return [replace(row, history=drawn.get(row.id)) for row in rows], runs
 

@@ -85,12 +85,12 @@ def _value(
     """The metric, the number in words and itself: what was judged, else the median step time."""
     metrics = measurement.metrics if measurement else {}
     step_time = metrics.get(STEP_TIME)
-    own = step_time.value if step_time else math.nan
-    if verdict and verdict.head is not None and not math.isclose(verdict.head, own):
+    is_own = step_time and verdict and math.isclose(verdict.head or 0.0, step_time.value)
+    if verdict and verdict.head is not None and (verdict.metric != STEP_TIME or not is_own):
         return compared_metric(verdict, metrics), number(verdict.head, verdict.unit), verdict.head
     if measurement is None or step_time is None:
         return "", "", None
-    return STEP_TIME, step(measurement), own
+    return STEP_TIME, step(measurement), step_time.value
 
 
 def _facets(measurement: Measurement | None) -> Mapping[str, str]:

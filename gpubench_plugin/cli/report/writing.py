@@ -24,11 +24,11 @@ _T = TypeVar("_T")
 _PRIVATE_FACTS: Final = frozenset({"host", "command"})
 _PRIVATE_SECTIONS: Final = frozenset({"What helps", "Repeat"})
 # What a page's script and style know; a host may be called "head".
-_WORDS: Final = frozenset({"style", "role", "outcome", "kind", "unit"})
+_WORDS: Final = frozenset({"style", "role", "outcome", "kind", "unit", "href"})
 # An absolute path of at least two parts, or one below this or a home folder; not of an address
 # other than of a file, but of an option such as -I. On Windows with a drive or a host.
 _PATH: Final = re.compile(
-    r"(?:(?<![\w/.~])|(?<=//)(?=/)|(?<=-[IL]))(?:~[\w-]*|\.{1,2}(?=/)|/[\w.@+~-]+)(?:/[\w.@+~-]+)+/?"
+    r"(?:(?<![\w/.~])|(?<=//)(?=/)|(?<=-[IL]))(?:~[\w-]*|\.{1,2}(?=/)|/[\w.@+~,=%$#{}-]+)(?:/[\w.@+~,=%$#{}-]+)+/?"
     r"|(?:\b[A-Za-z]:[\\/]|\\\\)(?!/)[^\s'\":]+"
 )
 

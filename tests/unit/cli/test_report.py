@@ -206,6 +206,9 @@ def test_a_cause_is_told_once_above_the_table() -> None:
         ("benchmarks -k mlp", ""),
         ("./benchmarks/training --precision fp32,amp -m 'not slow' -x", "--precision fp32,amp -x"),
         (". --report r.html --gate --baseline=main", "--baseline=main"),
+        ("benchmarks/ ../other/ -xk mlp -n 2", "-n 2"),
+        ("benchmarks/training/ --world-size=1,2 -q", "-q --world-size=1"),
+        ("--ignore benchmarks --size 7b /home/al/project", "--ignore benchmarks --size 7b"),
         ("/home/al/benchmarks -kmlp --resume=2026", ""),
         (
             "benchmarks/training/test_resnet18.py --training.batch_size 64",
@@ -270,6 +273,7 @@ def test_a_public_page_tells_no_host_path_or_command(capsys: pytest.CaptureFixtu
         ("../al/secret/a ./al/b", "…/a …/b"),
         ("-I/home/al/a ~al/b", "-I…/a …/b"),
         ("/home/al/", "…"),
+        ("/data/a,b/x=1/run%20", "…/run%20"),
         (r"C:\Users\al\a C:/Users/al/b C:\Users\al", "…/a …/b …"),
         (r"\\srv\al\a", "…/a"),
         ("node-17 NODE-17.Lab", "host-2 host-2"),
@@ -476,6 +480,9 @@ def test_a_public_index_tells_no_host() -> None:
         assert main(["report", "--site=out", *words]) == 0
         text = Path("out/index.html").read_text(encoding="utf-8")
         assert [word in text for word in ("node-17", "node-18", "/home")] == [is_told] * 3
+        for page in Path("out/runs").iterdir():
+            assert "../index.html" in ReadPage(page.read_text(encoding="utf-8")).links
+            assert f"runs/{page.name}" in ReadPage(text).links
 
 
 @pytest.mark.parametrize("part", ["runs", "comparisons"])
