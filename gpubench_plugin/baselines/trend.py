@@ -251,7 +251,7 @@ class HistorySource:
             result = head.results.get(benchmark)
             own = [head] * bool(result and metric in result.metrics)
             others = [r for r in runs if r.run_id != head.run_id and r.started <= head.started]
-            runs = sorted([*others, *own], key=lambda run: run.started)
+            runs = sorted([*others, *own], key=lambda run: (run.started, run.run_id))
         points = [_point(run, benchmark, metric) for run in runs]
         for run, point in zip(runs, points, strict=True):
             if point.fingerprint not in self.facts:
