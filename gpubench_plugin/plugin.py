@@ -211,6 +211,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     else:
         if not (ending.is_worker(config) or _defers_output(config)):
             _report_unjudged_gate(config, "nothing was measured: no benchmark was selected")
+            if config.getoption("gpubench_report") is not None:
+                note = ending.Ending("no report: no benchmark was selected", pytest.ExitCode.OK)
+                config.pluginmanager.register(note, "gpubench-report")
         if _OUTPUT in config.stash:
             config.stash[_OUTPUT].release()
 

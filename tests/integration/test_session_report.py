@@ -106,3 +106,17 @@ def test_a_page_that_cannot_be_written_fails_a_session_that_keeps_its_results(
     assert "no report: " in result.out
     assert "Traceback" not in result.out + result.err
     assert (result.directories[0] / "summary.json").is_file()
+
+
+@pytest.mark.parametrize(("words", "code"), [([], 0), (["-k", "nothing"], 5)])
+def test_a_session_without_a_benchmark_says_that_it_has_no_page(
+    project: Project, words: list[str], code: int
+) -> None:
+    """An earlier page would be taken for its own."""
+    project.write("test_it.py", "def test_plain():\n    pass\n")
+
+    result = project.run("--report=report.html", *words)
+
+    assert result.code == code
+    assert "no report: no benchmark was selected" in result.out
+    assert not (project.path / "report.html").exists()

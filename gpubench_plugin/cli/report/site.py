@@ -83,8 +83,8 @@ def write_site(folder: Path, resolver: Resolver, *, last: int, public: bool) -> 
     for name in removed:
         json_files.remove(folder / name)
     json_files.write_json(folder / MANIFEST, stored.dump(Manifest(pages=pages)))
-    told = {"pages": [*pages], "written": written, "removed": removed, "left_out": problems}
-    return {"index": str(folder / _INDEX), **told}
+    changes = {"pages": [*pages], "written": written, "removed": removed, "left_out": problems}
+    return {"index": str(folder / _INDEX), **changes}
 
 
 def _earlier(folder: Path) -> dict[str, str]:
@@ -147,8 +147,8 @@ class _Site:
         judged = worst_verdicts(subject)
         plain = rows_of(subject, judged)
         rows, runs = histories(self._source, plain, judged, head=None, limit=self._last)
-        missing = ", ".join(name for name in self.folders if name not in pages)
-        texts = [f"pages that could not be made: {missing}"] * bool(missing)
+        failures = ", ".join(name for name in self.folders if name not in pages)
+        texts = [f"pages that could not be made: {failures}"] * bool(failures)
         # Other notes name the registry's host.
         texts += [note for note in self._resolver.index_notes if note.startswith("skipped")]
         page = Page(
