@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Work,
     )
     from gpubench_plugin.session.api import load_run, run
+    from gpubench_plugin.workloads._source import load
 
 __all__ = [
     "CorrectnessError",
@@ -42,6 +43,7 @@ __all__ = [
     "Unsupported",
     "UsageProblem",
     "Work",
+    "load",
     "load_run",
     "run",
 ]

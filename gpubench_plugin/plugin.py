@@ -90,7 +90,7 @@ def _benchmark_paths(config: pytest.Config) -> list[str]:
     """
     options = config.known_args_namespace
     rank = config.pluginmanager.get_plugin(hookspecs.LAUNCHER)
-    if rank is not None and not rank.runs_all:
+    if options.gpubench_measure or (rank is not None and not rank.runs_all):
         return []
     if options.file_or_dir or config.invocation_params.dir != config.rootpath:
         return []
@@ -125,6 +125,15 @@ def pytest_configure(config: pytest.Config) -> None:
         from gpubench_plugin.config.settings import Settings
 
         _with_usage_errors(Settings.from_config, config)
+    if words := config.getoption("gpubench_measure"):
+        from gpubench_plugin.config.model_request import ModelRequest
+        from gpubench_plugin.session.generated_module import GeneratedModules
+
+        def collect() -> None:
+            plugin = GeneratedModules(ModelRequest.parse(words))
+            config.pluginmanager.register(plugin, "gpubench-measure")
+
+        _with_usage_errors(collect)
     if any("[" in argument for argument in config.args):
         from gpubench_plugin.session.nearest_id import NearestId
 

@@ -148,7 +148,7 @@ class Bench:
     def train(
         self,
         model: nn.Module | Callable[[], nn.Module],
-        batch: object,
+        batch: object = None,
         loss: Callable[..., torch.Tensor] | None = None,
         *,
         optimizer: str | OptimizerOf | None = None,
@@ -158,7 +158,8 @@ class Bench:
     ) -> Measurement:
         """Measure a training step of a copy of `model` on `batch`, as of the fixture ``trainer``.
 
-        A function as `model` builds it. A tuple as `batch` is the model's inputs, then the targets
+        A function as `model` builds it; one by its name (:func:`.load`) needs no batch and no
+        loss. A tuple as `batch` is the model's inputs, then the targets
         of `loss`; a dictionary has the model's keyword arguments, and is the loss' second argument.
         A loss of (model, batch) calls the model itself; None takes the loss in the model's output.
         `optimizer` is a name of ``training.optimizer``, or a function of the parameters.
@@ -175,7 +176,7 @@ class Bench:
     def infer(
         self,
         model: nn.Module | Callable[[], nn.Module],
-        batch: object,
+        batch: object = None,
         *,
         samples: int | None = None,
         tokens: float | None = None,
@@ -183,7 +184,8 @@ class Bench:
     ) -> Measurement:
         """Measure a forward pass of a copy of `model` on `batch`, as of the fixture ``inference``.
 
-        A function as `model` builds it. A tuple or dictionary as `batch` has its arguments.
+        A function as `model` builds it; one by its name (:func:`.load`) needs no batch. A tuple or
+        dictionary as `batch` has its arguments.
 
         Raises:
             Misuse: these do not fit together, or contradict the configuration.

@@ -21,6 +21,7 @@ from gpubench_plugin.training.check import recording
 from gpubench_plugin.workloads._own.batch import StatedBatch
 from gpubench_plugin.workloads._own.model import StatedModel
 from gpubench_plugin.workloads._own.workload import OwnWorkload, StatedLoss
+from gpubench_plugin.workloads._source import SourceWorkload
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -69,6 +70,8 @@ class OwnModels:
         Raises:
             UsageProblem: the parts do not fit together, or contradict the configuration.
         """
+        if isinstance(model, SourceWorkload) and batch is None:
+            batch, loss = model.batch, loss or model.loss_of
         training = _with_optimizer(self._configuration.training, optimizer)
         _refuse_data_keys(training)
         stated_loss = StatedLoss(loss, device=self.group.device, weights=self._weights)
@@ -97,7 +100,7 @@ class OwnModels:
         if "loss_drop" not in training.model_fields_set:
             training = training.model_copy(update={"loss_drop": _LOSS_DROP})
         setup = setup_of(self._reconfigure(training), stated_batch)
-        module = self._built(setup, stated_loss)
+        module = self._built(setup, stated_loss, model)
         trainer = checked_trainer(self.request, setup, module, setup.source())
         if own_optimizer is not None:
             self._reconfigure(_as_built(training, trainer.optimizer))
@@ -111,6 +114,8 @@ class OwnModels:
         Raises:
             UsageProblem: the parts do not fit together, or contradict the configuration.
         """
+        if isinstance(model, SourceWorkload) and batch is None:
+            batch = partial(model.batch, labelled=False)
         configuration = self._configuration
         size = configuration.inference.samples(configuration.training)
         drawn = self._batch_of_rank(batch, configuration.training.with_samples(size))
@@ -124,15 +129,19 @@ class OwnModels:
         training = training.with_samples(stated_batch.samples)
         loss = StatedLoss(None, device=self.group.device, weights=self._weights)
         setup = self._setup_of(model, loss, None, self._reconfigure(training), stated_batch)
-        return checked_inference(self.request, setup, self._built(setup, loss), setup.source())
+        return checked_inference(
+            self.request, setup, self._built(setup, loss, model), setup.source()
+        )
 
-    def _built(self, setup: TrainingSetup, loss: StatedLoss) -> nn.Module:
+    def _built(self, setup: TrainingSetup, loss: StatedLoss, model: object) -> nn.Module:
         """The model, whose number of parameters is recorded: others are not comparable."""
         facts = recording(own_model={"model": setup.workload.section.name, "loss": loss.name})
         subjects_of(self.request).add_check(facts)
         module = setup.module()
         parameters = sum(parameter.numel() for parameter in module.parameters())
         self._reconfigure(setup.configuration.training, {"model.parameters": parameters})
+        if isinstance(model, SourceWorkload):
+            subjects_of(self.request).add_check(recording(model=model.description(module)))
         return module
 
     @property

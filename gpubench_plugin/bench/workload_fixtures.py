@@ -14,6 +14,7 @@ from gpubench_plugin.bench.subjects import (
     FirstForward,
     case_of,
     is_shadowed,
+    reconfigure,
     require_kinds,
     running_state,
     subjects_of,
@@ -77,7 +78,13 @@ def _gpubench_setup(
 @pytest.fixture
 def model(request: pytest.FixtureRequest, _gpubench_setup: TrainingSetup) -> torch.nn.Module:
     """The workload's model: seeded, on the device, in its memory format, wrapped and compiled."""
-    module = _gpubench_setup.module()
+    from gpubench_plugin.training.check import recording
+
+    module, workload = _gpubench_setup.module(), _gpubench_setup.workload
+    if text := workload.description(module):
+        subjects_of(request).add_check(recording(model=text))
+        facts = {"model.parameters": sum(p.numel() for p in module.parameters())}
+        reconfigure(request, case_of(request).configuration, facts)
     subjects_of(request).track(FirstForward(module))
     return module
 

@@ -104,8 +104,8 @@ def _run_command(arguments: Sequence[str] | None) -> int:
     if REQUESTED in os.environ:
         complete(parser)
     options, unknown = parser.parse_known_args(words)
-    options.words = words
-    if unknown:
+    options.words, options.passed_on = words, unknown
+    if unknown and not options.command.passes_on:
         options.parser.refuse(unknown, hint=options.command.hint_for_unknown)
     return int(options.command.run(options))
 

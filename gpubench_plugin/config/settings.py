@@ -218,6 +218,12 @@ class Settings:
         parse=lambda option: tuple(whole_number(option.key, 1, name) for name in _names(option)),
         default=(),
     )
+    measure: str = _option(
+        "measure=MODEL",
+        "Measure a model by its name instead of tests: the words of gpubench measure, as in "
+        "--measure='hf:bert --shrink --batch=1,8'",
+        parse=_non_empty("a model's name, such as hf:bert"),
+    )
     launches: int = _option(
         "launches=K",
         "Measure each benchmark in K fresh processes per rank (default: 1)",

@@ -82,6 +82,9 @@ class Remarks:
             ):
                 if text:
                     yield from self._line(f"{self.names[measurement.id]}: {text}", markup)
+        models = self._by(self.measurements, lambda m: filter(None, [m.correctness.get("model")]))
+        for text in models:
+            yield from self._line(printable(text), PLAIN)
         groups = self._by(self.measurements, lambda m: other_flags(m.flags))
         if groups and "notes" not in shown:
             texts = [f"{flag} ({_listed(names)})" for flag, names in groups.items()]

@@ -122,6 +122,10 @@ class Workload(ABC, Generic[S]):
             Unsupported: the model's library is not installed.
         """
 
+    def description(self, module: nn.Module) -> str:
+        """What is to be told of the built `module` in a line; empty if its name tells all."""
+        return ""
+
     def for_fake_tensors(self) -> Self:
         """Variant of the workload for fake tensors: same computation, without recomputation."""
         clone = copy(self)

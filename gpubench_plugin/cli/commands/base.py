@@ -27,6 +27,9 @@ class Command(ABC):
     help: ClassVar[str]
     """One line for ``gpubench --help``."""
 
+    passes_on: ClassVar[bool] = False
+    """Whether unknown arguments are pytest's."""
+
     hint_for_unknown: ClassVar[str] = ""
     """Hint appended to the error for an unknown argument."""
 

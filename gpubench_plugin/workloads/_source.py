@@ -1,0 +1,266 @@
+"""Models by their names: those of a library, or of a project's own code, with inferred inputs."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, NamedTuple
+
+import torch
+from pydantic import Field, ValidationError
+from torch import Tensor, nn
+
+from gpubench_plugin.config.model_request import split_name
+from gpubench_plugin.config.sections import ModelSection, PositiveInt
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import Misuse, UsageProblem, error_text, suggest
+from gpubench_plugin.core.format import count
+from gpubench_plugin.precision._nested import tensors_in
+from gpubench_plugin.workloads._own.workload import loss_in
+from gpubench_plugin.workloads.base import Batch, Workload
+
+SHRUNK_SIDE: Final = 64
+"""Height and width of the images of a shrunken model, which halve five times in most."""
+LAYERS: Final = 2
+"""Layers of a shrunken model: of equal ones in a row so many are left."""
+TOKENS: Final = 128
+"""Tokens of a sample, unless stated."""
+
+
+class SourceSection(ModelSection):
+    """A model by its name; what is not stated of its inputs is inferred."""
+
+    source: str
+    """Name of the model in its library, or a folder; of one's own, package.module:Class"""
+    init: dict[str, Any] = Field(default_factory=dict)
+    """Arguments of its constructor, or keys of its configuration"""
+    shrink: bool = False
+    """Make it tiny: two layers, narrow, a small vocabulary, small images"""
+    input_shape: tuple[PositiveInt, ...] = ()
+    """Shape of an input without the batch; empty: inferred"""
+    sequence_length: PositiveInt | None = None
+    """Tokens of a sample; null: 128, or fewer if it has no more positions"""
+
+
+class Input(NamedTuple):
+    """An input of `shape` beside the batch: token or class ids below `below`, or normal numbers."""
+
+    shape: tuple[int, ...]
+    below: int | None = None
+
+    def draw(self, samples: int, generator: torch.Generator | None = None) -> Tensor:
+        """Random values, on the CPU if a generator of the CPU draws them."""
+        shape = (samples, *self.shape)
+        if self.below is None:
+            return torch.randn(shape, generator=generator)
+        return torch.randint(max(self.below, 1), shape, generator=generator)
+
+    def __str__(self) -> str:
+        kind = "" if self.below is None else f" below {self.below}"
+        return f"{'x'.join(map(str, ('N', *self.shape)))}{kind}"
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Inputs of a model by the names of its parameters, and the `labels` it computes a loss of."""
+
+    arguments: Mapping[str, Input]
+    labels: Mapping[str, Input] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value}" for name, value in self.arguments.items())
+
+
+class SourceWorkload(Workload[SourceSection]):
+    """A model by its name, on random inputs.
+
+    The loss is the model's own of random labels where it computes one, else the mean square of its
+    outputs. Dropout is off, so that the precisions compute the same.
+    """
+
+    Section = SourceSection
+    convolutional = True  # for all that is known before it is built
+    kind: ClassVar[str] = ""
+    """What stands before the colon of its name."""
+
+    recipes: ClassVar[Sequence[Any]] = ()
+    """Ways to make it small, the smallest first; None leaves it as it is."""
+
+    def __init__(self, section: SourceSection):
+        super().__init__(section)
+        self._inputs: Inputs | None = None
+        self._recipe: Any = None
+        self._has_chosen = not section.shrink
+        self.sizes: Mapping[str, object] = {}
+
+    @abstractmethod
+    def construct(self, recipe: Any) -> tuple[nn.Module, Mapping[str, object]]:
+        """The model on torch's default device, made small by a recipe or None, and what is small.
+
+        Raises:
+            Misuse, UsageProblem: there is no such model.
+        """
+
+    @abstractmethod
+    def infer_inputs(self, module: nn.Module) -> Inputs:
+        """Inputs of the built `module`.
+
+        Raises:
+            Misuse: they cannot be inferred.
+        """
+
+    @property
+    def __name__(self) -> str:
+        return f"{self.kind}{self.section.source}"
+
+    def __call__(self) -> nn.Module:
+        """Build it, as ``gpubench.train`` calls a function that builds a model."""
+        return self.build()
+
+    def build(self) -> nn.Module:
+        """The model with random weights, without dropout."""
+        if not self._has_chosen:
+            self._choose_recipe()
+        module, self.sizes = self.construct(self._recipe)
+        for part in module.modules():
+            if isinstance(part, nn.modules.dropout._DropoutNd):
+                part.p = 0.0
+        if self._inputs is None:
+            self._inputs = self.infer_inputs(module)
+            if ids := self._inputs.arguments.get("input_ids"):
+                self.tokens_per_sample = ids.shape[0]
+        return module.train()
+
+    @property
+    def is_small(self) -> bool:
+        """Whether images and the like are to be small, too."""
+        return self._recipe is not None
+
+    def _choose_recipe(self) -> None:
+        """Choose the first recipe whose model can be called, on the CPU; no random number is lost.
+
+        Raises:
+            Misuse: none can be.
+        """
+        reason = ""
+        for recipe in self.recipes:
+            self._recipe = recipe
+            with torch.device("cpu"), torch.random.fork_rng(devices=()):
+                try:
+                    module, _ = self.construct(recipe)
+                    reason = failure(module, self.infer_inputs(module))
+                except UsageProblem:
+                    raise
+                except Exception as error:  # whatever a library raises on sizes that do not fit
+                    reason = f"{type(error).__name__}: {error_text(error)}".partition("\n")[0]
+            if not reason:
+                self._has_chosen = True
+                return
+        raise Misuse(
+            f"{self.__name__} cannot be shrunk: {reason}; state sizes by model.init (--init)"
+        )
+
+    @property
+    def inputs(self) -> Inputs:
+        """Inputs of the model, which is built for that if it has not been."""
+        if self._inputs is None:
+            self.build()
+        assert self._inputs is not None
+        return self._inputs
+
+    def description(self, module: nn.Module) -> str:
+        """Class, parameters, sizes if it is shrunken, and inputs."""
+        parameters = count(sum(parameter.numel() for parameter in module.parameters()))
+        sizes = ", ".join(f"{key}={value}" for key, value in self.sizes.items()) or "nothing"
+        shrunk = f"; shrunk: {sizes}" if self.section.shrink else ""
+        return f"{self.__name__}: {parameters} parameters{shrunk}; inputs {self.inputs}"
+
+    def batch(self, samples: int, *, labelled: bool = True) -> dict[str, Tensor]:
+        """Random inputs of so many samples, and labels, from torch's generator."""
+        parts = {**self.inputs.arguments, **(self.inputs.labels if labelled else {})}
+        return {name: value.draw(samples) for name, value in parts.items()}
+
+    def synthetic_batch(
+        self, size: int, *, device: torch.device, generator: torch.Generator | None = None
+    ) -> Batch:
+        """Random inputs, and labels as targets, drawn on the CPU: the same for every device."""
+        seed = 0 if generator is None else generator.initial_seed()
+        on_cpu = torch.Generator().manual_seed(seed)
+        inputs, labels = (
+            {name: part.draw(size, on_cpu).to(device) for name, part in parts.items()}
+            for parts in (self.inputs.arguments, self.inputs.labels)
+        )
+        return Batch(inputs, labels)  # type: ignore[arg-type] # nested, as its own methods read it
+
+    def forward(self, module: nn.Module, batch: Batch) -> Any:
+        """The model's output."""
+        inputs: Any = batch.inputs
+        return module(**inputs)
+
+    def loss(self, module: nn.Module, batch: Batch) -> Tensor:
+        """The loss, in fp32 at least unless the model computes it."""
+        inputs: Any
+        labels: Any
+        inputs, labels, _ = batch
+        return self.loss_of(module, {**inputs, **labels})
+
+    def loss_of(self, model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
+        """The loss of a :meth:`batch`."""
+        output = model(**batch)
+        if self.inputs.labels:
+            return loss_in(output)
+        floats = [t for t in tensors_in(output) if t.is_floating_point()]
+        return torch.stack([t.float().square().mean() for t in floats]).mean()
+
+
+def load(model: str, **keys: Any) -> SourceWorkload:
+    """A `model` by its name, for ``gpubench.train`` and ``gpubench.infer``.
+
+    ``hf:``, ``timm:`` and ``torchvision:`` stand before names of these libraries; one's own class
+    or function is ``package.module:Name``. `keys` are those of section ``model``: ``shrink=True``.
+
+    Raises:
+        Misuse: a key is none, or of the wrong type.
+    """
+    name, source = split_name(model)
+    workload: type[SourceWorkload] = catalog.load("workloads", name)
+    fields = workload.Section.model_fields
+    try:
+        section = workload.Section(name=name, source=source, **keys)
+    except ValidationError as error:
+        key, text = error.errors()[0]["loc"][0], error.errors()[0]["msg"]
+        raise Misuse(f"load: {key}{suggest(str(key), fields)}: {text}") from None
+    return workload(section)
+
+
+def failure(module: nn.Module, inputs: Inputs) -> str:
+    """Why a forward pass of two samples on the CPU fails; empty if it does not."""
+    arguments = {name: value.draw(2) for name, value in inputs.arguments.items()}
+    try:
+        with torch.no_grad():
+            module.eval()(**arguments)
+    except Exception as error:
+        return f"{type(error).__name__}: {error_text(error)}".partition("\n")[0]
+    return ""
+
+
+def shortened(module: nn.Module) -> Iterator[tuple[str, str]]:
+    """Leave two of equal layers in a row, in place; how many there were, by the list's name."""
+    for name, part in module.named_modules():
+        if not isinstance(part, nn.Sequential | nn.ModuleList):
+            continue
+        kinds = [_kind(layer) for layer in part]
+        kept = [
+            layer for n, layer in enumerate(part) if kinds[n - LAYERS : n + 1] != [kinds[n]] * 3
+        ]
+        if len(kept) < len(part):
+            yield name, f"{len(kept)} of {len(part)} layers"
+            while len(part):
+                del part[-1]
+            part.extend(kept)
+
+
+def _kind(layer: nn.Module) -> tuple[object, ...]:
+    """What equal layers have in common."""
+    return type(layer), *(p.shape for p in layer.parameters()), *map(type, layer.modules())

@@ -1,0 +1,246 @@
+"""Models of transformers from their configuration alone: ``hf:bert``, ``hf:FOLDER``."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from copy import deepcopy
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from torch._guards import detect_fake_mode
+
+from gpubench_plugin.core.errors import Misuse, UsageProblem, suggest
+from gpubench_plugin.workloads._source import (
+    LAYERS,
+    SHRUNK_SIDE,
+    TOKENS,
+    Input,
+    Inputs,
+    SourceSection,
+    SourceWorkload,
+)
+from gpubench_plugin.workloads._transformers import NEEDS_TRANSFORMERS, from_library, recomputing
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Sizes = Sequence[tuple[str, int]]
+
+_HEADS: Final = (
+    *("MaskedLM", "CausalLM", "ImageClassification", "AudioClassification", "CTC"),
+    *("VideoClassification", "ImageTextToText", ""),
+)
+"""Tasks for which a model is built, the first that it has, where its configuration names no class.
+
+What encodes and decodes is built to translate first.
+"""
+
+# Keys of configurations by pattern, with the largest size of a shrunken model.
+_DEPTHS: Sizes = (
+    (r"(num|n)_(hidden_|encoder_|decoder_)?(layers?|blocks)|(en|de)coder_layers|n_layer", LAYERS),
+    (r"depths?|(num|n)_block_repeats|layers_block_type|layer_types", LAYERS),
+    (r"(num|n)_(local_|routed_)?experts", 4),
+    (r"num_experts_per_tok|moe_(top)?k", 2),
+    (r"n_group|topk_group", 1),
+    (r"image_size", SHRUNK_SIDE),
+)
+_VOCABULARY: Sizes = ((r"(\w+_)?vocab_size(_\w+)?|entity_vocab_size", 256),)
+_WIDTHS: Sizes = (
+    (
+        r"hidden_sizes?|d_model|n_embd|embed_dims?|dim|emb_dim|embedding_size|decoder_hidden_size",
+        64,
+    ),
+    (r"(\w+_)?(projection|proj)_dim|attention_hidden_size|d_embed|cross_attention_hidden_size", 64),
+    (r"(\w+_)?intermediate_size|(\w+_)?ffn_(hidden_)?dim|d_ff|n_inner|d_inner|hidden_dim", 128),
+    (r"((num|n)_|(en|de)coder_)?(attention_)?(heads|head)|num_heads", 4),
+    (r"(num_key_value|n_head|num_kv)_(heads|kv)|num_kv_heads", 2),
+    (r"(attention_)?head_(dim|size)|d_kv|d_head|v_head_dim", 16),
+    (r"(q|kv)_lora_rank", 32),
+    (r"qk_(rope|nope)_head_dim|rotary_dim", 8),
+)
+_OF_DEPTH: Final = frozenset({"stage_names", "out_features", "out_indices"})
+"""Keys that follow from the number of stages."""
+_NO_CONFIGURATION: Final = (
+    "no type of model of transformers and no folder with a configuration that it can read; that of "
+    "a name which is not on this machine is fetched with --download (model.download=true)"
+)
+_IMAGE_SIDE: Final = 224
+_AUDIO_SAMPLES: Final = 16_000
+"""A second at the usual 16 kHz."""
+
+
+class HfSection(SourceSection):
+    """A model of transformers."""
+
+    download: bool = False
+    """Fetch the configuration of a name that is not on this machine"""
+
+
+class Hf(SourceWorkload):
+    """Any model of transformers with random weights, by its type, a folder, or its name."""
+
+    Section = HfSection
+    section: HfSection
+    kind = "hf:"
+    where = NEEDS_TRANSFORMERS
+    checkpoints_activations = True
+    _stated: Any = None
+
+    recipes = ((*_DEPTHS, *_VOCABULARY, *_WIDTHS), (*_DEPTHS, *_VOCABULARY), _DEPTHS)
+
+    def construct(self, recipe: Sizes | None) -> tuple[nn.Module, Mapping[str, object]]:
+        """The model of its configuration, which is read once."""
+        if self._stated is None:
+            self._stated = self._read()
+        values = {**self._stated.to_dict(), **self.section.init}
+        self._config = type(self._stated).from_dict(_adapted(values, recipe or ()))
+        (no_weights,) = from_library(
+            self.__name__, "transformers.initialization", "no_init_weights"
+        )
+        with no_weights() if detect_fake_mode() else nullcontext():
+            module = _architecture(self.__name__, self._config)(deepcopy(self._config))
+        return recomputing(module, self.section), dict(_sizes(values, self._config.to_dict()))
+
+    def infer_inputs(self, module: nn.Module) -> Inputs:
+        """Inputs by the names of the model's parameters and the sizes of its configuration."""
+        return _inputs(module, self._config, self.section, is_small=self.is_small)
+
+    def _read(self) -> Any:
+        """The configuration as it is stated.
+
+        Raises:
+            UsageProblem: there is none, or it has no such key as ``model.init``.
+        """
+        section = self.section
+        auto, types = from_library(self.__name__, "transformers", "AutoConfig", "CONFIG_MAPPING")
+        name = section.source
+        if name in types and not Path(name, "config.json").is_file():
+            config = types[name]()
+        else:
+            try:
+                config = auto.from_pretrained(name, local_files_only=not section.download)
+            except (OSError, ValueError, KeyError) as error:
+                hint = "" if "/" in name else suggest(name, types)
+                raise UsageProblem(f"hf:{name}{hint}: {_NO_CONFIGURATION}") from error
+        for key in section.init.keys() - (known := config.to_dict()):
+            text = f"model.init.{key}: no key of the configuration of hf:{name}"
+            raise UsageProblem(f"{text}{suggest(key, known)}")
+        return config
+
+
+def _adapted(values: Mapping[Any, Any], sizes: Sizes) -> dict[str, Any]:
+    """A configuration's values without dropout and cache, and with the `sizes` cut."""
+    depths = {value for key, value in values.items() if sizes and _limit(key, _DEPTHS[:1])}
+
+    def adapted(key: str, value: Any) -> Any:
+        limit = _limit(key, sizes)
+        if isinstance(value, dict):
+            return _adapted(value, sizes)
+        if key == "use_cache" or ("drop" in key and isinstance(value, float)):
+            return type(value)(0)
+        if isinstance(value, list) and len(value) in depths:
+            return value[:LAYERS]
+        if isinstance(value, list) and limit == LAYERS:
+            return [1 for _ in value]
+        if isinstance(value, int) and re.fullmatch(r"\w+_(id|index)", key) and ids:
+            return min(value, ids - 1)
+        return min(value, limit) if limit and type(value) is int else value
+
+    ids = _limit("vocab_size", sizes)
+    left_out = _OF_DEPTH if sizes else ()
+    return {key: adapted(str(key), value) for key, value in values.items() if key not in left_out}
+
+
+def _limit(key: str, sizes: Sizes) -> int | None:
+    return next((limit for pattern, limit in sizes if re.fullmatch(pattern, str(key))), None)
+
+
+def _sizes(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> Any:
+    """Sizes that differ, by dot key."""
+    for key, value in after.items():
+        if isinstance(value, dict) and isinstance(before.get(key), dict):
+            yield from _sizes(before[key], value, f"{prefix}{key}.")
+        elif value != before.get(key) and not str(key).endswith(("_id", "cache")):
+            yield f"{prefix}{key}", value
+
+
+def _architecture(name: str, config: Any) -> Any:
+    """Class of the model: that of the configuration, else of the first task that it has."""
+    library = import_module("transformers")
+    for architecture in config.architectures or ():
+        if found := getattr(library, architecture, None):
+            return found
+    heads = (
+        ("Seq2SeqLM", "SpeechSeq2Seq", *_HEADS)
+        if getattr(config, "is_encoder_decoder", False)
+        else _HEADS
+    )
+    for head in heads:
+        auto = getattr(library, f"AutoModelFor{head}" if head else "AutoModel", None)
+        mapping = getattr(auto, "_model_mapping", {})
+        if type(config) in mapping:
+            found = mapping[type(config)]
+            return found[0] if isinstance(found, tuple) else found
+    raise Misuse(f"{name}: transformers has no model of {type(config).__name__}")
+
+
+def _inputs(module: nn.Module, config: Any, section: SourceSection, *, is_small: bool) -> Inputs:
+    names = inspect.signature(module.forward).parameters
+    text, vision = config.get_text_config(), getattr(config, "vision_config", config)
+    length = section.sequence_length or min(TOKENS, *_positions(text))
+    ids = Input((length,), getattr(text, "vocab_size", 0))
+    has_both = "pixel_values" in names and "input_ids" in names
+    generates = re.search(r"For(Causal|Conditional|Masked)|LMHead", type(module).__name__)
+    main = getattr(module, "main_input_name", "input_ids")
+    arguments: dict[str, Input] = {}
+    if "input_ids" in names:
+        arguments["input_ids"] = ids
+    if "pixel_values" in names and not (has_both and generates):
+        arguments["pixel_values"] = Input(section.input_shape or _image_shape(vision, is_small))
+    for name in ("input_values", "input_features"):
+        if name in names and not arguments:
+            arguments[name] = Input(section.input_shape or _audio_shape(config, name))
+    if "decoder_input_ids" in names and getattr(config, "is_encoder_decoder", False):
+        arguments["decoder_input_ids"] = ids
+    if not arguments:
+        raise Misuse(
+            f"hf:{section.source}: {type(module).__name__} is called with {main}, …, which cannot "
+            f"be inferred; pass a batch: gpubench.infer(load({section.source!r}), batch)"
+        )
+    labels: dict[str, Input] = {}
+    if "labels" in names and generates and ids.below:
+        labels["labels"] = ids
+    elif "labels" in names and re.search(r"Classification$", type(module).__name__):
+        labels["labels"] = Input((), config.num_labels)
+    return Inputs(arguments, labels)
+
+
+def _positions(config: Any) -> list[int]:
+    names = ("max_position_embeddings", "n_positions", "max_seq_len", "max_target_positions")
+    found = [getattr(config, name, None) for name in names]
+    return [value for value in found if isinstance(value, int) and value > 0] or [TOKENS]
+
+
+def _image_shape(config: Any, is_small: bool) -> tuple[int, ...]:
+    side = getattr(config, "image_size", None)
+    if side is None:
+        side = SHRUNK_SIDE if is_small else _IMAGE_SIDE
+    height, width = side if isinstance(side, list | tuple) else (side, side)
+    frames = (config.num_frames,) if hasattr(config, "num_frames") else ()
+    return (*frames, getattr(config, "num_channels", 3), height, width)
+
+
+def _audio_shape(config: Any, name: str) -> tuple[int, ...]:
+    """Samples of a second, or frames of a spectrogram: by time, but bands first for Whisper."""
+    bands = getattr(config, "num_mel_bins", None) or getattr(
+        config, "feature_projection_input_dim", None
+    )
+    if bands is None:
+        return (_AUDIO_SAMPLES,)
+    if name == "input_features" and (half := getattr(config, "max_source_positions", None)):
+        return (bands, 2 * half)
+    return (getattr(config, "max_length", None) or 1024, bands)

@@ -1,0 +1,51 @@
+"""Models of torchvision with random weights: ``torchvision:resnet50``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.core.errors import Misuse, UsageProblem, suggest
+from gpubench_plugin.workloads._source import SHRUNK_SIDE, Input, Inputs, SourceWorkload, shortened
+from gpubench_plugin.workloads._transformers import from_library
+
+if TYPE_CHECKING:
+    from torch import nn
+
+_FRAMES: Final = 16
+"""Of a clip, as in the recipes of torchvision."""
+
+
+class Torchvision(SourceWorkload):
+    """Any model of torchvision with random weights, by its name."""
+
+    kind = "torchvision:"
+    where = "with torchvision"
+    recipes = ({"image_size": SHRUNK_SIDE}, {"width_mult": 0.25}, {}, None)
+
+    def construct(self, recipe: Mapping[str, Any] | None) -> tuple[nn.Module, Mapping[str, object]]:
+        """The model as its constructor makes it with ``model.init``."""
+        get, list_models = from_library(
+            self.__name__, "torchvision.models", "get_model", "list_models"
+        )
+        name = self.section.source
+        if name not in (known := list_models()):
+            raise UsageProblem(f"torchvision:{name}: no model of torchvision{suggest(name, known)}")
+        module = get(name, weights=None, **{**(recipe or {}), **self.section.init})
+        return module, {} if recipe is None else {**recipe, **dict(shortened(module))}
+
+    def infer_inputs(self, module: nn.Module) -> Inputs:
+        """Images or clips of the size that its published weights are evaluated with."""
+        (weights_of,) = from_library(self.__name__, "torchvision.models", "get_model_weights")
+        kind = type(module).__module__
+        if ".detection." in kind:
+            raise Misuse(
+                f"{self.__name__}: a detector takes lists of images, which have no batch; measure "
+                "it from a test: gpubench(step, samples=…)"
+            )
+        weights = next(iter(weights_of(self.section.source)))
+        side = SHRUNK_SIDE if self.is_small else weights.transforms.keywords.get("crop_size", 224)
+        height, width = side if isinstance(side, tuple) else (side, side)
+        frames = (_FRAMES,) if ".video." in kind else ()
+        shape = self.section.input_shape or (3, *frames, height, width)
+        return Inputs({"x": Input(shape)})
