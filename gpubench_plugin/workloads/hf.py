@@ -96,14 +96,15 @@ class Hf(SourceWorkload):
         """The model of its configuration, which is read once."""
         if self._stated is None:
             self._stated = self._read()
-        values = {**self._stated.to_dict(), **self.section.init}
-        self._config = type(self._stated).from_dict(_adapted(values, recipe or ()))
+        stated = _adapted({**self._stated.to_dict(), **self.section.init}, ())
+        values = _adapted(stated, recipe or ())
+        self._config = type(self._stated).from_dict(values)
         (no_weights,) = from_library(
             self.__name__, "transformers.initialization", "no_init_weights"
         )
         with no_weights() if detect_fake_mode() else nullcontext():
             module = _architecture(self.__name__, self._config)(deepcopy(self._config))
-        return recomputing(module, self.section), dict(_sizes(values, self._config.to_dict()))
+        return recomputing(module, self.section), dict(_sizes(stated, values))
 
     def infer_inputs(self, module: nn.Module) -> Inputs:
         """Inputs by the names of the model's parameters and the sizes of its configuration."""
@@ -164,7 +165,7 @@ def _sizes(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = ""
     for key, value in after.items():
         if isinstance(value, dict) and isinstance(before.get(key), dict):
             yield from _sizes(before[key], value, f"{prefix}{key}.")
-        elif value != before.get(key) and not str(key).endswith(("_id", "cache")):
+        elif value != before.get(key) and not str(key).endswith("_id"):
             yield f"{prefix}{key}", value
 
 

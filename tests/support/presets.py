@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 CPU: Final = torch.device("cpu")
+SOURCES: Final = frozenset({"hf", "timm", "torchvision", "python"})
+"""Workloads that name a model of a library or of the project, and have no presets."""
+CONFIGURED: Final = tuple(n for n in catalog.choices("workloads") if n not in SOURCES)
 
 
 def preset_of(

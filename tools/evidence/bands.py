@@ -28,7 +28,7 @@ from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.training.bands import BANDS, BATCH_NORMALISED, has_batch_norm
 from gpubench_plugin.training.reference import Fp32Reference
-from tests.support.presets import CPU, preset_of, trainer_of, workload_of
+from tests.support.presets import CONFIGURED, CPU, preset_of, trainer_of, workload_of
 from tools.evidence.pages import markdown, save
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def main() -> int:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     found = []
-    for name in asked.only or [n for n in catalog.choices("workloads") if n != "diffusion"]:
+    for name in asked.only or [n for n in CONFIGURED if n != "diffusion"]:
         for precision in PRECISIONS:
             if precision in FP16 and name not in QUICK_IN_FP16:
                 continue

@@ -11,6 +11,7 @@ from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.reference import Fp32Reference
+from tests.support.presets import CONFIGURED
 from tests.unit.training.conftest import silent
 
 CPU = torch.device("cpu")
@@ -28,7 +29,7 @@ CASES = [
         marks=[] if (name, precision) in ALWAYS else [pytest.mark.exhaustive],
         id=f"{name}-{precision}",
     )
-    for name in catalog.choices("workloads")
+    for name in CONFIGURED
     for precision in ("amp", "bf16", "bf16-true")
     if name != "diffusion" and (precision != "amp" or name in QUICK_IN_FP16)
 ]

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
 from gpubench_plugin.core.records import Work
 from gpubench_plugin.training import trainer as trainer_module
 from gpubench_plugin.training.data.digits import Digits
 from gpubench_plugin.training.data.synthetic import Synthetic
 from tests.support.operations import Operations
+from tests.support.presets import CONFIGURED
 from tests.unit.training.conftest import silent
 
 CPU = torch.device("cpu")
@@ -50,7 +50,7 @@ def marks_of(name, precision):
     ("name", "precision"),
     [
         pytest.param(name, precision, marks=marks_of(name, precision))
-        for name in catalog.choices("workloads")
+        for name in CONFIGURED
         for precision in ("fp32", "bf16", "amp")
         if precision != "amp" or name not in SLOW_IN_FP16
     ],

@@ -6,11 +6,11 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
-from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Unsupported
+from tests.support.presets import CONFIGURED
 
 CPU = torch.device("cpu")
-every_workload = pytest.mark.parametrize("name", catalog.choices("workloads"))
+every_workload = pytest.mark.parametrize("name", CONFIGURED)
 
 
 def batch_of(workload, size, seed=0):

@@ -12,6 +12,7 @@ from gpubench_plugin.core import catalog
 from gpubench_plugin.training.parallelism.pipeline import runs_in_a_v
 from tests.e2e.distributed.ranks import common, divided
 from tests.e2e.distributed.ranks.common import CPU, built, made, taken, whole
+from tests.support.presets import CONFIGURED
 
 RANKS = 2
 BATCH = 4
@@ -24,7 +25,7 @@ SMALL = ("model.width=32", "model.intermediate_size=64", "model.sequence_length=
 LEFT_OUT = ("diffusion", "resnet50")
 """Workloads that do not train, or that are made of the same layers as another one."""
 
-WORKLOADS = tuple(name for name in catalog.choices("workloads") if name not in LEFT_OUT)
+WORKLOADS = tuple(name for name in CONFIGURED if name not in LEFT_OUT)
 
 
 def configured(name, *overrides):
