@@ -33,7 +33,7 @@ class SourceSection(ModelSection):
 
     source: str
     """Name of the model in its library, or a folder; of one's own, package.module:Class"""
-    init: dict[str, Any] = Field(default_factory=dict)
+    init: dict[str, Any] = Field({})
     """Arguments of its constructor, or keys of its configuration"""
     shrink: bool = False
     """Make it tiny: two layers, narrow, a small vocabulary, small images"""
@@ -123,6 +123,7 @@ class SourceWorkload(Workload[SourceSection]):
         if not self._has_chosen:
             self._choose_recipe()
         module, self.sizes = self.construct(self._recipe)
+        self._require_convolutions(module)
         for part in module.modules():
             if isinstance(part, nn.modules.dropout._DropoutNd):
                 part.p = 0.0
@@ -188,10 +189,14 @@ class SourceWorkload(Workload[SourceSection]):
         seed = 0 if generator is None else generator.initial_seed()
         on_cpu = torch.Generator().manual_seed(seed)
         inputs, labels = (
-            {name: part.draw(size, on_cpu).to(device) for name, part in parts.items()}
+            {name: self._moved(part.draw(size, on_cpu), device) for name, part in parts.items()}
             for parts in (self.inputs.arguments, self.inputs.labels)
         )
         return Batch(inputs, labels)  # type: ignore[arg-type] # nested, as its own methods read it
+
+    def _moved(self, tensor: Tensor, device: torch.device) -> Tensor:
+        layout = self.memory_format if tensor.ndim == 4 else torch.preserve_format
+        return tensor.to(device, memory_format=layout)
 
     def forward(self, module: nn.Module, batch: Batch) -> Any:
         """The model's output."""

@@ -110,6 +110,16 @@ class Workload(ABC, Generic[S]):
         """Memory format of images and convolution weights."""
         return torch.channels_last if self.section.channels_last else torch.contiguous_format
 
+    def _require_convolutions(self, module: nn.Module) -> None:
+        """Refuse channels_last if the built `module` has none, of which nothing was known before.
+
+        Raises:
+            Unsupported: it has none.
+        """
+        is_found = any(isinstance(layer, nn.modules.conv._ConvNd) for layer in module.modules())
+        if self.section.channels_last and not is_found:
+            raise Unsupported(f"model.channels_last: {self.section.name} has no convolutions")
+
     def tokens(self, samples: int) -> int | None:
         """Tokens in `samples`; None if samples have no tokens."""
         return None if self.tokens_per_sample is None else self.tokens_per_sample * samples

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from gpubench_plugin.config.sections import ModelSection
-from gpubench_plugin.core.errors import Misuse, Unsupported, error_text, require_returned
+from gpubench_plugin.core.errors import Misuse, error_text, require_returned
 from gpubench_plugin.precision._nested import tensors_in
 from gpubench_plugin.workloads._own.batch import StatedBatch, described
 from gpubench_plugin.workloads._own.model import StatedModel, fake_copy
@@ -117,8 +117,6 @@ _ADVICE: Final = (
 )
 """For a batch that does not match the model's arguments."""
 
-_CONVOLUTIONS: Final = nn.modules.conv._ConvNd
-
 
 class OwnWorkload(Workload[ModelSection]):
     """Copies of a model on one fixed batch, with its `loss` and perhaps its `own_optimizer`."""
@@ -147,9 +145,7 @@ class OwnWorkload(Workload[ModelSection]):
         if self._is_fake:
             return self._model.build_fake()
         module = self._model.build()
-        has_convolutions = any(isinstance(layer, _CONVOLUTIONS) for layer in module.modules())
-        if self.section.channels_last and not has_convolutions:
-            raise Unsupported(f"model.channels_last: {self.section.name} has no convolutions")
+        self._require_convolutions(module)
         return module
 
     def for_fake_tensors(self) -> Self:

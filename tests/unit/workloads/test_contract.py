@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
+from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Unsupported
 from tests.support.presets import CONFIGURED
 

@@ -1,0 +1,204 @@
+"""Models by their names: what they are built of, their inputs, and how they are made small."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from gpubench_plugin import load
+from gpubench_plugin.core.errors import Misuse, Unsupported, UsageProblem
+from gpubench_plugin.workloads.base import run_fake_step
+from tests.support.exhaustive import shown
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CPU = torch.device("cpu")
+
+NETS = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self, depth=6, width=32, dropout=0.5):
+        super().__init__()
+        self.layers = nn.Sequential(*[nn.Linear(width, width) for _ in range(depth)])
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x):
+        return self.dropout(self.layers(x))
+
+
+class Words(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.out = nn.Embedding(50, 8), nn.Linear(8, 50)
+
+    def forward(self, ids):
+        return self.out(self.embedding(ids))
+
+
+def images():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 30 * 30, 10))
+
+
+class Two(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Bilinear(4, 5, 6)
+
+    def forward(self, first, second):
+        return self.layer(first, second)
+
+
+number = 3
+"""
+
+
+@pytest.fixture(autouse=True)
+def nets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module of models that can be imported."""
+    (tmp_path / "nets_of_a_test.py").write_text(NETS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "nets_of_a_test", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def step(workload, samples=2):
+    """Losses of two equal training steps, and the output's shape, for a model that was built."""
+    torch.manual_seed(0)
+    module = workload.build()
+    generator = torch.Generator().manual_seed(1)
+    batch = workload.synthetic_batch(samples, device=CPU, generator=generator)
+    losses = [workload.loss(module, batch) for _ in range(2)]
+    losses[0].backward()
+    missing = [n for n, p in module.named_parameters() if p.requires_grad and p.grad is None]
+    return module, batch, [float(loss.detach()) for loss in losses], missing
+
+
+MODELS = shown(
+    *("bert", "gpt2", "t5", "vit", "mixtral"),
+    exhaustively=("llama", "resnet", "swin", "whisper", "wav2vec2", "mamba", "clip", "timesformer"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_transformers_train_when_shrunken(name: str) -> None:
+    """By type alone: small, with a finite loss that no dropout changes, and all gradients."""
+    workload = load(f"hf:{name}", shrink=True)
+    module, batch, losses, missing = step(workload)
+    assert sum(p.numel() for p in module.parameters()) < 1e7
+    assert losses[0] == losses[1] > 0
+    assert missing == []
+    workload.forward(module, batch)
+    text = workload.description(module)
+    assert text.startswith(f"hf:{name}: ")
+    assert "shrunk: " in text
+    if name != "mixtral":  # whose grouped products torch 2.13 refuses without data in fp32
+        run_fake_step(workload, samples=2, backward=True)
+
+
+def test_a_folder_with_a_configuration_is_a_model(tmp_path: Path) -> None:
+    """Its class is the one that the configuration names, its sizes are those stated there."""
+    sizes = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "vocab_size": 99}
+    values = {"model_type": "bert", "architectures": ["BertForSequenceClassification"], **sizes}
+    (tmp_path / "small").mkdir()
+    (tmp_path / "small" / "config.json").write_text(json.dumps(values))
+    workload = load("hf:small", init={"num_hidden_layers": 1}, sequence_length=7)
+    module, batch, _, missing = step(workload)
+    assert type(module).__name__ == "BertForSequenceClassification"
+    assert (module.config.hidden_size, module.config.num_hidden_layers) == (32, 1)
+    assert batch.inputs["input_ids"].shape == (2, 7)
+    assert int(batch.inputs["input_ids"].max()) < 99
+    assert workload.tokens(4) == 28
+    assert missing == []
+
+
+def test_weights_follow_the_seed_however_small_sizes_were_found() -> None:
+    """The trial of sizes draws no number of the model's."""
+
+    def weights(workload):
+        torch.manual_seed(3)
+        return torch.cat([p.detach().flatten() for p in workload.build().parameters()])
+
+    workload = load("hf:bert", shrink=True)
+    assert weights(workload).equal(weights(workload))
+    assert weights(load("hf:bert", shrink=True)).equal(weights(workload))
+
+
+def test_own_classes_and_functions_are_models() -> None:
+    """With arguments; of equal layers in a row two are left; dropout is off."""
+    workload = load("nets_of_a_test:Net", init={"depth": 6, "width": 16}, shrink=True)
+    module, batch, losses, missing = step(workload)
+    assert len(module.layers) == 2
+    assert batch.inputs["x"].shape == (2, 16)
+    assert losses[0] == losses[1]
+    assert missing == []
+    assert "layers=2 of 6 layers" in workload.description(module)
+    whole = load("nets_of_a_test:Net")
+    assert len(whole.build().layers) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "shape"),
+    [
+        ("Words", {}, (2, 128)),
+        ("Words", {"sequence_length": 9}, (2, 9)),
+        ("images", {}, (2, 3, 32, 32)),
+        ("images", {"input_shape": (3, 32, 32)}, (2, 3, 32, 32)),
+        ("Net", {"input_shape": (5, 32)}, (2, 5, 32)),
+    ],
+)
+def test_inputs_follow_the_first_layer_unless_stated(name, keys, shape) -> None:
+    """Tokens of an embedding, images that the model can be called with, features."""
+    workload = load(f"nets_of_a_test:{name}", **keys)
+    _, batch, _, missing = step(workload)
+    (tensor,) = batch.inputs.values()
+    assert tensor.shape == shape
+    assert missing == []
+    assert workload.batch(3).keys() == batch.inputs.keys()
+
+
+def test_channels_last_reaches_images_and_is_refused_without_convolutions() -> None:
+    """As of any other workload."""
+    workload = load("nets_of_a_test:images", channels_last=True)
+    _, batch, _, _ = step(workload)
+    assert batch.inputs["input"].is_contiguous(memory_format=torch.channels_last)
+    with pytest.raises(Unsupported, match="channels_last"):
+        load("nets_of_a_test:Net", channels_last=True).build()
+
+
+@pytest.mark.parametrize(
+    ("name", "keys", "named"),
+    [
+        ("hf:brt", {}, ["hf:brt", "bert", "--download"]),
+        ("hf:someone/nothing", {}, ["someone/nothing", "--download"]),
+        ("hf:bert", {"init": {"num_layers": 1}}, ["model.init.num_layers", "num_hidden_layers"]),
+        ("nets_of_a_test:Nets", {}, ["nets_of_a_test", "Nets"]),
+        ("no_such_module:Net", {}, ["no_such_module"]),
+        ("nets_of_a_test:Net", {"init": {"dept": 1}}, ["dept", "--init"]),
+        ("nets_of_a_test:number", {}, ["nets_of_a_test:number"]),
+        ("nets_of_a_test:Net", {"input_shape": (3,)}, ["--input", "load('nets_of_a_test:Net')"]),
+        ("nets_of_a_test:Two", {}, ["--input", "--tokens", "nets_of_a_test:Two"]),
+    ],
+)
+def test_what_is_no_model_is_refused_in_a_line(name, keys, named) -> None:
+    """With the name, what is wrong, and what helps."""
+    with pytest.raises(UsageProblem) as refused:
+        load(name, **keys).build()
+    text = str(refused.value)
+    assert [part for part in named if part not in text] == []
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(("key", "value"), [("shrnk", True), ("shrink", "yes"), ("source", "x")])
+def test_load_refuses_keys_that_are_none(key: str, value: object) -> None:
+    """And values of another type, with the nearest key."""
+    with pytest.raises((Misuse, TypeError), match=r"shrink|source"):
+        load("hf:bert", **{key: value})
