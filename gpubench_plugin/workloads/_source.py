@@ -15,7 +15,6 @@ from gpubench_plugin.config.model_request import split_name
 from gpubench_plugin.config.sections import ModelSection, PositiveInt
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Misuse, UsageProblem, error_text, suggest
-from gpubench_plugin.core.format import count
 from gpubench_plugin.precision._nested import tensors_in
 from gpubench_plugin.workloads._own.workload import loss_in
 from gpubench_plugin.workloads.base import Batch, Workload
@@ -172,10 +171,10 @@ class SourceWorkload(Workload[SourceSection]):
 
     def description(self, module: nn.Module) -> str:
         """Class, parameters, sizes if it is shrunken, and inputs."""
-        parameters = count(sum(parameter.numel() for parameter in module.parameters()))
+        parameters = sum(parameter.numel() for parameter in module.parameters())
         sizes = ", ".join(f"{key}={value}" for key, value in self.sizes.items()) or "nothing"
         shrunk = f"; shrunk: {sizes}" if self.section.shrink else ""
-        return f"{self.__name__}: {parameters} parameters{shrunk}; inputs {self.inputs}"
+        return f"{self.__name__}: {parameters:,} parameters{shrunk}; inputs {self.inputs}"
 
     def batch(self, samples: int, *, labelled: bool = True) -> dict[str, Tensor]:
         """Random inputs of so many samples, and labels, from torch's generator."""

@@ -100,7 +100,7 @@ def test_a_session_measures_the_model_alone(project: Project) -> None:
 
     assert result.code == 0, result.out
     after = {path.name for path in project.path.iterdir()}
-    assert after - before <= {"results", "__pycache__", ".pytest_cache"}
+    assert after - before <= {"results", "__pycache__", ".pytest_cache", ".benchmarks"}
     (directory,) = result.directories
     summary = json.loads((directory / "summary.json").read_text())
     ids = [one["id"] for one in summary["benchmarks"]]
