@@ -50,11 +50,8 @@ _DEPTHS: Sizes = (
 )
 _VOCABULARY: Sizes = ((r"(\w+_)?vocab_size(_\w+)?|entity_vocab_size", 256),)
 _WIDTHS: Sizes = (
-    (
-        r"hidden_sizes?|d_model|n_embd|embed_dims?|dim|emb_dim|embedding_size|decoder_hidden_size",
-        64,
-    ),
-    (r"(\w+_)?(projection|proj)_dim|attention_hidden_size|d_embed|cross_attention_hidden_size", 64),
+    (r"(\w+_)?hidden_size|d_model|n_embd|embed_dims?|dim|emb_dim|embedding_size|d_embed", 64),
+    (r"(\w+_)?(projection|proj)_dim", 64),
     (r"(\w+_)?intermediate_size|(\w+_)?ffn_(hidden_)?dim|d_ff|n_inner|d_inner|hidden_dim", 128),
     (r"((num|n)_|(en|de)coder_)?(attention_)?(heads|head)|num_heads", 4),
     (r"(num_key_value|n_head|num_kv)_(heads|kv)|num_kv_heads", 2),
@@ -68,6 +65,10 @@ _NO_CONFIGURATION: Final = (
     "no type of model of transformers and no folder with a configuration that it can read; that of "
     "a name which is not on this machine is fetched with --download (model.download=true)"
 )
+_POSITIONS: Final = (
+    *("max_position_embeddings", "n_positions", "max_seq_len", "max_target_positions"),
+)
+"""Keys with the largest number of tokens."""
 _IMAGE_SIDE: Final = 224
 _AUDIO_SAMPLES: Final = 16_000
 """A second at the usual 16 kHz."""
@@ -96,15 +97,15 @@ class Hf(SourceWorkload):
         """The model of its configuration, which is read once."""
         if self._stated is None:
             self._stated = self._read()
-        stated = _adapted({**self._stated.to_dict(), **self.section.init}, ())
-        values = _adapted(stated, recipe or ())
+        stated = self._stated.to_dict()
+        values = {**_adapted(stated, recipe or ()), **self.section.init}
         self._config = type(self._stated).from_dict(values)
         (no_weights,) = from_library(
             self.__name__, "transformers.initialization", "no_init_weights"
         )
         with no_weights() if detect_fake_mode() else nullcontext():
             module = _architecture(self.__name__, self._config)(deepcopy(self._config))
-        return recomputing(module, self.section), dict(_sizes(stated, values))
+        return recomputing(module, self.section), dict(_sizes(_adapted(stated, ()), values))
 
     def infer_inputs(self, module: nn.Module) -> Inputs:
         """Inputs by the names of the model's parameters and the sizes of its configuration."""
@@ -192,11 +193,11 @@ def _architecture(name: str, config: Any) -> Any:
 def _inputs(module: nn.Module, config: Any, section: SourceSection, *, is_small: bool) -> Inputs:
     names = inspect.signature(module.forward).parameters
     text, vision = config.get_text_config(), getattr(config, "vision_config", config)
-    length = section.sequence_length or min(TOKENS, *_positions(text))
+    positions = [n for name in _POSITIONS if isinstance(n := getattr(text, name, None), int) and n]
+    length = section.sequence_length or min(TOKENS, TOKENS, *positions)
     ids = Input((length,), getattr(text, "vocab_size", 0))
     has_both = "pixel_values" in names and "input_ids" in names
     generates = re.search(r"For(Causal|Conditional|Masked)|LMHead", type(module).__name__)
-    main = getattr(module, "main_input_name", "input_ids")
     arguments: dict[str, Input] = {}
     if "input_ids" in names:
         arguments["input_ids"] = ids
@@ -209,8 +210,8 @@ def _inputs(module: nn.Module, config: Any, section: SourceSection, *, is_small:
         arguments["decoder_input_ids"] = ids
     if not arguments:
         raise Misuse(
-            f"hf:{section.source}: {type(module).__name__} is called with {main}, …, which cannot "
-            f"be inferred; pass a batch: gpubench.infer(load({section.source!r}), batch)"
+            f"hf:{section.source}: inputs of {type(module).__name__} cannot be inferred; pass a "
+            f"batch: gpubench.infer(load('hf:{section.source}'), batch)"
         )
     labels: dict[str, Input] = {}
     if "labels" in names and generates and ids.below:
@@ -218,12 +219,6 @@ def _inputs(module: nn.Module, config: Any, section: SourceSection, *, is_small:
     elif "labels" in names and re.search(r"Classification$", type(module).__name__):
         labels["labels"] = Input((), config.num_labels)
     return Inputs(arguments, labels)
-
-
-def _positions(config: Any) -> list[int]:
-    names = ("max_position_embeddings", "n_positions", "max_seq_len", "max_target_positions")
-    found = [getattr(config, name, None) for name in names]
-    return [value for value in found if isinstance(value, int) and value > 0] or [TOKENS]
 
 
 def _image_shape(config: Any, is_small: bool) -> tuple[int, ...]:
