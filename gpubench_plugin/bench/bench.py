@@ -12,7 +12,7 @@ from gpubench_plugin.bench.pedantic import fix_rounds, pedantic_step, require_co
 from gpubench_plugin.bench.step import ResultCheck, TimedStep, stated_work
 from gpubench_plugin.bench.subjects import group_of, resolve_with_torch
 from gpubench_plugin.bench.variants import Variants
-from gpubench_plugin.core.errors import Misuse, invalid_choice
+from gpubench_plugin.core.errors import CorrectnessError, Misuse, invalid_choice
 from gpubench_plugin.measure.record_builder import CustomMetric
 from gpubench_plugin.results import pytest_benchmark
 
@@ -280,10 +280,15 @@ class Bench:
 
     @contextmanager
     def _noting(self) -> Iterator[None]:
-        """Note what is raised, since the test may catch it and pass."""
+        """Note what is raised, since the test may catch it and pass; keep what reproduces it."""
         try:
             yield
         except BaseException as error:
+            folder = self._measuring.context.settings.repro
+            if folder is not None and isinstance(error, CorrectnessError):
+                from gpubench_plugin.bench.reproduction import keep
+
+                keep(error, folder, self._measuring)
             self._measuring.record.raised(error)
             raise
 

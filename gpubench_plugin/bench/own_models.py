@@ -189,7 +189,7 @@ class OwnModels:
         batch: StatedBatch,
     ) -> TrainingSetup:
         """Set-up of the stated parts in a `configuration`."""
-        if configuration.data.source != "synthetic":
+        if configuration.data.source not in {"synthetic", "saved"}:
             raise UsageProblem(
                 f"data.source={configuration.data.source}: gpubench.train and gpubench.infer take "
                 "the batch that they are given; leave the key out"

@@ -293,9 +293,10 @@ class DataSection(Section):
     """Data source and loading."""
 
     source: str = "synthetic"
-    """synthetic, a bundled data set, or images from a path"""
+    """synthetic, a bundled data set, images from a path, or the saved inputs of a failed check"""
     path: str | None = None
-    """images: CIFAR-10 (binary), MNIST, or a folder with one subfolder per class"""
+    """images: CIFAR-10 (binary), MNIST, or a folder with one subfolder per class; saved: inputs.pt
+    of --repro"""
     workers: int = Field(default=0, ge=0)
     """images: number of loader processes"""
     pin_memory: bool | None = None

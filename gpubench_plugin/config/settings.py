@@ -153,9 +153,9 @@ def _positive_seconds(option: OptionValue) -> float:
     return seconds
 
 
-def _results_dir(option: OptionValue) -> Path:
+def _folder(option: OptionValue) -> Path:
     if not option.value:
-        raise UsageProblem("--results-dir=: empty; allowed: a folder")
+        raise UsageProblem(f"{option.key}=: empty; allowed: a folder")
     return option.folder / str(option.value)
 
 
@@ -241,6 +241,12 @@ class Settings:
         "Write the run as one HTML file to look at; see also gpubench report",
         default=None,
     )
+    repro: Path | None = _recording(  # noqa: RUF009 # a field
+        "repro=DIR",
+        "Write what reproduces a failed check into a folder of DIR; see gpubench measure --repro",
+        parse=_folder,
+        default=None,
+    )
     timeout_s: float = _option(
         "timeout-s",
         ini="600",
@@ -271,7 +277,7 @@ class Settings:
     results_dir: Path = _recording(  # noqa: RUF009 # a field
         "results-dir=DIR",
         "Results directory (default: gpubench_results_dir, or results in the root of the project)",
-        parse=_results_dir,
+        parse=_folder,
         ini="results",
         ini_help="Default of --results-dir, relative to the rootdir",
     )

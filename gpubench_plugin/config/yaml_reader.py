@@ -177,7 +177,13 @@ def to_yaml(configurations: Mapping[str, Configuration[Any]]) -> str:
             shared[content] = configuration.model_dump(mode="json")
         # As in the journal, a path that is not UTF-8 is escaped.
         values[node_id.encode("utf-8", "backslashreplace").decode("utf-8")] = shared[content]
-    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return dump(values)
+
+
+def dump(values: Mapping[str, Any]) -> str:
+    """The YAML of plain `values`, in their order."""
+    text: str = yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def read_resolved(path: Path) -> dict[str, Any]:

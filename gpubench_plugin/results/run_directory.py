@@ -112,7 +112,7 @@ class RunDirectory:
             if is_new:  # as pytest's cache does; a folder that was there is the user's
                 json_files.write_text(results / ".gitignore", "*\n")
         except OSError as error:
-            raise _unwritable(results, error.filename, error) from error
+            raise _unwritable("--results-dir", results, error.filename, error) from error
         return run
 
     @classmethod
@@ -153,21 +153,21 @@ class RunDirectory:
         return str(self.path)
 
 
-def _unwritable(results: Path, path: Path | str, error: OSError) -> UsageProblem:
+def _unwritable(option: str, folder: Path, path: Path | str, error: OSError) -> UsageProblem:
     return UsageProblem(
-        f"--results-dir: cannot write to {results}: {path}: {error.strerror}; choose another folder"
+        f"{option}: cannot write to {folder}: {path}: {error.strerror}; choose another folder"
     )
 
 
-def require_writable(results_dir: Path) -> None:
-    """Refuse a folder in which no run could be created, leaving nothing there."""
-    results = Path(os.path.realpath(results_dir))
-    existing = next(path for path in (results, *results.parents) if path.exists())
+def require_writable(option: str, folder: Path) -> None:
+    """Refuse a folder in which nothing could be created, leaving nothing there."""
+    folder = Path(os.path.realpath(folder))
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
     try:
         with TemporaryDirectory(prefix=".gpubench-", dir=existing):
             pass
     except OSError as error:
-        raise _unwritable(results, existing, error) from error
+        raise _unwritable(option, folder, existing, error) from error
 
 
 def writable_file(option: str, text: str, cwd: Path) -> Path:

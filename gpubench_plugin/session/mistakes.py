@@ -48,7 +48,9 @@ def check_options(config: pytest.Config, settings: Settings) -> None:
     ):
         if file is not None:
             writable_file(option, str(file), cwd)
-    require_writable(settings.results_dir)
+    require_writable("--results-dir", settings.results_dir)
+    if settings.repro is not None:
+        require_writable("--repro", settings.repro)
     if settings.resume:
         try:
             find_run(settings.results_dir, settings.resume, cwd=cwd)
