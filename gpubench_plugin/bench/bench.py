@@ -284,11 +284,10 @@ class Bench:
         try:
             yield
         except BaseException as error:
-            folder = self._measuring.context.settings.repro
-            if folder is not None and isinstance(error, CorrectnessError):
+            if isinstance(error, CorrectnessError):
                 from gpubench_plugin.bench.reproduction import keep
 
-                keep(error, folder, self._measuring)
+                keep(error, self._measuring)
             self._measuring.record.raised(error)
             raise
 

@@ -325,6 +325,8 @@ def _without_stale_limit(
         return configuration
     tuned = merge(chain.from_iterable(files[: stating[-1] + 1]))
     overridden = [key for key in _SCHEDULE_KEYS if merged.get(key) != tuned.get(key)]
+    if merged.get(("data", "source")) == "saved":  # the batch that the limit was judged with
+        overridden = [key for key in overridden if key[0] != "data"]
     if not overridden:
         return configuration
     keys = " and ".join(f"{'.'.join(key)} ({merged.source(key)})" for key in overridden)

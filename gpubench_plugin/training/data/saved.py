@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,12 +37,11 @@ class Saved(Synthetic):
             return
         assert self._section is not None, "what to read stands in it"
         try:
-            samples, batch = restored(Path(self._section.path or "").read_bytes())
-        except Exception as error:  # of the system, pickle, zipfile and torch
-            reason = getattr(error, "strerror", None) or "not a saved batch"
-            raise UsageProblem(_refused(self._section, reason)) from error
-        if samples != self.batch_size:
+            samples, batch = _loaded(Path(self._section.path or ""))
             reason = f"has {samples} samples, but this benchmark takes {self.batch_size}"
+        except Exception as error:  # of the system, zipfile, pickle and torch
+            samples, reason = 0, getattr(error, "strerror", None) or "not a saved batch"
+        if samples != self.batch_size:
             raise UsageProblem(_refused(self._section, reason))
         self._batch = self._convert(map_tensors(lambda t: t.to(self._device), batch))
 
@@ -52,28 +50,19 @@ def _refused(section: DataSection, reason: str) -> str:
     return f"data.path={section.path or 'null'}: {reason}; allowed: inputs.pt of --repro"
 
 
-def saved(source: DataSource) -> bytes:
-    """The fixed batch of `source` on this rank, as a file that is read without executing code.
-
-    Raises:
-        Exception: torch cannot write it, or read it again so.
-    """
-    content = io.BytesIO()
-    torch.save((source.batch_size, *map(_plain, source.fixed_batch())), content)
-    restored(content.getvalue())
-    return content.getvalue()
+def _loaded(path: Path) -> tuple[int, Batch]:
+    """Number of samples, and batch, in a file of :func:`save`; nothing in it is executed."""
+    samples, inputs, targets, context = torch.load(path, map_location="cpu", weights_only=True)
+    return samples, Batch(inputs, targets, context)
 
 
-def restored(content: bytes) -> tuple[int, Batch]:
-    """Number of samples, and batch, in what :func:`saved` has returned; raises as torch does."""
-    samples, *parts = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    return samples, Batch(*parts)
-
-
-def _plain(value: object) -> object:
-    """The same nesting of tuples and dictionaries, its tensors on the CPU and no views."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().cpu().clone()
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    return tuple(map(_plain, value)) if isinstance(value, tuple | list) else value
+def save(source: DataSource, path: Path) -> str:
+    """Save the fixed batch of `source` on this rank; the reason why it cannot be, else empty."""
+    try:
+        batch = map_tensors(lambda t: t.detach().cpu().clone(), source.fixed_batch())  # no views
+        torch.save((source.batch_size, *batch), path)
+        _loaded(path)
+    except Exception as error:  # of torch: a type that is no tensor, a lost device, no memory
+        path.unlink(missing_ok=True)
+        return f"the batch cannot be saved: {error}".partition("\n")[0]
+    return ""

@@ -9,19 +9,23 @@ from gpubench_plugin.config.sections import DataSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Unsupported, UsageProblem
 from gpubench_plugin.training.data._loading import held_out_rows
+from gpubench_plugin.training.data.saved import save
+from gpubench_plugin.training.data.synthetic import Synthetic
 
 CPU = torch.device("cpu")
 every_source = pytest.mark.parametrize("name", catalog.choices("data"))
 
 
 @pytest.fixture
-def source(slope, binary_cifar):
-    """Makes the source of a name, `images` with the images of a small archive."""
+def source(slope, binary_cifar, tmp_path):
+    """Makes the source of a name: `images` of a small archive, `saved` of a synthetic batch."""
     sources = []
 
     def make(name, **arguments):
-        path = str(binary_cifar) if name == "images" else None
-        section = DataSection(source=name, path=path)
+        path = {"images": binary_cifar, "saved": tmp_path / "inputs.pt"}.get(name)
+        if name == "saved":
+            assert save(Synthetic(slope, device=CPU, **arguments), path) == ""
+        section = DataSection(source=name, path=path and str(path))
         made = catalog.load("data", name)(slope, section=section, device=CPU, **arguments)
         sources.append(made)
         return made
@@ -87,7 +91,7 @@ def test_held_out_samples_belong_to_one_rank_each(name, world_size, source):
         for rank in range(world_size)
     ]
     whole = [batch.inputs for batch in source(name, batch_size=10_000).held_out()]
-    if name == "synthetic":
+    if name in {"synthetic", "saved"}:
         assert whole == []
         return
     assert len({len(batches) for batches in ranks}) == 1
