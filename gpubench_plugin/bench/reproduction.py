@@ -16,15 +16,14 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.config import yaml_reader
 from gpubench_plugin.config.resolution import CHOSEN_BY
-from gpubench_plugin.config.settings import option_dest
+from gpubench_plugin.core.errors import CorrectnessError, ResultsError
 from gpubench_plugin.environment.redaction import redact_facts, redacted_command
 from gpubench_plugin.environment.system_facts import package_versions
-from gpubench_plugin.results.reproduction import CONFIGURATION, FACTS, FORMAT, INPUTS
+from gpubench_plugin.results.reproduction import FACTS, FORMAT
 from gpubench_plugin.system import json_files
 
 if TYPE_CHECKING:
     from gpubench_plugin.bench.measuring import Measuring
-    from gpubench_plugin.core.errors import CorrectnessError
 
 
 def keep(error: CorrectnessError, measuring: Measuring) -> None:
@@ -49,15 +48,15 @@ def keep(error: CorrectnessError, measuring: Measuring) -> None:
             with suppress(FileNotFoundError):
                 folder.rename(Path(temporary, "old"))
             new.rename(folder)
-    except OSError as problem:
-        note = f"--repro: cannot write {shown}: {problem.strerror}"
+    except (OSError, ResultsError) as problem:
+        note = f"--repro: cannot write {shown}: {problem}"
     error.add_note(note)
 
 
 def _fill(folder: Path, failure: str, measuring: Measuring) -> None:
-    """Write facts, configuration and inputs; raises OSError."""
+    """Write facts, configuration and inputs; raises ResultsError."""
     item, case, context = measuring.item, measuring.state.case, measuring.context
-    config, devices = item.config, context.settings.devices
+    config, settings = item.config, context.settings
     place, (file, colons, name) = config.invocation_params.dir, item.nodeid.partition("::")
     assert context.cases is not None  # the session has started
     # As stated, without what was built: an own model's batch and optimizer would be stated twice. A
@@ -73,30 +72,28 @@ def _fill(folder: Path, failure: str, measuring: Measuring) -> None:
         "test": f"{os.path.relpath(config.rootpath / file, place)}{colons}{name}",
         "working_directory": os.path.relpath(place, config.rootpath),
         "failure": failure,
-        "no_inputs": _save_inputs(folder / INPUTS, measuring),
+        "no_inputs": _save_inputs(folder / "inputs.pt", measuring),
         "seed": stated.experiment.seed,
         "options": {
             "preset": stated.experiment.preset,
             "precision": case.precision,
-            "device": case.device.type if devices == ("auto",) else ",".join(devices),
+            "device": ",".join(settings.devices).replace("auto", case.device.type),
             "world-size": case.world_size,
+            **({"measure": settings.measure} if settings.measure else {}),
         },
-        "model": config.getoption(option_dest("measure"), None),
         "versions": {"python": platform.python_version(), **package_versions()},
         "command": [*redacted_command(map(str, config.invocation_params.args))],
     }
-    (folder / FACTS).write_text(json_files.text(redact_facts(facts), indent=2) + "\n")
-    (folder / CONFIGURATION).write_text(yaml_reader.dump(keys), encoding="utf-8")
+    json_files.write_json(folder / FACTS, redact_facts(facts))
+    json_files.write_text(folder / "configuration.yaml", yaml_reader.dump(keys))
 
 
 def _save_inputs(path: Path, measuring: Measuring) -> str:
     """Save the batch of the check, or say why there is none, or none that a replay needs."""
     name = measuring.state.case.configuration.data.source
     sources = {s.data for s in measuring.subjects.all if hasattr(s, "data")}
-    if len(sources) != 1:
-        return "the step is not that of one trainer or inference"
-    if name not in {"synthetic", "saved"}:
-        return f"data.source={name} is read again, in the same order"
+    if len(sources) != 1 or name not in {"synthetic", "saved"}:
+        return f"not the step of one trainer or inference on one batch (data.source={name})"
     from gpubench_plugin.training.data.saved import save
 
     return save(sources.pop(), path)

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FACTS: Final = "repro.json"
-CONFIGURATION: Final = "configuration.yaml"
-INPUTS: Final = "inputs.pt"
 FORMAT: Final = stored.Format(kind="reproduction of a failed check", newest=1)
 
 
@@ -34,12 +32,11 @@ def replay_arguments(folder: Path) -> list[str]:
     try:
         test, options = facts["test"].lstrip("-"), [*facts["options"].items()]
         if not facts["no_inputs"]:
-            values = "data.source=saved", f"data.path={path.with_name(INPUTS)}"
+            values = "data.source=saved", f"data.path={path.with_name('inputs.pt')}"
             options += [("set", value) for value in values]
-        if model := facts["model"]:  # its tests are in no file
-            options.append(("measure", model))
+        if "measure" in facts["options"]:  # then the test is in no file
             test = f"-k{test.partition('::')[2]}"
     except json_files.MALFORMED as error:
         raise BrokenFile(f"{path}: {type(error).__name__}: {error}") from error
-    options.append(("config", path.with_name(CONFIGURATION)))
+    options.append(("config", path.with_name("configuration.yaml")))
     return [test, *(f"--gpubench-{name}={value}" for name, value in options)]

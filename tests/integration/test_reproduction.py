@@ -211,18 +211,23 @@ def test_refuses_other_inputs(project: Project, content: Any, text: str) -> None
 
 def test_arguments_are_a_test_and_own_options(tmp_path: Path) -> None:
     """Whatever the facts of a stranger say; and a session of a named model selects by name."""
-    facts = {"schema_version": 1, "test": "-pevil", "options": {"precision": "fp32"}, "model": None}
+    facts: dict[str, Any] = {
+        "schema_version": 1,
+        "test": "-pevil",
+        "options": {"precision": "fp32"},
+    }
     (tmp_path / "repro.json").write_text(json.dumps({**facts, "no_inputs": "none"}))
     config = f"--gpubench-config={tmp_path}/configuration.yaml"
     assert replay_arguments(tmp_path) == ["pevil", "--gpubench-precision=fp32", config]
-    named = {**facts, "test": "made.py::test_infer[fp32]", "model": "hf:x --shrink"}
+    options = {**facts["options"], "measure": "hf:x --shrink"}
+    named = {**facts, "test": "made.py::test_infer[fp32]", "options": options}
     (tmp_path / "repro.json").write_text(json.dumps({**named, "no_inputs": ""}))
     assert replay_arguments(tmp_path) == [
         "-ktest_infer[fp32]",
         "--gpubench-precision=fp32",
+        "--gpubench-measure=hf:x --shrink",
         "--gpubench-set=data.source=saved",
         f"--gpubench-set=data.path={tmp_path}/inputs.pt",
-        "--gpubench-measure=hf:x --shrink",
         config,
     ]
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import torch
 
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.precision._nested import map_tensors
 from gpubench_plugin.training.data.synthetic import Synthetic
 from gpubench_plugin.workloads.base import Batch
 
@@ -36,32 +35,27 @@ class Saved(Synthetic):
             super()._open()
             return
         assert self._section is not None, "what to read stands in it"
-        try:
-            samples, batch = _loaded(Path(self._section.path or ""))
+        try:  # nothing in the file is executed
+            samples, *parts = torch.load(
+                str(self._section.path), map_location=self._device, weights_only=True
+            )
+            self._batch = self._convert(Batch(*parts))
             reason = f"has {samples} samples, but this benchmark takes {self.batch_size}"
         except Exception as error:  # of the system, zipfile, pickle and torch
-            samples, reason = 0, getattr(error, "strerror", None) or "not a saved batch"
+            samples, reason = 0, f"not a saved batch ({type(error).__name__})"
         if samples != self.batch_size:
             raise UsageProblem(_refused(self._section, reason))
-        self._batch = self._convert(map_tensors(lambda t: t.to(self._device), batch))
 
 
 def _refused(section: DataSection, reason: str) -> str:
     return f"data.path={section.path or 'null'}: {reason}; allowed: inputs.pt of --repro"
 
 
-def _loaded(path: Path) -> tuple[int, Batch]:
-    """Number of samples, and batch, in a file of :func:`save`; nothing in it is executed."""
-    samples, inputs, targets, context = torch.load(path, map_location="cpu", weights_only=True)
-    return samples, Batch(inputs, targets, context)
-
-
 def save(source: DataSource, path: Path) -> str:
     """Save the fixed batch of `source` on this rank; the reason why it cannot be, else empty."""
     try:
-        batch = map_tensors(lambda t: t.detach().cpu().clone(), source.fixed_batch())  # no views
-        torch.save((source.batch_size, *batch), path)
-        _loaded(path)
+        torch.save((source.batch_size, *source.fixed_batch()), path)
+        torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # of torch: a type that is no tensor, a lost device, no memory
         path.unlink(missing_ok=True)
         return f"the batch cannot be saved: {error}".partition("\n")[0]
