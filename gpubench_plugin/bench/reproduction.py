@@ -64,7 +64,7 @@ def _fill(folder: Path, failure: str, measuring: Measuring) -> None:
     stated = context.cases.of(item, uses_torch=case.uses_torch).configuration
     keys = redact_facts(stated.model_dump(mode="json", exclude_unset=True))
     for section, _, key in (chosen.partition(".") for chosen in CHOSEN_BY):
-        keys[section].pop(key, None)
+        keys.get(section, {}).pop(key, None)
     if stated.training.batch_size == "auto":
         keys["training"]["batch_size"] = case.configuration.training.batch_size
     facts = {
@@ -91,9 +91,9 @@ def _fill(folder: Path, failure: str, measuring: Measuring) -> None:
 def _save_inputs(path: Path, measuring: Measuring) -> str:
     """Save the batch of the check, or say why there is none, or none that a replay needs."""
     name = measuring.state.case.configuration.data.source
-    sources = {s.data for s in measuring.subjects.all if hasattr(s, "data")}
+    sources = {id(s.data): s.data for s in measuring.subjects.all if hasattr(s, "data")}
     if len(sources) != 1 or name not in {"synthetic", "saved"}:
         return f"not the step of one trainer or inference on one batch (data.source={name})"
     from gpubench_plugin.training.data.saved import save
 
-    return save(sources.pop(), path)
+    return save(path, *sources.values())

@@ -51,7 +51,7 @@ def _refused(section: DataSection, reason: str) -> str:
     return f"data.path={section.path or 'null'}: {reason}; allowed: inputs.pt of --repro"
 
 
-def save(source: DataSource, path: Path) -> str:
+def save(path: Path, source: DataSource) -> str:
     """Save the fixed batch of `source` on this rank; the reason why it cannot be, else empty."""
     try:
         torch.save((source.batch_size, *source.fixed_batch()), path)

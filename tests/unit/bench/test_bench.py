@@ -134,7 +134,13 @@ def bench(
     )
     item: Any = SimpleNamespace(nodeid=ID, ihook=hook, stash=pytest.Stash())
     ranks = SimpleNamespace(variables={})
-    context: Any = SimpleNamespace(ranks=ranks, ranks_folder=None, run=None, fixture_metadata={})
+    context: Any = SimpleNamespace(
+        ranks=ranks,
+        ranks_folder=None,
+        run=None,
+        fixture_metadata={},
+        settings=SimpleNamespace(repro=None),
+    )
     parts = parts or Subjects()
     parts.tensor_memory = tensor_memory
     fixture: Any = Carrier()

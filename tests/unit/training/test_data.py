@@ -24,7 +24,7 @@ def source(slope, binary_cifar, tmp_path):
     def make(name, **arguments):
         path = {"images": binary_cifar, "saved": tmp_path / "inputs.pt"}.get(name)
         if name == "saved":
-            assert save(Synthetic(slope, device=CPU, **arguments), path) == ""
+            assert save(path, Synthetic(slope, device=CPU, **arguments)) == ""
         section = DataSection(source=name, path=path and str(path))
         made = catalog.load("data", name)(slope, section=section, device=CPU, **arguments)
         sources.append(made)
