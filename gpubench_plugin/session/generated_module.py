@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import linecache
+import sys
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -45,7 +46,9 @@ class _GeneratedModule(pytest.Module):
     source: str
 
     def _getobj(self) -> ModuleType:
-        name = str(self.path)
+        name, folder = str(self.path), str(self.path.parent)
+        if folder not in sys.path:  # as pytest does for a file there
+            sys.path.insert(0, folder)
         lines = self.source.splitlines(keepends=True)
         linecache.cache[name] = len(self.source), None, lines, name  # for tracebacks
         module = ModuleType(self.path.stem)

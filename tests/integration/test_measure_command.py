@@ -40,11 +40,13 @@ def words(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
     def become(path: str, arguments: list[str]) -> None:
         assert path == arguments[0] == sys.executable
         started.append(arguments)
+        raise SystemExit(0)
 
     monkeypatch.setattr(os, "execv", become)
 
     def run(*arguments: str) -> list[str]:
-        main(["measure", *arguments])
+        with pytest.raises(SystemExit):
+            main(["measure", *arguments])
         _, dash_m, pytest_name, *rest = started.pop()
         assert (dash_m, pytest_name) == ("-m", "pytest")
         return rest
@@ -196,3 +198,20 @@ def test_a_folder_of_configurations_is_a_suite_of_models(project: Project) -> No
         "test_model[net8-fp32]": 4 * (8 * 8 + 8),
         "test_model[net24-fp32]": 4 * (24 * 24 + 24),
     }
+
+
+def test_a_failed_check_is_repeated_from_its_folder(
+    words: Callable[..., list[str]], project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder and the command that its message names; the same failure."""
+    project.write("nets.py", NET.replace("return self", "return float('nan') * self"))
+    monkeypatch.chdir(project.path)
+    kept = words("nets:Net", "--repro=kept", "--measure.profile=quick")
+    failed = project.run(*kept)
+    assert failed.code == 1, failed.out
+    command = failed.out.partition("reproduce: gpubench measure ")[2].splitlines()[0]
+    repeated = project.run(*words(*shlex.split(command)))
+    assert repeated.code == 1
+    line = next(line for line in failed.out.splitlines() if "are not finite" in line)
+    assert line.removeprefix("E").strip() in repeated.out
+    assert main(["measure", "--repro=nowhere"]) in {2, 4}

@@ -12,6 +12,7 @@ from typing import ClassVar
 from gpubench_plugin.cli.commands.base import Command
 from gpubench_plugin.config.model_request import ModelRequest, add_arguments
 from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.results.reproduction import replay_arguments
 
 
 class Measure(Command):
@@ -28,20 +29,32 @@ class Measure(Command):
         """Add the arguments of the request, and where to save it."""
         add_arguments(parser)
         parser.add_argument("--save", metavar="FILE", help="write the test file, and run that")
+        text = "with a model: keep failed checks in this folder; else repeat the one kept there"
+        parser.add_argument("--repro", metavar="DIR", help=text)
 
     def run(self, options: argparse.Namespace) -> int:
         """Become pytest."""
-        left_out = {*options.passed_on, f"--save={options.save}", "--save", options.save}
-        request = ModelRequest.parse(
-            shlex.join(word for word in options.words[1:] if word not in left_out)
-        )
-        selection = f"--gpubench-measure={request.words}"
-        if options.save:
-            selection = options.save
-            try:
-                with Path(selection).open("x", encoding="utf-8") as file:
-                    file.write(request.module)
-            except FileExistsError:
-                raise UsageProblem(f"--save={selection}: exists; allowed: a new file") from None
+        if options.repro and not options.model:
+            arguments = replay_arguments(Path(options.repro))
+        else:
+            arguments = _arguments(options)
         sys.stdout.flush()
-        os.execv(sys.executable, [sys.executable, "-m", "pytest", selection, *options.passed_on])
+        os.execv(sys.executable, [sys.executable, "-m", "pytest", *arguments, *options.passed_on])
+
+
+def _arguments(options: argparse.Namespace) -> list[str]:
+    """Arguments of pytest for what is asked for, whose module is saved if that is, too."""
+    left_out = set(options.passed_on)
+    for name in ("save", "repro"):
+        left_out |= {f"--{name}={getattr(options, name)}", f"--{name}", getattr(options, name)}
+    words = shlex.join(word for word in options.words[1:] if word not in left_out)
+    request = ModelRequest.parse(words)
+    repro = [f"--gpubench-repro={options.repro}"] if options.repro else []
+    if not options.save:
+        return [f"--gpubench-measure={words}", *repro]
+    try:
+        with Path(options.save).open("x", encoding="utf-8") as file:
+            file.write(request.module)
+    except FileExistsError:
+        raise UsageProblem(f"--save={options.save}: exists; allowed: a new file") from None
+    return [options.save, *repro]
