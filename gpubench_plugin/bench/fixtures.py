@@ -40,10 +40,13 @@ _OF_MARK: Final = "of the mark benchmark gpubench takes the group"
 def gpubench_config(request: pytest.FixtureRequest) -> Configuration[Any]:
     """The benchmark's resolved configuration.
 
-    Beside ``trainer``, ``training.batch_size=auto`` is replaced by the fitted number.
+    Beside ``trainer`` or ``inference``, ``training.batch_size=auto`` is replaced by the number that
+    fits.
     """
     configuration = case_of(request).configuration
-    if configuration.training.batch_size != "auto" or "trainer" not in request.fixturenames:
+    names, size = request.fixturenames, configuration.inference.batch_size
+    has_step = "trainer" in names or ("inference" in names and size is None)
+    if configuration.training.batch_size != "auto" or not has_step:
         return configuration
     from gpubench_plugin.bench.batch_fitting import fitted_configuration
 

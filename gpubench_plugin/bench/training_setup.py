@@ -136,6 +136,18 @@ class TrainingSetup:
             **more,
         )
 
+    def inference(self, module: nn.Module, source: DataSource) -> Inference:
+        """Inference of `module` on the batches of `source`."""
+        return Inference(
+            module=module,
+            workload=self.workload,
+            data=source,
+            precision=self.precision,
+            device=self.group.device,
+            ranks_per_batch=self.ranks_per_batch,
+            checks=self.configuration.measure.check is not False,
+        )
+
     def evaluator(self, module: nn.Module, source: DataSource) -> Evaluator:
         """Evaluator of `module` on held-out samples of `source`."""
         if self.parallelism.passes(module, self.precision) is not None:
@@ -253,15 +265,7 @@ def checked_inference(
     request: pytest.FixtureRequest, setup: TrainingSetup, module: nn.Module, source: DataSource
 ) -> Inference:
     """Inference of `module` on `source`, registered with the benchmark."""
-    inference = Inference(
-        module=module,
-        workload=setup.workload,
-        data=source,
-        precision=setup.precision,
-        device=setup.group.device,
-        ranks_per_batch=setup.ranks_per_batch,
-        checks=setup.configuration.measure.check is not False,
-    )
+    inference = setup.inference(module, source)
     subjects_of(request).add(inference)
     return inference
 

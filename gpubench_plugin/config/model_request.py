@@ -99,9 +99,6 @@ class ModelRequest:
         for batch in batches:
             if batch != "auto" and not _is_number(batch):
                 raise UsageProblem(f"--batch={options.batch}: allowed: numbers above 0, or auto")
-        infers = options.infer or not options.train
-        if "auto" in batches and infers:
-            raise UsageProblem("--batch=auto: fitted for training steps; allowed: with --train")
         modes = _listed("--compile", options.compile)
         for mode in modes:
             if mode not in _MODES:
@@ -109,7 +106,7 @@ class ModelRequest:
         return cls(
             model=options.model,
             keys=keys,
-            tests=["train"] * options.train + ["infer"] * infers,
+            tests=["train"] * options.train + ["infer"] * (options.infer or not options.train),
             batches=batches,
             modes=modes,
             words=words,
@@ -159,6 +156,7 @@ def _variant(section: str, batch: str, mode: str) -> str:
     """Code of the variant of that batch size, or the default one, in that mode."""
     keys, names = [], []
     if batch:
+        section = "training" if batch == "auto" else section  # where the largest is fitted
         keys, names = [f"{section}.batch_size={batch}"], [f"b{batch}"]
     if mode != "none":
         keys.append(f"model.compile={mode}")

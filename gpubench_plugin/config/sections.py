@@ -132,8 +132,8 @@ class InferenceSection(Section):
         size = self.largest_batch_size if self.batch_size == "max" else self.batch_size
         if size is None and training.batch_size == "auto":
             raise Unsupported(
-                "inference.batch_size: takes training.batch_size=auto, which is fitted for "
-                "training only; state a number, inference.batch_size=N"
+                "inference.batch_size: takes training.batch_size=auto, which is fitted for the "
+                "fixture trainer or inference only; state a number, inference.batch_size=N"
             )
         return size or training.samples
 
@@ -383,7 +383,7 @@ class TrainingSection(Section):
         if self.batch_size == "auto":
             raise Unsupported(
                 "training.batch_size=auto: fitted only for benchmarks with the fixture trainer or "
-                "gpubench.train; state a number, training.batch_size=N"
+                "inference, or gpubench.train; state a number, training.batch_size=N"
             )
         return self.batch_size
 

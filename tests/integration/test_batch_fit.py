@@ -321,8 +321,9 @@ def test_what_cannot_be_fitted_is_refused_with_what_to_set(fitting: Project) -> 
     for name in ("test_convergence", "test_data"):
         assert ended[name][0] == "unsupported"
         assert mentions(ended[name][1], *only)
-    assert ended["test_inference"][0] == "unsupported"
-    assert "inference.batch_size=N" in ended["test_inference"][1]
+    assert ended["test_inference"] == ("measured", "")
+    assert records(run)["test_inference"]["work"]["samples"] == 8  # as CAPACITY says
+    assert records(run)["test_stated_inference"]["work"]["samples"] == 4
     assert ended["test_stated_inference"] == ("measured", "")
     assert ended["test_own_data"][0] == "unsupported"
     assert "the fixture 'data' is this project's own" in ended["test_own_data"][1]
