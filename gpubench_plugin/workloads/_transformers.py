@@ -1,4 +1,4 @@
-"""Lazy imports from transformers and diffusers."""
+"""Lazy imports from libraries of models."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 NEEDS_TRANSFORMERS: Final = "with transformers (extra suite)"
 NEEDS_DIFFUSERS: Final = "with diffusers (extra suite)"
+_OF_SUITE: Final = frozenset({"transformers", "diffusers"})
 INSTALL_SUITE: Final = "pip install 'pytest-gpubench[suite]'"
 
 
@@ -27,11 +28,12 @@ def from_library(section_name: str | None, library: str, *names: str) -> tuple[A
         # Lazy imports inside the library raise here, too.
         return tuple(getattr(import_module(library), name) for name in names)
     except (ImportError, RuntimeError, AttributeError) as error:
+        package = library.partition(".")[0]
         raise MissingPackage(
             f"{section_name} requires {library}, from which {', '.join(names)} cannot be "
             f"imported ({error})",
-            package=library.partition(".")[0],
-            install=INSTALL_SUITE,
+            package=package,
+            install=INSTALL_SUITE if package in _OF_SUITE else f"pip install {package}",
         ) from error
 
 
