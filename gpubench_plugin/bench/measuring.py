@@ -143,14 +143,22 @@ class Measuring:
         samples = timed.samples[-1].flagged(*flags)
         if was_used or first_s is not None:
             samples = replace(samples, first_step_s=None if was_used else first_s)
-        samples, products, memory = probing.inspect_call(
-            steps.together, samples, precision=self.precision, tensors=self.subjects.tensor_memory
+        profiled = self._profile(steps.together)
+        samples, inspected, counts = probing.inspect_call(
+            steps.together,
+            samples,
+            precision=self.precision,
+            tensors=self.subjects.tensor_memory,
+            group=self.group if self._case.uses_torch and not self.is_pedantic else None,
+            root=self.item.config.rootpath,
         )
-        correctness = {**check.correctness, **products, **self._profile(steps.together), **remarks}
+        correctness = {**check.correctness, **inspected, **profiled, **remarks}
+        if "kernels" in profiled.get("operators", {}):
+            counts["kernels_per_step"] = profiled["operators"]["kernels"]
         if timed.agreement is not None:
             correctness["variants_agree"] = timed.agreement
         work = self._work(stated, own_work, subject)
-        facts = {**check.facts, **self._facts(subject), **timed.facts, **memory}
+        facts = {**check.facts, **self._facts(subject), **timed.facts, **counts}
         machine = rank_machine(
             self.context.ranks.variables, self._case.device, uses_torch=self._case.uses_torch
         )
@@ -405,8 +413,7 @@ class Measuring:
 
         The call of a census, if there is one, is traced.
         """
-        has_census = self.precision is not None or self.subjects.tensor_memory is not None
-        has_census |= self.is_pedantic
+        has_census = self.is_pedantic or self._case.uses_torch
         is_untraced = tracers.were_paused and timed.subject is None and not has_census
         if self.group.agreement.decide(int(is_untraced)):
             with suppress(Exception):
@@ -434,7 +441,7 @@ class Measuring:
         self.record.enter("profile")
         path = None if run is None else run.traces / f"{probing.file_name(self._case)}.json"
         operators = profile(timed.run, section=section, device=self.group.device, path=path)
-        return {} if operators is None else {"operators": operators}
+        return {"operators": operators}
 
     def _work(self, stated: Work, subject_work: Work, subject: Subject | None) -> Work:
         """Merge the `stated` amounts with the subject's, counting its FLOPs.

@@ -19,6 +19,7 @@ from gpubench_plugin.measure.probes.memory import MemoryGrowth, PeakMemory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
 
     import torch
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from gpubench_plugin.measure.protocols import Log, Subject
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.agreement import RankAgreement
+    from gpubench_plugin.ranks.process_group import ProcessGroup
+    from gpubench_plugin.ranks.ranks import Alone
     from gpubench_plugin.results.report_payload import LiveRecord
 
 
@@ -104,6 +107,9 @@ TIMEOUT_SHARE: Final = 0.25
 # Seconds between two readings.
 _POLL_S: Final = 0.5
 
+# Places recorded of each metric.
+_MOST_PLACES: Final = 5
+
 
 def require_nvml(case: Case, device_state: DeviceState) -> None:
     """Before the first call on a GPU, with ``wait`` or ``fail``.
@@ -155,26 +161,45 @@ def wait_while_throttled(
 
 
 def inspect_call(
-    timed: TimedStep, samples: Samples, *, precision: Precision | None, tensors: TensorMemory | None
+    timed: TimedStep,
+    samples: Samples,
+    *,
+    precision: Precision | None,
+    tensors: TensorMemory | None,
+    group: ProcessGroup | Alone | None,
+    root: Path,
 ) -> tuple[Samples, dict[str, Any], dict[str, float]]:
-    """Inspect the tensors of an extra untimed call: flagged `samples`, correctness and facts.
+    """Inspect an extra untimed call, then graphs: flagged `samples`, correctness and facts.
 
-    Only for benchmarks with a `precision`, flagged ``precision_unused`` if no operation is in it,
-    and for the memory of `tensors` on a CPU.
+    Every rank of the `group` must call it; None inspects nothing. Samples are flagged
+    ``precision_unused`` if no operation is in the `precision`. The memory of `tensors` is
+    completed. Compiled code is dropped. Places in the code are relative to `root`.
     """
-    if precision is None and tensors is None:
+    if group is None:
         return samples, {}, {}
+    from gpubench_plugin.measure.probes.graphs import graphs_of
+    from gpubench_plugin.measure.probes.host_reads import HostReads
     from gpubench_plugin.measure.probes.operations import take_census
+    from gpubench_plugin.measure.probes.places import place_text
 
-    census = take_census(timed.run_briefly)
+    reads, correctness = HostReads(group.device), dict[str, Any]()
+    census = take_census(timed.run_briefly, reads)
+    facts, places = graphs_of(timed.run_briefly, group.agreement)
     if tensors is not None:
         tensors.add_inputs(None if census is None else census.inputs.values())
-    facts = {} if tensors is None else tensors.facts
-    if precision is None:
-        return samples, {}, facts
-    if census is None or not census.confirms(precision.compute_dtype):
-        samples = samples.flagged(PRECISION_UNUSED)
-    return samples, {"product_dtypes": census and dict(census.products)}, facts
+        facts |= tensors.facts
+    if precision is not None:
+        correctness["product_dtypes"] = census and dict(census.products)
+        if census is None or not census.confirms(precision.compute_dtype):
+            samples = samples.flagged(PRECISION_UNUSED)
+    if census is not None:
+        places["host_syncs"] = [place for place, _ in reads.found]
+        facts["host_syncs"] = float(len(reads.found))
+        facts["device_to_host_bytes"] = float(sum(size for _, size in reads.found))
+    for metric, found in places.items():
+        if texts := [*dict.fromkeys(place_text(place, root) for place in found)]:
+            correctness.setdefault("places", {})[metric] = texts[:_MOST_PLACES]
+    return samples, correctness, facts
 
 
 def count_flops(subject: Subject, log: Log) -> float | None:

@@ -15,6 +15,7 @@ from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.looks import UNCHANGED_FROM
 from gpubench_plugin.compare.matching import MatchResult, match
 from gpubench_plugin.compare.pairs import judge_pairs
+from gpubench_plugin.compare.places import place_notes, with_place
 from gpubench_plugin.compare.step_time import merge_parts
 from gpubench_plugin.compare.threshold import LABEL, judge_threshold, simple_verdict, verdict
 from gpubench_plugin.core.errors import NothingComparable
@@ -113,14 +114,18 @@ def _comparison(
     on_series = merge_parts(matched.series, [*map(settled, matched.series, judged)]).values()
     names = dict.fromkeys(name for run in heads for name in run.results)
     order = {name: position for position, name in enumerate(names)}
-    verdicts = [with_next_command(v, bases, heads) for v in (*on_series, *matched.verdicts)]
+    verdicts = [
+        with_place(with_next_command(verdict, bases, heads), bases, heads)
+        for verdict in (*on_series, *matched.verdicts)
+    ]
     verdicts.sort(key=lambda verdict: order.get(verdict.id, len(order)))
+    judged_metrics = {(verdict.id, verdict.metric) for verdict in verdicts}
     return Comparison(
         base=_label(bases),
         head=_label(heads),
         verdicts=tuple(verdicts),
         environment_differences=matched.environment_differences,
-        notes=(*notes, *matched.notes),
+        notes=(*notes, *matched.notes, *place_notes(bases, heads, judged_metrics)),
         measured=frozenset().union(*(run.measured for run in bases)),
     )
 

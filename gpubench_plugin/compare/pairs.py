@@ -21,6 +21,7 @@ from gpubench_plugin.compare.threshold import (
     family_size,
     has_no_variance,
     inconclusive_verdict,
+    is_amount,
     trivial_verdict,
     unusable,
     worse_bar,
@@ -73,7 +74,8 @@ def _trivial_verdict(series: LaunchValues, unchanged_from: int) -> Verdict | Non
     if trivial := trivial_verdict(series):
         return trivial
     pairs = len(series.head)
-    for base, head in zip(series.base, series.head, strict=True):
+    is_exact = is_amount(series) and has_no_variance(series)  # which may be of nothing
+    for base, head in () if is_exact else zip(series.base, series.head, strict=True):
         if unusable_verdict := unusable(series, base, head):
             return unusable_verdict
     if not used_pairs(pairs):

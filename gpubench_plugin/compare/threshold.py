@@ -131,12 +131,18 @@ def threshold_verdict(
     series: LaunchValues, base: float, head: float, method: Method, text: str, launches: int
 ) -> Verdict:
     """Verdict by the limit alone about one value per side; `text` ends the reason."""
+    kind: VerdictKind
+    if is_amount(series) and min(base, head) == 0 < max(base, head) < math.inf:
+        kind = "regressed" if (head > base) == (series.better == "lower") else "improved"
+        change = f"{quantity(base, series.unit)} before, {quantity(head, series.unit)} now"
+        reason = f"{change}, limit {series.limit.text}; {text}"
+        return verdict(series, kind, method, reason, base=base, head=head, launches=launches)
     if unusable_verdict := unusable(series, base, head):
         return unusable_verdict
     effect = 0.0 if base == head else effect_of(base, head, series.better)
     bound = series.limit.bound
     is_lenient = series.is_lenient and method == "threshold"
-    kind: VerdictKind = "unchanged"
+    kind = "unchanged"
     if effect >= bound:
         kind = "inconclusive" if is_lenient else "regressed"
         text += "; a single total on a host clock is not reliable" * is_lenient
@@ -146,6 +152,11 @@ def threshold_verdict(
     return verdict(
         series, kind, method, reason, base=base, head=head, effect=effect, launches=launches
     )
+
+
+def is_amount(series: LaunchValues) -> bool:
+    """Whether the values are counts or bytes, of which there may be none."""
+    return series.unit in {"count", "bytes"}
 
 
 def unusable(series: LaunchValues, base: float | None, head: float | None) -> Verdict | None:

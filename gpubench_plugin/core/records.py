@@ -434,13 +434,15 @@ class Result(Benchmark):
     processes, at least one for a measured benchmark. `configuration` is complete, by dot key, empty
     if unknown. `work` has the amounts of a call over all ranks by name, None if not recorded.
     `pinned`: the run was pinned or accepted as the level of the benchmark. `foreign`: it is from a
-    file of pytest-benchmark alone, which has less.
+    file of pytest-benchmark alone, which has less. `places` are in the user's code, by the metric
+    that counts what happens there.
     """
 
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     launches: tuple[Mapping[str, float], ...] = ()
     configuration: Mapping[str, Any] = field(default_factory=dict)
     work: Mapping[str, float] | None = None
+    places: Mapping[str, Sequence[str]] = field(default_factory=dict)
     pinned: bool = False
     foreign: bool = False
 

@@ -427,6 +427,7 @@ def _of_measurement(measurement: Measurement) -> Result:
         launches=tuple(values) if finite.metrics or finite.per_launch else (),
         configuration=flat(finite.configuration) if finite.configuration else {},
         work=None if finite.work is None else finite.work.known_amounts,
+        places=finite.correctness.get("places", {}),
     )
 
 

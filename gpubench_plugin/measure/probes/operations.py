@@ -24,6 +24,7 @@ from torch.utils.flop_counter import FlopCounterMode, flop_registry
 from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.core.events import FlopsEvent
 from gpubench_plugin.core.format import listed
+from gpubench_plugin.measure.probes.host_reads import HostReads
 
 aten = torch.ops.aten
 Operation = torch._ops.OpOverload[..., Any]
@@ -156,16 +157,19 @@ _UNCOUNTED: Final = frozenset({"dot", "mv", "addmv", "_linear_pointwise"})
 """Operations that multiply, but whose FLOPs are not counted."""
 
 
-def take_census(step: Callable[[], object]) -> Census | None:
-    """Census of one call of `step`, with compiled parts run eagerly; None if the call fails."""
-    with suppress(Exception):
-        return census_of(step)
+def take_census(step: Callable[[], object], reads: HostReads | None = None) -> Census | None:
+    """Census of one call of `step`, with compiled parts run eagerly; None if the call fails.
+
+    The `reads` are counted in the same call.
+    """
+    with suppress(Exception), reads or nullcontext():
+        return census_of(step, reads)
     return None
 
 
-def census_of(step: Callable[[], object]) -> Census:
+def census_of(step: Callable[[], object], reads: HostReads | None = None) -> Census:
     """Census of one call of `step` as by :func:`take_census`; its errors are raised."""
-    census = Census()
+    census = Census(reads)
     with _uncompiled(), census:
         step()
     return census
@@ -180,8 +184,9 @@ class Census(TorchDispatchMode):
     backward pass on a CPU is in the thread that calls it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, reads: HostReads | None = None) -> None:
         super().__init__()  # type: ignore[no-untyped-call] # torch does not declare it
+        self.reads = reads
         self.products: Counter[str] = Counter()
         self.dtypes: set[str] = set()
         self.inputs: dict[int, torch.Tensor] = {}
@@ -208,6 +213,8 @@ class Census(TorchDispatchMode):
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:
                 return result
+        if self.reads is not None:
+            self.reads.count(func, args, kwargs)
         if op in self.formulas or op.__name__ in _UNCOUNTED or op.__name__.startswith(_ATTENTION):
             self.products.update([next(_dtypes(args), "none")])
         for tensor in _tensors((args, kwargs)):

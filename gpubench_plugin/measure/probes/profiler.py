@@ -31,6 +31,7 @@ _NO_WORK: Final = re.compile(
     r"step \d+|ProfilerStep.*|.*(threading\.py\(|_thread\.R?[Ll]ock|gpubench_plugin/session/).*"
 )
 """Spans of whole steps, ours and torch's, and Python's waiting threads."""
+_NO_KERNEL: Final = re.compile(r"Mem(cpy|set)\b|step \d+$|ProfilerStep")
 _METHOD: Final = re.compile(r"<built-in method (\w+) of ([\w.]+) object at \w+>")
 
 
@@ -40,10 +41,10 @@ def profile(
     section: ProfilingSection,
     device: torch.device,
     path: Path | None,
-) -> Json | None:
+) -> Json:
     """Run ``section.steps`` extra, untimed steps, and write their trace to `path` as JSON.
 
-    Returns their operators, see :func:`.operator_table`; None without a path.
+    Returns their operators, see :func:`.operator_table`; without a path none, and no kernels.
 
     One more step runs before them, with the profiler on and its events dropped: CUPTI, which traces
     the device, starts at the first of its calls. Every rank must call this, since the steps may
@@ -55,7 +56,7 @@ def profile(
     if path is None:
         step()
         _run(step, section.steps)
-        return None
+        return {} if device.type == "cpu" else {"kernels": 0.0}  # the maximum over ranks counts
     with torch_profile(
         activities=[ProfilerActivity.CPU, *_ACTIVITIES.get(device.type, ())],
         schedule=lambda step: ProfilerAction.RECORD if step else ProfilerAction.WARMUP,
@@ -119,4 +120,12 @@ def operator_table(averages: Sequence[Any], *, steps: int, on_device: bool) -> J
         for name, (calls, own_s, total_s) in sums.items()
     ]
     operators.sort(key=itemgetter("self_s"), reverse=True)
-    return {"time_of": place, "steps": steps, "operators": operators}
+    kernels = sum(average.count for average in averages if _is_kernel(average)) / steps
+    table = {"time_of": place, "steps": steps, "operators": operators}
+    return {**table, "kernels": kernels} if on_device else table
+
+
+def _is_kernel(average: Any) -> bool:
+    """Whether the device ran it: no span of the host's, no copy, no fill."""
+    is_other = getattr(average, "is_user_annotation", False) or _NO_KERNEL.match(average.key)
+    return average.device_type.name != "CPU" and not is_other

@@ -14,6 +14,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, partial, wraps
 from multiprocessing.pool import ThreadPool
+from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
@@ -132,7 +133,8 @@ def bench(
     hook = SimpleNamespace(
         pytest_gpubench_metrics=metrics, pytest_gpubench_measurement=lambda **_: None
     )
-    item: Any = SimpleNamespace(nodeid=ID, ihook=hook, stash=pytest.Stash())
+    config = SimpleNamespace(rootpath=Path.cwd())
+    item: Any = SimpleNamespace(nodeid=ID, ihook=hook, stash=pytest.Stash(), config=config)
     ranks = SimpleNamespace(variables={})
     context: Any = SimpleNamespace(
         ranks=ranks,
