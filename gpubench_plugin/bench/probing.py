@@ -107,9 +107,6 @@ TIMEOUT_SHARE: Final = 0.25
 # Seconds between two readings.
 _POLL_S: Final = 0.5
 
-# Places recorded of each metric.
-_MOST_PLACES: Final = 5
-
 
 def require_nvml(case: Case, device_state: DeviceState) -> None:
     """Before the first call on a GPU, with ``wait`` or ``fail``.
@@ -184,21 +181,21 @@ def inspect_call(
 
     reads, correctness = HostReads(group.device), dict[str, Any]()
     census = take_census(timed.run_briefly, reads)
-    facts, places = graphs_of(timed.run_briefly, group.agreement)
+    places = graphs_of(timed.run_briefly, group.agreement)
     if tensors is not None:
         tensors.add_inputs(None if census is None else census.inputs.values())
-        facts |= tensors.facts
+    facts = {} if tensors is None else tensors.facts
     if precision is not None:
         correctness["product_dtypes"] = census and dict(census.products)
         if census is None or not census.confirms(precision.compute_dtype):
             samples = samples.flagged(PRECISION_UNUSED)
     if census is not None:
         places["host_syncs"] = [place for place, _ in reads.found]
-        facts["host_syncs"] = float(len(reads.found))
         facts["device_to_host_bytes"] = float(sum(size for _, size in reads.found))
     for metric, found in places.items():
+        facts[metric] = float(len(found))
         if texts := [*dict.fromkeys(place_text(place, root) for place in found)]:
-            correctness.setdefault("places", {})[metric] = texts[:_MOST_PLACES]
+            correctness.setdefault("places", {})[metric] = texts[:5]
     return samples, correctness, facts
 
 

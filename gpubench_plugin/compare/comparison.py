@@ -114,18 +114,15 @@ def _comparison(
     on_series = merge_parts(matched.series, [*map(settled, matched.series, judged)]).values()
     names = dict.fromkeys(name for run in heads for name in run.results)
     order = {name: position for position, name in enumerate(names)}
-    verdicts = [
-        with_place(with_next_command(verdict, bases, heads), bases, heads)
-        for verdict in (*on_series, *matched.verdicts)
-    ]
+    verdicts = [with_next_command(v, bases, heads) for v in (*on_series, *matched.verdicts)]
+    verdicts = [with_place(verdict, bases, heads) for verdict in verdicts]
     verdicts.sort(key=lambda verdict: order.get(verdict.id, len(order)))
-    judged_metrics = {(verdict.id, verdict.metric) for verdict in verdicts}
     return Comparison(
         base=_label(bases),
         head=_label(heads),
         verdicts=tuple(verdicts),
         environment_differences=matched.environment_differences,
-        notes=(*notes, *matched.notes, *place_notes(bases, heads, judged_metrics)),
+        notes=(*notes, *matched.notes, *place_notes(bases, heads, verdicts)),
         measured=frozenset().union(*(run.measured for run in bases)),
     )
 

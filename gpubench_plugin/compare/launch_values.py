@@ -54,6 +54,11 @@ class LaunchValues:
     head_launches: tuple[tuple[float, ...], ...] = ()
 
     @property
+    def is_amount(self) -> bool:
+        """Whether the values are counts or bytes, of which there may be none."""
+        return self.unit in {"count", "bytes"}
+
+    @property
     def fewest_launches(self) -> int:
         """The smallest number of launches of a head run."""
         return min((max(1, len(launches)) for launches in self.head_launches), default=1)

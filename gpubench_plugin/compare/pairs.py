@@ -21,7 +21,6 @@ from gpubench_plugin.compare.threshold import (
     family_size,
     has_no_variance,
     inconclusive_verdict,
-    is_amount,
     trivial_verdict,
     unusable,
     worse_bar,
@@ -74,7 +73,7 @@ def _trivial_verdict(series: LaunchValues, unchanged_from: int) -> Verdict | Non
     if trivial := trivial_verdict(series):
         return trivial
     pairs = len(series.head)
-    is_exact = is_amount(series) and has_no_variance(series)  # which may be of nothing
+    is_exact = series.is_amount and has_no_variance(series)  # which may be of nothing
     for base, head in () if is_exact else zip(series.base, series.head, strict=True):
         if unusable_verdict := unusable(series, base, head):
             return unusable_verdict

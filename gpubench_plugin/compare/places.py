@@ -3,31 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 from gpubench_plugin.compare.comparability import names_or_count
 from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.core.records import Result, Run
 from gpubench_plugin.core.verdicts import Verdict
 
-_NONE = Result(id="none", outcome="not_measured")
+_LINE: Final = re.compile(r":\d+(?= in )")
+_NONE: Final = Result(id="none", outcome="not_measured")
 
 
 def with_place(verdict: Verdict, bases: Sequence[Run], heads: Sequence[Run]) -> Verdict:
     """The verdict, with the first place of what its metric counts where the head is worse."""
+    is_worse = verdict.kind in {"regressed", "inconclusive"}
     place = _first_place(verdict.metric, _last(bases, verdict.id), _last(heads, verdict.id))
-    if not place or verdict.kind not in {"regressed", "inconclusive"}:
-        return verdict
-    return replace(verdict, reason=f"{verdict.reason}; first in {place}")
+    reason = f"{verdict.reason}; first in {place}"
+    return replace(verdict, reason=reason) if place and is_worse else verdict
 
 
 def place_notes(
-    bases: Sequence[Run], heads: Sequence[Run], judged: Collection[tuple[str, str]]
+    bases: Sequence[Run], heads: Sequence[Run], verdicts: Iterable[Verdict]
 ) -> Iterator[str]:
-    """A line for each count with places that is higher in the head and, by id, not `judged`."""
+    """A line for each count with places that is higher in the head and, by id, has no verdict."""
+    judged = {(verdict.id, verdict.metric) for verdict in verdicts}
     ids: dict[str, list[str]] = {}
-    for name in heads[-1].measured:
+    for name in heads[-1].results:
         base, head = _last(bases, name), _last(heads, name)
         for metric in head.places:
             before, now = value_of(base, metric), value_of(head, metric) or 0.0
@@ -44,9 +47,6 @@ def _last(runs: Sequence[Run], name: str) -> Result:
 
 def _first_place(metric: str, base: Result, head: Result) -> str:
     """The head's first place that the base has not, on whatever line; else its first one."""
-    known, *places = (
-        {re.sub(r":\d+(?= in )", "", place): place for place in side.places.get(metric, ())}
-        for side in (base, head)
-    )
-    new = [place for key, place in places[0].items() if key not in known]
-    return next(iter((*new, *places[0].values())), "")
+    known = {_LINE.sub("", place) for place in base.places.get(metric, ())}
+    places = head.places.get(metric, ())
+    return next(filter(lambda place: _LINE.sub("", place) not in known, places), [*places, ""][0])

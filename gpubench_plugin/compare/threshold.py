@@ -131,9 +131,9 @@ def threshold_verdict(
     series: LaunchValues, base: float, head: float, method: Method, text: str, launches: int
 ) -> Verdict:
     """Verdict by the limit alone about one value per side; `text` ends the reason."""
-    kind: VerdictKind
-    if is_amount(series) and min(base, head) == 0 < max(base, head) < math.inf:
-        kind = "regressed" if (head > base) == (series.better == "lower") else "improved"
+    if series.is_amount and min(base, head) == 0 < max(base, head) < math.inf:
+        is_worse = (head > base) == (series.better == "lower")
+        kind: VerdictKind = "regressed" if is_worse else "improved"
         change = f"{quantity(base, series.unit)} before, {quantity(head, series.unit)} now"
         reason = f"{change}, limit {series.limit.text}; {text}"
         return verdict(series, kind, method, reason, base=base, head=head, launches=launches)
@@ -152,11 +152,6 @@ def threshold_verdict(
     return verdict(
         series, kind, method, reason, base=base, head=head, effect=effect, launches=launches
     )
-
-
-def is_amount(series: LaunchValues) -> bool:
-    """Whether the values are counts or bytes, of which there may be none."""
-    return series.unit in {"count", "bytes"}
 
 
 def unusable(series: LaunchValues, base: float | None, head: float | None) -> Verdict | None:

@@ -10,77 +10,71 @@ from traceback import FrameSummary
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import torch
+from torch._guards import CompileContext
 
 from gpubench_plugin.measure.probes.places import of_user, places_here
 
 if TYPE_CHECKING:
     from gpubench_plugin.ranks.agreement import RankAgreement
 
-_CALLS: Final = 3
-"""Of the step: by the third, torch has compiled what changes between calls for all its values."""
-
-_KEPT: Final = 10_000
-"""Compilations of a step that are counted, at most; torch keeps 64."""
-
+_NOWHERE: Final = FrameSummary("?", 0, "?")
 _USER_FRAME: Final = re.compile(r'File "(.+)", line (\d+), in (\w+)')
-_NAMES: Final = ("graph_breaks", "recompiles", "compiled_graphs")
-Counts: TypeAlias = tuple[dict[str, float], dict[str, list[FrameSummary]]]
-"""Counts by metric, and the places of what is counted."""
+Places: TypeAlias = dict[str, list[FrameSummary]]
+"""By metric, a place for each that it counts."""
 
 
-def graphs_of(step: Callable[[], object], agreement: RankAgreement) -> Counts:
+def graphs_of(step: Callable[[], object], agreement: RankAgreement) -> Places:
     """Graphs of `step`, which all ranks run; nothing where that fails on one.
 
     Where torch has compiled nothing since its compiler was reset, it is not called.
     """
     compiler = sys.modules.get("torch._dynamo.convert_frame")
     if agreement.everywhere(not getattr(compiler, "FRAME_COUNTER", compiler)):
-        return dict.fromkeys(_NAMES, 0.0), {}
-    counted: Counts = ({}, {})
+        return {"graph_breaks": [], "recompiles": [], "compiled_graphs": []}
+    places: Places = {}
     with suppress(Exception):
-        counted = count_graphs(step)
-    return counted if agreement.everywhere(bool(counted[0])) else ({}, {})
+        places = compiled_anew(step)
+    return places if agreement.everywhere(bool(places)) else {}
 
 
-def count_graphs(step: Callable[[], object]) -> Counts:
+def compiled_anew(step: Callable[[], object]) -> Places:
     """Compile `step` anew, in three calls that run its graphs eagerly; its errors are raised.
 
     So the counts depend neither on what ran before nor on the number of timed calls. A place where
-    graphs break counts once, though a function that others call breaks theirs as well. Compiled
-    code is dropped before and after.
+    graphs break counts once, though a function that others call breaks theirs as well; a graph is
+    where it is called. Compiled code is dropped before and after.
     """
     from torch._dynamo import utils
 
-    callers: list[tuple[str, FrameSummary | None]] = []
+    callers: dict[str, FrameSummary | None] = {}
+    graphs: list[FrameSummary] = []
 
     def backend(graph: torch.fx.GraphModule, inputs: object) -> Callable[..., object]:
-        compile_id = str(torch._guards.CompileContext.current_compile_id())
-        callers.append((compile_id, of_user(places_here())))
+        caller = callers[str(CompileContext.current_compile_id())] = of_user(places_here())
+        graphs.append(caller or _NOWHERE)
         return graph.forward
 
     torch.compiler.reset()
-    utils.set_compilation_metrics_limit(_KEPT)
+    utils.set_compilation_metrics_limit(10_000)  # of 64, which a model of many blocks exceeds
     before = len(utils.get_compilation_metrics())
     try:
         with torch.compiler.set_stance("default", force_backend=backend):
-            for _ in range(_CALLS):
+            for _ in range(3):  # by the third, what changes is compiled for all its values
                 step()
         records = utils.get_compilation_metrics()[before:]
         breaks = {place[:2]: place for place in _breaks(utils.graph_break_reasons, records)}
-        recompiles = [*_recompilations(records, dict(callers))]
+        recompiles = [*_recompilations(records, callers)]
     finally:
         utils.set_compilation_metrics_limit(utils.DEFAULT_COMPILATION_METRICS_LIMIT)
         torch.compiler.reset()
-    counts = map(float, (len(breaks), len(recompiles), len(callers)))
-    places = {"graph_breaks": [*breaks.values()], "recompiles": recompiles}
-    return dict(zip(_NAMES, counts, strict=True)), places
+    found = [*breaks.values()]
+    return {"graph_breaks": found, "recompiles": recompiles, "compiled_graphs": graphs}
 
 
 def _place(place: FrameSummary | None, reason: str) -> FrameSummary:
     """The `place` with the first line of torch's `reason`."""
-    what = reason.strip().partition("\n")[0]
-    what = "a branch on a tensor" if what.startswith("generic_jump") else what
-    return FrameSummary(*(place[:3] if place else ("?", 0, "?")), line=what)
+    what = reason.strip().partition("\n")[0].replace("generic_jump TensorVariable()", "a branch")
+    return FrameSummary(*(place or _NOWHERE)[:3], line=what)
 
 
 def _breaks(reasons: Iterable[Any], records: Iterable[Any]) -> Iterator[FrameSummary]:

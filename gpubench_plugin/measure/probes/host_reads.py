@@ -6,7 +6,6 @@ On a CPU those are counted that would be reads of an accelerator.
 from __future__ import annotations
 
 import re
-from itertools import takewhile
 from traceback import FrameSummary
 from typing import Any, Final
 
@@ -20,11 +19,7 @@ from gpubench_plugin.measure.probes.places import of_user, owner_of, places_here
 _FUNCTIONS: Final = ("__array__", "__format__", "__repr__", "cpu", "numpy", "tolist")
 _NAMED_CPU: Final = re.compile(r"""["']cpu\b""")
 # Frames that load data, or read the number of an optimizer's step.
-_ON_CPU: Final = re.compile(
-    r"/torch/utils/data/|/gpubench_plugin/training/data/|/torch/optim/.* _get_value$"
-)
-# Operation of item(), float() and the like, and of a branch on a tensor.
-_VALUE: Final = "_local_scalar_dense"
+_ON_CPU: Final = re.compile(r"/torch/utils/data/|/training/data/|/torch/optim/.* _get_value$")
 # Operations whose result, or the size of it, the host must know; and those with a mask for indices.
 _SIZES: Final = frozenset({
     "allclose", "bincount", "equal", "masked_select", "nonzero", "_linalg_check_errors",
@@ -47,14 +42,12 @@ class HostReads(TorchFunctionMode):
         self.found: list[tuple[FrameSummary, int]] = []
         self._device = device.type
 
-    def __torch_function__(
-        self, func: Any, types: object, args: Any = (), kwargs: Any = None
-    ) -> object:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         count, name = len(self.found), getattr(func, "__name__", "")
         result = func(*args, **(kwargs or {}))
         # In .to(device) it is the CPU only because the benchmark runs there.
-        is_to = name == "to" and self._device == "cpu" and (place := self._place()) is not None
-        if name in _FUNCTIONS or (is_to and place and _NAMED_CPU.search(place.line or "")):
+        line = getattr(self._place(), "line", "") if name == "to" and self._device == "cpu" else ""
+        if name in _FUNCTIONS or _NAMED_CPU.search(line or ""):
             del self.found[count:]  # of operations that are part of it
             self._add(args[0], args[0].nbytes)
         return result
@@ -63,13 +56,13 @@ class HostReads(TorchFunctionMode):
         """Count an operation, if it is a read."""
         name = op.overloadpacket.__name__
         is_copy = self._device != "cpu" and name in ("copy_", "_to_copy")
-        if name == _VALUE:
+        if name == "_local_scalar_dense":  # item(), float() and the like, a branch on a tensor
             self._add(args[0], args[0].element_size())
         elif name in _SIZES or (name == "repeat_interleave" and not kwargs.get("output_size")):
             self._add(args[0], _SIZE_BYTES)
         elif name in _INDEXING and (name == "index" or args[2].numel() != 1):  # else it is a fill
-            for index in filter(None.__ne__, args[1]):
-                if index.dtype in (torch.bool, torch.uint8):
+            for index in args[1]:
+                if index is not None and index.dtype in (torch.bool, torch.uint8):
                     self._add(index, _SIZE_BYTES)
         elif is_copy and not (kwargs.get("non_blocking") or args[2:3] == (True,)):
             target = args[0].device if name == "copy_" else kwargs.get("device")
@@ -90,6 +83,5 @@ class HostReads(TorchFunctionMode):
         names = (f"{place.filename} {place.name}" for place in places)
         if self._device == "cpu" and any(map(_ON_CPU.search, names)):
             return None
-        inside = [*takewhile(lambda place: owner_of(place) != "gpubench", places)]
-        of_torch = [place for place in inside if owner_of(place) == "torch"]
-        return of_user(inside) or next(reversed(of_torch), None)
+        of_torch = (place for place in reversed(places) if owner_of(place) == "torch")
+        return of_user(places) or next(of_torch, None)

@@ -19,7 +19,6 @@ from gpubench_plugin.environment.redaction import redact
 _TORCH: Final = f"{Path(torch.__file__).parent}/"
 _OWN: Final = f"{Path(__file__).parents[2]}/"
 _NO_ONES: Final = ("<", f"{_OWN}measure/probes/")
-_LONGEST: Final = 80
 
 
 def owner_of(place: FrameSummary) -> str:
@@ -37,10 +36,13 @@ def of_user(places: Iterable[FrameSummary]) -> FrameSummary | None:
 
 
 def places_here() -> Iterator[FrameSummary]:
-    """The stack of the caller, the innermost first."""
+    """The stack of the caller, the innermost first, as far as gpubench's call of the step."""
     for frame, line in walk_stack(sys._getframe(1)):
         code = frame.f_code
-        yield FrameSummary(code.co_filename, line, code.co_name, lookup_line=False)
+        place = FrameSummary(code.co_filename, line, code.co_name, lookup_line=False)
+        yield place
+        if owner_of(place) == "gpubench":
+            return
 
 
 def place_text(place: FrameSummary, root: Path) -> str:
@@ -52,4 +54,4 @@ def place_text(place: FrameSummary, root: Path) -> str:
     inside = (folder for folder in folders if place.filename.startswith(f"{folder}/"))
     file = place.filename.removeprefix(f"{next(inside, Path(place.filename).parent)}/")
     function = re.sub(r"^torch_dynamo_resume_in_(\w+)_at_\d+$", r"\1", place.name)
-    return f"{file}:{place.lineno} in {function}: {redact(place.line or '')[:_LONGEST]}"
+    return f"{file}:{place.lineno} in {function}: {redact(place.line or '')[:80]}"

@@ -31,7 +31,7 @@ _NO_WORK: Final = re.compile(
     r"step \d+|ProfilerStep.*|.*(threading\.py\(|_thread\.R?[Ll]ock|gpubench_plugin/session/).*"
 )
 """Spans of whole steps, ours and torch's, and Python's waiting threads."""
-_NO_KERNEL: Final = re.compile(r"Mem(cpy|set)\b|step \d+$|ProfilerStep")
+_NO_KERNEL: Final = re.compile(r"Mem(cpy|set)\b")
 _METHOD: Final = re.compile(r"<built-in method (\w+) of ([\w.]+) object at \w+>")
 
 
@@ -120,12 +120,8 @@ def operator_table(averages: Sequence[Any], *, steps: int, on_device: bool) -> J
         for name, (calls, own_s, total_s) in sums.items()
     ]
     operators.sort(key=itemgetter("self_s"), reverse=True)
-    kernels = sum(average.count for average in averages if _is_kernel(average)) / steps
+    # Spans of the host are drawn on the device, too.
+    ran = [a for a in averages if a.device_type.name != "CPU" and not a.is_user_annotation]
+    kernels = sum(a.count for a in ran if not _NO_KERNEL.match(a.key)) / steps
     table = {"time_of": place, "steps": steps, "operators": operators}
     return {**table, "kernels": kernels} if on_device else table
-
-
-def _is_kernel(average: Any) -> bool:
-    """Whether the device ran it: no span of the host's, no copy, no fill."""
-    is_other = getattr(average, "is_user_annotation", False) or _NO_KERNEL.match(average.key)
-    return average.device_type.name != "CPU" and not is_other

@@ -72,7 +72,14 @@ def averaged(key: str, *, device: str = "CPU", count: int = 2, **times_us: float
         0.0,
     )
     place = SimpleNamespace(name=device)
-    return SimpleNamespace(key=key, device_type=place, count=count, **{**times, **times_us})
+    is_span = key.startswith("step ")
+    return SimpleNamespace(
+        key=key,
+        device_type=place,
+        count=count,
+        is_user_annotation=is_span,
+        **{**times, **times_us},
+    )
 
 
 def test_operators_of_a_device_are_ordered_by_its_time() -> None:
@@ -95,6 +102,20 @@ def test_operators_of_a_device_are_ordered_by_its_time() -> None:
     }
     assert (second["name"], len(rest), table["time_of"]) == ("aten::add", 31, "device")
     assert rest[-1] == {"name": "cudaLaunchKernel", "calls": 1.0, "self_s": 0.0, "total_s": 0.0}
+
+
+def test_kernels_of_a_device_are_counted_per_step() -> None:
+    """Neither copies and fills, nor spans of the host that are drawn on the device."""
+    averages = [
+        averaged("ampere_sgemm_128x64_tn", device="CUDA", count=6),
+        averaged("void at::native::reduce_kernel<512>", device="CUDA", count=2),
+        averaged("Memcpy DtoH (Device -> Pageable)", device="CUDA", count=4),
+        averaged("Memset (Device)", device="CUDA", count=4),
+        averaged("step 0", device="CUDA", count=1),
+        averaged("aten::mm", count=6),
+    ]
+    assert operator_table(averages, steps=2, on_device=True)["kernels"] == 4.0
+    assert "kernels" not in operator_table(averages, steps=2, on_device=False)
 
 
 def test_operators_that_use_no_device_are_ordered_by_the_processors_time() -> None:

@@ -16,14 +16,13 @@ from gpubench_plugin.config.sections import CompileScope, ModelSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Unsupported, UsageProblem
 from gpubench_plugin.training.compile import (
-    COUNTING,
-    NAME,
     ModelWithLoss,
     call_compiler,
     loss_function,
 )
 from gpubench_plugin.training.model import build_model, load_model_state, model_state
 from gpubench_plugin.workloads.base import Workload, blocks_of
+from tests.support.counting_backend import COUNTS, GRAPHS, NAME
 from tests.support.exhaustive import shown
 from tests.support.presets import preset_of, workload_of
 
@@ -150,23 +149,22 @@ def test_many_kinds_of_blocks_stay_compiled() -> None:
 def test_the_loss_is_in_the_region_of_the_step_alone() -> None:
     """The graph of the step calls the cross entropy, and that of the model does not."""
     for scope in SCOPES:
-        COUNTING.operations.clear()
+        COUNTS.clear()
         workload = compiled_workload("mlp", scope, backend=NAME)
         passed(workload, built(workload))
-        assert COUNTING.operations["cross_entropy"] == (scope == "step")
-        assert COUNTING.operations["linear"] == 3
+        assert COUNTS["cross_entropy"] == (scope == "step")
+        assert COUNTS["linear"] == 3
         torch.compiler.reset()
 
 
 def test_forward_pass_of_a_step_is_that_of_the_model() -> None:
     """A model compiled with its loss also returns logits, compiled without the loss."""
-    COUNTING.operations.clear()
-    before = COUNTING.graphs
+    COUNTS.clear()
     eager, workload = compiled_workload("mlp", None), compiled_workload("mlp", "step", backend=NAME)
     batch = workload.synthetic_batch(2, device=CPU)
     logits = workload.forward(built(workload), batch)
     torch.testing.assert_close(logits, eager.forward(built(eager), batch))
-    assert (COUNTING.graphs - before, COUNTING.operations["cross_entropy"]) == (1, 0)
+    assert (COUNTS[GRAPHS], COUNTS["cross_entropy"]) == (1, 0)
 
 
 @pytest.mark.parametrize("scope", SCOPES)
