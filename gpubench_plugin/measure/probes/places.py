@@ -50,7 +50,8 @@ def place_text(place: FrameSummary, root: Path) -> str:
 
     The file is relative to where libraries are, or to `root`, else it has no folder.
     """
-    folders = [path for path in sys.path if path.endswith("-packages")] + [str(root)]
+    folders = [path for path in sys.path if path.endswith("-packages")]
+    folders += [str(root), str(Path(_OWN).parent)]
     inside = (folder for folder in folders if place.filename.startswith(f"{folder}/"))
     file = place.filename.removeprefix(f"{next(inside, Path(place.filename).parent)}/")
     function = re.sub(r"^torch_dynamo_resume_in_(\w+)_at_\d+$", r"\1", place.name)
