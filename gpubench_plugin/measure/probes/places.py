@@ -18,12 +18,11 @@ from gpubench_plugin.environment.redaction import redact
 
 _TORCH: Final = f"{Path(torch.__file__).parent}/"
 _OWN: Final = f"{Path(__file__).parents[2]}/"
-_NO_ONES: Final = ("<", f"{_OWN}measure/probes/")
 
 
 def owner_of(place: FrameSummary) -> str:
     """``user``, also of a library or workload, ``torch``, ``gpubench``, or empty: a probe's own."""
-    if place.filename.startswith(_NO_ONES):
+    if place.filename.startswith(("<", f"{_OWN}measure/probes/")):
         return ""
     if place.filename.startswith(_OWN) and not place.filename.startswith(f"{_OWN}workloads/"):
         return "gpubench"
