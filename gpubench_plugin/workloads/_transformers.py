@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 NEEDS_TRANSFORMERS: Final = "with transformers (extra suite)"
 NEEDS_DIFFUSERS: Final = "with diffusers (extra suite)"
-_OF_SUITE: Final = frozenset({"transformers", "diffusers"})
+_OF_NO_EXTRA: Final = frozenset({"timm", "torchvision"})
 INSTALL_SUITE: Final = "pip install 'pytest-gpubench[suite]'"
 
 
@@ -33,7 +33,7 @@ def from_library(section_name: str | None, library: str, *names: str) -> tuple[A
             f"{section_name} requires {library}, from which {', '.join(names)} cannot be "
             f"imported ({error})",
             package=package,
-            install=INSTALL_SUITE if package in _OF_SUITE else f"pip install {package}",
+            install=f"pip install {package}" if package in _OF_NO_EXTRA else INSTALL_SUITE,
         ) from error
 
 
