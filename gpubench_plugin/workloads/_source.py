@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -23,6 +24,8 @@ SHRUNK_SIDE: Final = 64
 """Height and width of the images of a shrunken model, which halve five times in most."""
 LAYERS: Final = 2
 """Layers of a shrunken model: of equal ones in a row so many are left."""
+SHRUNK_PARAMETERS: Final = 300_000_000
+"""More of them are no shrunken model's: a recipe that leaves so many is not tried."""
 TOKENS: Final = 128
 """Tokens of a sample, unless stated."""
 
@@ -143,11 +146,13 @@ class SourceWorkload(Workload[SourceSection]):
         Raises:
             Misuse: none can be.
         """
-        reason = ""
+        reason = "it stays large"
         for recipe in self.recipes:
             self._recipe = recipe
             with torch.device("cpu"), torch.random.fork_rng(devices=()):
                 try:
+                    if self._parameters(recipe) > SHRUNK_PARAMETERS:
+                        continue
                     module, _ = self.construct(recipe)
                     reason = failure(module, self.infer_inputs(module))
                 except UsageProblem:
@@ -160,6 +165,12 @@ class SourceWorkload(Workload[SourceSection]):
         raise Misuse(
             f"{self.__name__} cannot be shrunk: {reason}; state sizes by model.init (--init)"
         )
+
+    def _parameters(self, recipe: Any) -> int:
+        """How many the model has, told without their memory; 0 if it cannot be."""
+        with suppress(Exception), torch.device("meta"):  # building for real tells why it fails
+            return sum(p.numel() for p in self.construct(recipe)[0].parameters())
+        return 0
 
     @property
     def inputs(self) -> Inputs:
