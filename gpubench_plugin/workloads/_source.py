@@ -78,7 +78,7 @@ class SourceWorkload(Workload[SourceSection]):
     """A model by its name, on random inputs.
 
     The loss is the model's own of random labels where it computes one, else the mean square of its
-    outputs. Dropout is off, so that the precisions compute the same.
+    outputs' distance from a ramp. Dropout is off, so that the precisions compute the same.
     """
 
     Section = SourceSection
@@ -225,8 +225,10 @@ class SourceWorkload(Workload[SourceSection]):
         output = model(**batch)
         if self.inputs.labels:
             return loss_in(output)
-        floats = [t for t in tensors_in(output) if t.is_floating_point()]
-        return torch.stack([t.float().square().mean() for t in floats]).mean()
+        floats = [torch.atleast_1d(t) for t in tensors_in(output) if t.is_floating_point()]
+        # Of zeros, or of a normalised layer, the mean square has no gradient.
+        far = [t.float() - torch.linspace(-1, 1, t.shape[-1], device=t.device) for t in floats]
+        return torch.stack([t.square().mean() for t in far]).mean()
 
 
 def load(model: str, **keys: Any) -> SourceWorkload:
