@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,13 +26,16 @@ class Torchvision(SourceWorkload):
 
     def construct(self, recipe: Mapping[str, Any] | None) -> tuple[nn.Module, Mapping[str, object]]:
         """The model as its constructor makes it with ``model.init``."""
-        get, list_models = from_library(
-            self.__name__, "torchvision.models", "get_model", "list_models"
+        get, builder, list_models = from_library(
+            self.__name__, "torchvision.models", "get_model", "get_model_builder", "list_models"
         )
         name = self.section.source
         if name not in (known := list_models()):
             raise UsageProblem(f"torchvision:{name}: no model of torchvision{suggest(name, known)}")
-        module = get(name, weights=None, **{**(recipe or {}), **self.section.init})
+        # Those of the backbone are downloaded unless told.
+        weights = [key for key in inspect.signature(builder(name)).parameters if "weights" in key]
+        keys = {**dict.fromkeys(weights), **(recipe or {}), **self.section.init}
+        module = get(name, **keys)
         return module, {} if recipe is None else {**recipe, **dict(shortened(module))}
 
     def infer_inputs(self, module: nn.Module) -> Inputs:
@@ -44,8 +48,9 @@ class Torchvision(SourceWorkload):
                 "it from a test: gpubench(step, samples=…)"
             )
         weights = next(iter(weights_of(self.section.source)))
-        side = SHRUNK_SIDE if self.is_small else weights.transforms.keywords.get("crop_size", 224)
+        keywords = getattr(weights.transforms, "keywords", {})
+        side = SHRUNK_SIDE if self.is_small else keywords.get("crop_size", 224)
         height, width = side if isinstance(side, tuple) else (side, side)
         frames = (_FRAMES,) if ".video." in kind else ()
         shape = self.section.input_shape or (3, *frames, height, width)
-        return Inputs({"x": Input(shape)})
+        return Inputs({next(iter(inspect.signature(module.forward).parameters)): Input(shape)})
