@@ -32,7 +32,7 @@ Sizes = Sequence[tuple[str, int]]
 
 _HEADS: Final = (
     *("MaskedLM", "CausalLM", "ImageClassification", "AudioClassification", "CTC"),
-    *("VideoClassification", "ImageTextToText", ""),
+    *("VideoClassification", "ImageTextToText", "ObjectDetection", "DepthEstimation", ""),
 )
 """Tasks for which a model is built, the first that it has, where its configuration names no class.
 
@@ -45,22 +45,28 @@ _DEPTHS: Sizes = (
     (r"depths?|(num|n)_block_repeats|layers_block_type|layer_types", LAYERS),
     (r"(num|n)_(local_|routed_)?experts", 4),
     (r"num_experts_per_tok|moe_(top)?k", 2),
-    (r"n_group|topk_group", 1),
-    (r"image_size", SHRUNK_SIDE),
+    (r"(mamba_)?n_groups?|topk_group", 1),
+    (r"(image|input)_size", SHRUNK_SIDE),
+    (r"max_source_positions", 256),
 )
 _VOCABULARY: Sizes = ((r"(\w+_)?vocab_size(_\w+)?|entity_vocab_size", 256),)
 _WIDTHS: Sizes = (
     (r"(\w+_)?hidden_size|d_model|n_embd|embed_dims?|dim|emb_dim|embedding_size|d_embed", 64),
     (r"(\w+_)?(projection|proj)_dim", 64),
     (r"(\w+_)?intermediate_size|(\w+_)?ffn_(hidden_)?dim|d_ff|n_inner|d_inner|hidden_dim", 128),
-    (r"((num|n)_|(en|de)coder_)?(attention_)?(heads|head)|num_heads", 4),
+    (r"((num|n)_|(en|de)coder_|mamba_n_)?(attention_)?(heads|head)", 4),
     (r"(num_key_value|n_head|num_kv)_(heads|kv)|num_kv_heads", 2),
-    (r"(attention_)?head_(dim|size)|d_kv|d_head|v_head_dim", 16),
+    (r"(attention_)?head_(dim|size)|d_kv|(mamba_)?d_head|(v|qk_rope|qk_nope)_head_dim", 16),
     (r"(q|kv)_lora_rank", 32),
-    (r"qk_(rope|nope)_head_dim|rotary_dim", 8),
+    (r"rotary_dim", 8),
+    (r"(mamba_)?expand", 1),  # heads times their size, as is demanded
 )
-_OF_DEPTH: Final = frozenset({"stage_names", "out_features", "out_indices"})
-"""Keys that follow from the number of stages."""
+_WIDER: Sizes = [(key, {4: 2, 16: 128, 64: 256}.get(size, size)) for key, size in _WIDTHS]
+"""With the usual size of a head, which some models demand."""
+_DERIVED: Final = frozenset(
+    {"stage_names", "out_features", "out_indices", "per_layer_config", "image_embedding_size"}
+)
+"""Keys that follow from others which are cut."""
 _NO_CONFIGURATION: Final = (
     "no type of model of transformers and no folder with a configuration that it can read; that of "
     "a name which is not on this machine is fetched with --download (model.download=true)"
@@ -91,7 +97,7 @@ class Hf(SourceWorkload):
     checkpoints_activations = True
     _stated: Any = None
 
-    recipes = ((*_DEPTHS, *_VOCABULARY, *_WIDTHS), (*_DEPTHS, *_VOCABULARY), _DEPTHS)
+    recipes = tuple((*_DEPTHS, *_VOCABULARY, *widths) for widths in (_WIDTHS, _WIDER, ()))
 
     def construct(self, recipe: Sizes | None) -> tuple[nn.Module, Mapping[str, object]]:
         """The model of its configuration, which is read once."""
@@ -139,21 +145,23 @@ def _adapted(values: Mapping[Any, Any], sizes: Sizes) -> dict[str, Any]:
     depths = {value for key, value in values.items() if sizes and _limit(key, _DEPTHS[:1])}
 
     def adapted(key: str, value: Any) -> Any:
+        if key == "num_key_value_heads" and value == values.get("num_attention_heads"):
+            key = "num_attention_heads"
         limit = _limit(key, sizes)
         if isinstance(value, dict):
             return _adapted(value, sizes)
         if key == "use_cache" or ("drop" in key and isinstance(value, float)):
             return type(value)(0)
         if isinstance(value, list) and len(value) in depths:
-            return value[:LAYERS]
-        if isinstance(value, list) and limit == LAYERS:
-            return [1 for _ in value]
+            value = value[:LAYERS]
+        if limit and isinstance(value, list) and all(type(size) is int for size in value):
+            return [1 if limit == LAYERS else limit for _ in value]  # of stages, all alike
         if isinstance(value, int) and re.fullmatch(r"\w+_(id|index)", key) and ids:
             return min(value, ids - 1)
         return min(value, limit) if limit and type(value) is int else value
 
     ids = _limit("vocab_size", sizes)
-    left_out = _OF_DEPTH if sizes else ()
+    left_out = _DERIVED if sizes else ()
     return {key: adapted(str(key), value) for key, value in values.items() if key not in left_out}
 
 
@@ -197,14 +205,15 @@ def _inputs(module: nn.Module, config: Any, section: SourceSection, *, is_small:
     length = section.sequence_length or min(TOKENS, TOKENS, *positions)
     ids = Input((length,), getattr(text, "vocab_size", 0))
     has_both = "pixel_values" in names and "input_ids" in names
-    generates = re.search(r"For(Causal|Conditional|Masked)|LMHead", type(module).__name__)
+    generates = re.search(r"For(Causal|Conditional|Masked)|LMHead|MTModel", type(module).__name__)
     arguments: dict[str, Input] = {}
     if "input_ids" in names:
         arguments["input_ids"] = ids
-    if "pixel_values" in names and not (has_both and generates):
+    optional = has_both and generates and names["pixel_values"].default is None
+    if "pixel_values" in names and not optional:
         arguments["pixel_values"] = Input(section.input_shape or _image_shape(vision, is_small))
     for name in ("input_values", "input_features"):
-        if name in names and not arguments:
+        if name in names and not (arguments and generates):
             arguments[name] = Input(section.input_shape or _audio_shape(config, name))
     if "decoder_input_ids" in names and getattr(config, "is_encoder_decoder", False):
         arguments["decoder_input_ids"] = ids
@@ -232,11 +241,12 @@ def _image_shape(config: Any, is_small: bool) -> tuple[int, ...]:
 
 def _audio_shape(config: Any, name: str) -> tuple[int, ...]:
     """Samples of a second, or frames of a spectrogram: by time, but bands first for Whisper."""
-    bands = getattr(config, "num_mel_bins", None) or getattr(
-        config, "feature_projection_input_dim", None
-    )
+    names = ("num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel")
+    bands = next((value for key in names if (value := getattr(config, key, None))), None)
     if bands is None:
-        return (_AUDIO_SAMPLES,)
-    if name == "input_features" and (half := getattr(config, "max_source_positions", None)):
+        channels = getattr(config, "audio_channels", None)
+        return (channels, _AUDIO_SAMPLES) if channels else (_AUDIO_SAMPLES,)
+    half = getattr(config, "max_source_positions", None)
+    if half and name == "input_features" and hasattr(config, "num_mel_bins"):
         return (bands, 2 * half)
     return (getattr(config, "max_length", None) or 1024, bands)
