@@ -27,32 +27,23 @@ from gpubench_plugin.system import files
 if TYPE_CHECKING:
     from gpubench_plugin.results.reader import RunOverview
 
-HASHED_BYTES: Final = 1 << 30
-"""Largest file hashed by default: 0.7 s on an idle core, 10 s on a busy machine."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class Artifact:
-    """A file: `name` relative to the run, size, and SHA-256 unless it was not hashed."""
+    """A file: `name` relative to the run, size, and SHA-256."""
 
     name: str
     bytes: int
-    sha256: str | None
+    sha256: str
 
 
-def artifacts(directory: RunDirectory, is_hashed: Callable[[str, int], bool]) -> Iterator[Artifact]:
-    """Regular files of a run, sorted; raises ResultsError.
-
-    `is_hashed` decides by name and size whether a file is hashed.
-    """
+def artifacts(directory: RunDirectory) -> Iterator[Artifact]:
+    """Regular files of a run, sorted; raises ResultsError."""
     for path in sorted(files_below(directory.path)):
         name = path.relative_to(directory.path).as_posix()
-        with files.refusals("read", path):
-            size, sha256 = path.stat().st_size, None
-            if is_hashed(name, size):
-                with path.open("rb") as file:
-                    sha256 = file_digest(file, "sha256").hexdigest()
-        yield Artifact(name=name, bytes=size, sha256=sha256)
+        with files.refusals("read", path), path.open("rb") as file:
+            sha256 = file_digest(file, "sha256").hexdigest()
+            yield Artifact(name=name, bytes=path.stat().st_size, sha256=sha256)
 
 
 def files_below(folder: Path) -> Iterator[Path]:

@@ -12,7 +12,6 @@ import pytest
 from gpubench_plugin.cli.main import main
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.registry.registry import Registry
-from tests.support.messages import mentions
 from tests.support.runs_builder import MLP, RESNET, measurement, run_id, write_run
 
 if TYPE_CHECKING:
@@ -178,24 +177,6 @@ def test_artifacts_are_files_with_hashes(shell: Shell, results: Path) -> None:
     assert files["summary.json"]["bytes"] == run.summary.stat().st_size
     _, out, err = shell("artifacts", run.run_id)
     assert (expected in out, err) == (True, "")
-
-
-def test_a_huge_artifact_is_hashed_only_when_asked(
-    shell: Shell, results: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Messages name unhashed files, and large files that are being hashed."""
-    run = write_run(results, 0)
-    with (run.path / "checkpoint").open("wb") as file:
-        file.truncate(20 << 30)
-    code, out, err = shell("artifacts", run.run_id)
-    (line,) = [line for line in out.splitlines() if "checkpoint" in line]
-    assert (code, line.split()) == (0, ["not", "hashed", str(20 << 30), "checkpoint"])
-    assert mentions(err, "larger than 1 GiB, not hashed: 1", "--hash-all")
-    (run.path / "checkpoint").write_bytes(b"x" * 2000)
-    monkeypatch.setattr("gpubench_plugin.cli.commands.runs.HASHED_BYTES", 1999)
-    code, out, err = shell("artifacts", run.run_id, "--hash-all")
-    assert sha256(b"x" * 2000).hexdigest() in out
-    assert (code, "gpubench: hashing checkpoint, 2000 bytes\n" in err) == (0, True)
 
 
 def test_pruning_takes_traces_first_and_never_summaries(shell: Shell, results: Path) -> None:

@@ -41,7 +41,7 @@ from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdicts import kind_text
 from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.progress import Curve, RunProgress, benchmark_events, curves_of
-from gpubench_plugin.results.prune import HASHED_BYTES, artifacts
+from gpubench_plugin.results.prune import artifacts
 from gpubench_plugin.results.reader import RunReader, intact
 from gpubench_plugin.results.registry.connection import connect
 from gpubench_plugin.results.run_directory import RunDirectory, change_tags, find_run
@@ -79,7 +79,6 @@ class Runs(Command):
         _add_pruning(sub.add_argument)
         sub = actions.add_parser("artifacts", help="list a run's files with hashes")
         sub.add_argument("run", **RUN)
-        sub.add_argument("--hash-all", action="store_true", help="hash files over 1 GiB, too")
         runs = (_list, _show, _tag, _pruning.prune, _artifacts)
         for sub, run in zip(actions.choices.values(), runs, strict=True):
             is_change = run in {_tag, _pruning.prune}
@@ -181,22 +180,15 @@ def _tag(options: argparse.Namespace, paths: Locations) -> int:
 
 
 def _artifacts(options: argparse.Namespace, paths: Locations) -> int:
-    def is_hashed(name: str, size: int) -> bool:
-        if options.hash_all and size > HASHED_BYTES:
-            warn([f"hashing {name}, {size} bytes"])
-        return options.hash_all or size <= HASHED_BYTES
-
     directory = find_run(paths.results_dir, options.run, cwd=paths.cwd)
-    files = list(artifacts(directory, is_hashed))
+    files = list(artifacts(directory))
     cells = [
-        column("sha256", [file.sha256 or "not hashed" for file in files]),
+        column("sha256", [file.sha256 for file in files]),
         column("bytes", [file.bytes for file in files], numeric=True),
         column("file", [file.name for file in files]),
     ]
     document = {"run_id": directory.run_id, "artifacts": [asdict(file) for file in files]}
     show(options, document, lines(cells, None))  # uncut: hashes and names are for copying
-    if unhashed := sum(file.sha256 is None for file in files):
-        warn([f"files larger than 1 GiB, not hashed: {unhashed}; --hash-all hashes them"])
     return exit_code(RunReader(directory).overview().error)
 
 
