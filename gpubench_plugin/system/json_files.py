@@ -54,14 +54,10 @@ def parse(data: str | bytes, label: str) -> Any:
     """Parse JSON `data`, called `label` in messages.
 
     Raises:
-        BrokenFile: it is empty, truncated, not JSON, nested too deeply, or too large for memory.
+        BrokenFile: it is not JSON, as a truncated file, nested too deeply, or too large for memory.
     """
-    if not data.strip():
-        raise BrokenFile(f"{label} is empty")
     try:
         return json.loads(data)
-    except json.JSONDecodeError as error:
-        raise BrokenFile(f"{label} {_syntax_error(error)}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise BrokenFile(f"{label} is not JSON: {error or 'too large for memory'}") from None
 
@@ -71,13 +67,6 @@ def nearest_hint(path: Path) -> str:
     with suppress(OSError):
         return suggest(path.name, [entry.name for entry in path.parent.iterdir()])
     return ""
-
-
-def _syntax_error(error: json.JSONDecodeError) -> str:
-    at_end = error.pos >= len(error.doc.rstrip()) or error.msg.startswith("Unterminated string")
-    if at_end and error.doc.lstrip()[:1] in {"{", "["}:
-        return f"is truncated: the JSON ends early, at line {error.lineno}"
-    return f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}"
 
 
 def text(value: object, *, indent: int | None = None) -> str:

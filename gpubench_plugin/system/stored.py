@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from gpubench_plugin.core.errors import BrokenFile, suggest
+from gpubench_plugin.core.errors import BrokenFile
 from gpubench_plugin.system import json_files
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ _Record = TypeVar("_Record")
 _VERSION: Final = "schema_version"
 _LONGEST_VALUE: Final = 40
 """Characters of a wrong value in a message: enough to recognize it, and one line."""
-_UNKNOWN: Final = "unexpected_keyword_argument"
-"""Type of pydantic's error for an unknown key of a dataclass."""
+_OF_KEYS: Final = {"missing": "missing key", "unexpected_keyword_argument": "unknown key"}
+"""What is wrong with a key itself, by the type of pydantic's error."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,23 +88,11 @@ def restore(kind: type[_Record], fields: object, label: str, *, strict: bool = F
         text = fields if isinstance(fields, bytes) else json.dumps(fields)
         return adapter.validate_json(text, strict=True)
     except ValidationError as error:
-        problems = error.errors(include_url=False)
-        # Of a misspelt key, not of the one that is missing for it.
-        details = next((p for p in problems if p["type"] == _UNKNOWN), problems[0])
+        details = error.errors(include_url=False)[0]
         key = ".".join(map(str, details["loc"])) or "the document"
-        message = f"{details['msg']}, not {_excerpt(details['input'])}"
-        if details["type"] == _UNKNOWN:
-            message = f"unknown key{suggest(str(details['loc'][-1]), _keys(kind))}"
-        elif details["type"] == "missing":
-            message = "missing key"
+        value = f"{details['msg']}, not {_excerpt(details['input'])}"
+        message = _OF_KEYS.get(details["type"], value)
         raise BrokenFile(f"{label} violates the schema at {key}: {message}") from error
-
-
-def _keys(kind: Any) -> set[str]:
-    """The keys of the stored form of a `kind`, those of nested records included."""
-    schema = json_schema(kind)
-    parts = (schema, *schema.get("$defs", {}).values())
-    return {key for part in parts for key in part.get("properties", ())}
 
 
 def _excerpt(value: object) -> str:

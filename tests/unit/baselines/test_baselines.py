@@ -135,7 +135,7 @@ ACCEPTANCE = {"time": "2026-01-01T00:00:00Z", "action": "accept", "runs": ["x"],
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "is empty"),
+        ("", "is not JSON"),
         ("[]", "no schema_version"),
         ('{"schema_version": true}', "schema_version"),
         ('{"schema_version": 99}', "schema_version"),

@@ -135,7 +135,7 @@ def test_a_run_is_found_here_or_in_the_registry(tmp_path: Path) -> None:
     torn.summary.write_text("{")
     with Resolver("", tmp_path, tmp_path) as resolver:
         for named in (resolver.single, resolver.run):
-            with pytest.raises(BrokenFile, match="truncated"):
+            with pytest.raises(BrokenFile, match="not JSON"):
                 named(run_id(2))
         with pytest.raises(UsageProblem, match=r"last~9: .* has 2 runs$"):
             resolver.run("last~9")

@@ -518,10 +518,10 @@ def test_a_site_says_which_runs_cannot_be_read(capsys: pytest.CaptureFixture[str
     write_run(RESULTS, 0, {MLP: 0.010})
     write_run(RESULTS, 1, {MLP: 0.010}).summary.write_text("{")
     assert main(["report", "--site=out"]) == 0
-    assert "summary.json is truncated" in capsys.readouterr().err
+    assert "summary.json is not JSON" in capsys.readouterr().err
     assert len([*Path("out/runs").iterdir()]) == 1
     index = ReadPage((Path("out/index.html")).read_text(encoding="utf-8"))
-    assert f"{run_id(1)}/summary.json is truncated" in index.words
+    assert f"{run_id(1)}/summary.json is not JSON" in index.words
 
 
 @pytest.mark.parametrize("outcome", ["measured", "failed"])

@@ -143,10 +143,10 @@ GOOD: dict[str, Any] = {"schema_version": 1, "benchmarks": {"a": ENTRY}}
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"schema_version": 1, "benchm', "is truncated"),
+        ('{"schema_version": 1, "benchm', "is not JSON"),
         ('{"schema_version": 1}', "violates the schema at benchmarks: missing key"),
         (json.dumps({**GOOD, "schema_version": 2}), "schema_version 2; this"),
-        ('{"schema_version": 1, "benchmark": {}}', "at benchmark: unknown key (did you mean 'b"),
+        ('{"schema_version": 1, "benchmark": {}}', "benchmarks: missing key"),
         (json.dumps({**GOOD, "benchmarks": {"a": 3}}), "at benchmarks.a: Input should be an obj"),
         (
             json.dumps({**GOOD, "benchmarks": {"a": {**ENTRY, "rounds": 0}}}),

@@ -136,7 +136,7 @@ def test_run_that_is_being_written_is_refused(tmp_path: Path) -> None:
         ("config_resolved.yaml", "a: [", r"config_resolved\.yaml"),
         ("config_resolved.yaml", "", "must be a mapping"),
         ("config_resolved.yaml", "a: 1", "malformed"),
-        ("system.json", "{", "is truncated"),
+        ("system.json", "{", "is not JSON"),
         ("system.json", '{"schema_version": 7}', "schema_version 7; .* 1 only"),
         ("system.json", None, r"system\.json: no such file"),
     ],

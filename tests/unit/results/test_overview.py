@@ -76,7 +76,7 @@ def test_without_locks_a_run_lives_as_long_as_its_journal_grows(
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("summary.json", "", "is empty"),
+        ("summary.json", "", "is not JSON"),
         ("summary.json", "[]", "no schema_version"),
         ("summary.json", '{"schema_version": 2}', "schema_version 2"),
         ("summary.json", '{"schema_version": 1, "status": "complete"}', "KeyError"),

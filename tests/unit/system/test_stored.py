@@ -124,8 +124,8 @@ def test_a_record_is_restored_from_its_fields() -> None:
         ({"id": "a", "count": 0}, "count: "),
         ({"id": "a", "kind": "new"}, "kind: "),
         ({"id": "a", "parts": [{"value": 1}, {"value": "x"}]}, r"parts\.1\.value: "),
-        ({"id": "a", "cuont": 2}, r"cuont: unknown key \(did you mean 'count'\?\)"),
-        ({"di": "a"}, r"di: unknown key \(did you mean 'id'\?\)"),
+        ({"id": "a", "cuont": 2}, "cuont: unknown key$"),
+        ({"di": "a"}, "id: missing key$"),
         ([], "the document: "),
     ],
 )

@@ -95,7 +95,7 @@ def test_only_one_process_goes_on_with_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("{", "is truncated"),
+        ("{", "is not JSON"),
         ('{"schema_version": 99}', "schema_version 99"),
         ('{"schema_version": 1, "asked": {}}', r"violates the schema at asked\.here: missing"),
         (None, r"has no state\.json"),

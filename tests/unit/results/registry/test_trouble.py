@@ -37,7 +37,7 @@ def test_a_run_that_cannot_be_stored_is_named(results_dir: Path, make_run: Any) 
     broken.summary.write_text("{")
     with connect("", results_dir) as found:
         (note,) = found.notes
-    assert note.startswith(f"skipped: {broken.summary} is truncated")
+    assert note.startswith(f"skipped: {broken.summary} is not JSON")
 
 
 @contextmanager
