@@ -6,7 +6,6 @@ writers at once lose nothing. Baselines change only explicitly, and keep when an
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,14 +17,7 @@ from gpubench_plugin.baselines.model import (
     replay,
     to_text,
 )
-from gpubench_plugin.core.errors import (
-    CERTAIN,
-    RegistryError,
-    ResultsError,
-    UsageProblem,
-    alike,
-    suggest,
-)
+from gpubench_plugin.core.errors import RegistryError, ResultsError, UsageProblem, suggest
 from gpubench_plugin.results.journal import utc_now
 from gpubench_plugin.results.run_directory import is_path_component, path_component
 from gpubench_plugin.system import files, json_files
@@ -202,7 +194,7 @@ class Baselines:
         Names of removed baselines are no typos.
         """
         is_known = name in self._owner.names()
-        if is_known or not any(_is_slip(name, other) for other in self.names()):
+        if is_known or _letters(name) not in map(_letters, self.names()):
             return ""
         return f"{self.unknown(name)}; to create it: gpubench baseline set {name} RUN"
 
@@ -315,20 +307,7 @@ class Baselines:
         raise ResultsError(f"baseline {name!r}: other writers were faster {_ATTEMPTS} times")
 
 
-_WORDS: Final = re.compile(r"[-._]")
-
-
-def _is_slip(name: str, other: str) -> bool:
-    """Whether `name` is `other` in another case, with ``_`` for ``-``, or with misspelt words."""
-    words, other_words = (_WORDS.split(text.casefold()) for text in (name, other))
-    pairs = zip(words, other_words, strict=False)
-    return len(words) == len(other_words) and all(a == b or _is_misspelt(a, b) for a, b in pairs)
-
-
-def _is_misspelt(word: str, other: str) -> bool:
-    # Numbers, short words, first and last letters distinguish names: cpu and gpu, train and trains,
-    # a100 and h100, silu and selu.
-    ends_agree = (word[:1], word[-1:]) == (other[:1], other[-1:]) and len(word + other) > 8
-    is_word = (word + other).isalpha() and min(len(word), len(other)) >= 4
-    may_be = is_word and (ends_agree or sorted(word) == sorted(other))
-    return may_be and bool(alike(word, [other], cutoff=CERTAIN))
+def _letters(name: str) -> tuple[list[str], list[str]]:
+    """What names have in common that differ by case, separators or a swap of letters alone."""
+    folded = name.casefold()
+    return sorted(filter(str.isalpha, folded)), [*filter(str.isdigit, folded)]

@@ -174,22 +174,20 @@ def test_a_stray_file_is_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "other", "is_typo"),
     [
-        *(("mian", "main", True), ("mainn", "main", True), ("Main", "main", True)),
-        *(("trani", "train", True), ("tarin-main", "train-main", True)),
-        *(("nighly", "nightly", True), ("nightlly", "nightly", True)),
-        *(("relase-1.4", "release-1.4", True), ("nightly_a100", "nightly-a100", True)),
-        *(("main2", "main", False), ("release-1.5", "release-1.4", False)),
+        *(("mian", "main", True), ("Main", "main", True), ("trani", "train", True)),
+        *(("tarin-main", "train-main", True), ("nightly_a100", "nightly-a100", True)),
+        *(("main2", "main", False), ("release-1.2", "release-2.1", False)),
         *(("nightly-h100", "nightly-a100", False), ("part-b", "part-a", False)),
         *(("main-amp", "main", False), ("mian-trani", "main-train", True)),
         *(("main-cpu", "main-gpu", False), ("train", "trains", False), ("silu", "selu", False)),
-        *(("relu", "gelu", False), ("encoder", "decoder", False), ("sdg", "sgd", False)),
-        *(("feature-login", "feature-logic", False), ("tp", "pt", False), ("run", "ruin", False)),
+        *(("relu", "gelu", False), ("encoder", "decoder", False), ("sdg", "sgd", True)),
+        *(("feature-login", "feature-logic", False), ("run", "ruin", False)),
     ],
 )
 def test_a_likely_typo_is_told_from_another_name(
     tmp_path: Path, name: str, other: str, is_typo: bool
 ) -> None:
-    """One word with swapped letters, or one wrong inside; numbers and short words are meant."""
+    """Another case, separators, or swapped letters; other letters and numbers are meant."""
     baselines = Baselines(tmp_path)
     baselines.set(other, [RUN], branch=None)
     assert (f"did you mean {other!r}" in baselines.typo_message(name)) == is_typo
