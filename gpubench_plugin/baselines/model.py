@@ -112,13 +112,6 @@ def replay(name: str, changes: Sequence[BaselineChange]) -> Baseline:
     return baseline
 
 
-def previous_baseline(baseline: Baseline) -> Baseline | None:
-    """The baseline before its last "set"; None if there was none."""
-    last_set = max((n for n, c in enumerate(baseline.changes) if c.action == "set"), default=0)
-    previous = replay(baseline.name, baseline.changes[:last_set])
-    return None if previous.is_removed else previous
-
-
 def as_json(baseline: Baseline) -> Json:
     """The baseline for programs."""
     fields = asdict(baseline)

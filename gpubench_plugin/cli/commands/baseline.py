@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, ClassVar, Final, TypeAlias
 
-from gpubench_plugin.baselines.model import Baseline, Reference, as_json, previous_baseline
+from gpubench_plugin.baselines.model import Baseline, Reference, as_json
 from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.baselines.store import BaselineExists, Baselines
 from gpubench_plugin.cli.commands._places import RUN, Locations, add_locations, output_width, show
@@ -107,8 +107,8 @@ def _newly_set(
         ),
         *_shortcomings(baseline, [candidate.run.started for candidate in candidates]),
     ]
-    if not options.if_missing:
-        notes += _replacement_summary(baseline)
+    if kept := len(baseline.acceptances):
+        notes.append(f"accepted levels kept: {kept} (--reset-accepted drops them)")
     return baseline, notes
 
 
@@ -151,23 +151,6 @@ def _shortcomings(baseline: Baseline, started: list[str]) -> Iterator[str]:
     if (max(times) - min(times)).total_seconds() < _SESSION_H * 3600:
         yield f"the runs started within {_SESSION_H} hours and do not show the noise between days:"
         yield "a slow day may raise a false alarm; pin runs of different days"
-
-
-def _replacement_summary(baseline: Baseline) -> Iterator[str]:
-    """Former runs of the name, and the fate of its accepted levels."""
-    previous = previous_baseline(baseline)
-    if previous is None:
-        return
-    yield f"it replaces the baseline set on {printable(previous.changed[:19])}Z:"
-    yield from (f"  {line}" for line in _description(previous))
-    if retained := baseline.acceptances:
-        yield f"accepted levels kept: {len(retained)} (--reset-accepted drops them)"
-    dropped = {name: run for name, run in previous.accepted_runs.items() if name not in retained}
-    if dropped:
-        yield f"accepted levels dropped: {len(dropped)}"
-    for name, run in sorted({**dropped, **baseline.accepted_runs}.items()):
-        yield f"  {printable(name)}"
-        yield f"    from {printable(run)} on"
 
 
 def _list(options: argparse.Namespace, baselines: Baselines, resolver: Resolver) -> Output:
