@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 from gpubench_plugin.baselines.model import Reference
 from gpubench_plugin.compare.comparability import is_same_machine
 from gpubench_plugin.compare.matching import WINDOW
-from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError
+from gpubench_plugin.core.errors import GpubenchError, RegistryError
 from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.connection import Connection, connect
@@ -192,21 +192,18 @@ class SampleCollector:
                 cause = "it is the run being judged and so not a sample"
                 self._notes.append(f"{run_id} is {role}, but {cause}")
                 continue
+            run, problem = None, f"is missing: neither in {results_dir} nor in the registry"
             try:
-                run = RunReader(folders[run_id]).run() if run_id in folders else None
-            except GpubenchError as error:
-                self._notes.append(f"the {role} run {run_id}: {error}")
-                run = None
-            problem = f"is missing: neither in {results_dir} nor in the registry"
-            try:
-                registry = None if run is not None else self.known.registry
-                run = registry.run(run_id) if registry is not None else run
+                if run_id in folders:  # what the registry has would hide the damage of a broken one
+                    run = RunReader(folders[run_id]).run()
+                elif (registry := self.known.registry) is not None:
+                    run = registry.run(run_id)
             except RegistryError as error:
                 problem = (
                     f"is not in {results_dir}, and the registry could not be searched: {error}"
                 )
                 self._registry_error = str(error)
-            except ResultsError as error:
+            except GpubenchError as error:
                 problem = f"cannot be read: {error}"
             if run is not None:
                 yield run
