@@ -162,7 +162,7 @@ def test_one_launch_is_paired_once(compare: Compare, runs: Path, side: str) -> N
     sides = {"--base": [A, B], "--head": [A, C], side: [A, "link"]}
     output = compare("--paired", *(part for name, runs in sides.items() for part in (name, *runs)))
     assert output.code == ExitCode.USAGE
-    assert f"'{A}' and 'link' of {side} are the same run" in output.err
+    assert f"{side}: {A} is given twice" in output.err
     output = compare("--paired", "--base", A, B, "--head", "link", C)
     assert "link is compared with itself" in output.out
 
@@ -173,7 +173,7 @@ def test_one_file_is_paired_once(compare: Compare, tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps({"machine_info": {}, "benchmarks": [entry]}))
     output = compare("--paired", "--base", "a.json", "./a.json", "--head", "a.json", "a.json")
     assert output.code == ExitCode.USAGE
-    assert "'a.json' and './a.json' of --base are the same run" in output.err
+    assert f"--base: {tmp_path / 'a.json'} is given twice" in output.err
     assert "a.json is compared with itself" in compare("a.json", "./a.json").out
 
 

@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 import shutil
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
@@ -148,8 +149,11 @@ def _compare_paired(options: argparse.Namespace, limits: LimitOptions) -> list[C
     runs = [launch.run for launch in launches]
     limits.check(*runs)
     bases, heads = runs[:pairs], runs[pairs:]
-    _refuse_duplicate_launches("--base", bases)
-    _refuse_duplicate_launches("--head", heads)
+    for side, keys in (("--base", map(_run_key, bases)), ("--head", map(_run_key, heads))):
+        if repeated := [key for key, count in Counter(keys).items() if count > 1]:
+            raise UsageProblem(
+                f"{side}: {repeated[0]} is given twice: a repeat adds no information"
+            )
     comparison = compare_paired(
         bases,
         heads,
@@ -160,18 +164,6 @@ def _compare_paired(options: argparse.Namespace, limits: LimitOptions) -> list[C
     )
     notes = [note for launch in launches for note in launch.notes]
     return [_with_notes(comparison, notes, bases, heads)]
-
-
-def _refuse_duplicate_launches(side: str, runs: Sequence[Run]) -> None:
-    """Refuse a launch given twice, since a repeat adds no independent sample."""
-    earlier_runs: dict[str, Run] = {}
-    for run in runs:
-        earlier = earlier_runs.setdefault(_run_key(run), run)
-        if earlier is not run:
-            raise UsageProblem(
-                f"--paired: {earlier.label!r} and {run.label!r} of {side} are the same run; give "
-                "each launch once: a repeat adds no information"
-            )
 
 
 def _run_key(run: Run) -> str:
