@@ -12,7 +12,7 @@ from typing import ClassVar, Final
 from gpubench_plugin.cli.commands._places import add_format, output_width, show
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core import catalog
-from gpubench_plugin.reports.table import column, labelled, lines
+from gpubench_plugin.reports.table import column, lines
 
 _KINDS: Final = ("workloads", "precision", "parallelism", "metrics")
 """Kinds listed by default."""
@@ -59,17 +59,10 @@ def _description(component: object) -> str:
 
 
 def _table(components: Sequence[Mapping[str, str]]) -> Iterator[str]:
-    """A table per kind, cut to a terminal's width; whole in a file or pipe.
-
-    Components whose meaning is unknown, for lack of a package, share a line.
-    """
+    """A table per kind, cut to a terminal's width; whole in a file or pipe."""
     total = output_width() - len(_INDENT) if sys.stdout.isatty() else None
     for number, (kind, group) in enumerate(groupby(components, key=itemgetter("kind"))):
         rows = [*group]
-        known, unknown = [r for r in rows if r["meaning"]], [r for r in rows if not r["meaning"]]
-        columns = [column("", [row[key] for row in known]) for key in ("name", "meaning", "where")]
+        columns = [column("", [row[key] for row in rows]) for key in ("name", "meaning", "where")]
         yield from ["", kind] if number else [kind]
         yield from (f"{_INDENT}{line}" for line in lines(columns, total))
-        for where, named in groupby(unknown, itemgetter("where")):
-            names = ", ".join(row["name"] for row in named)
-            yield from labelled(f"{_INDENT}{where}: ", names, total or sys.maxsize)
