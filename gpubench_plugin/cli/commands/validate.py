@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Set
-from contextlib import suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import Locations, add_locations, show
 from gpubench_plugin.cli.commands.base import Command, ExitCode
-from gpubench_plugin.core.errors import BrokenFile, GpubenchError, UsageProblem
+from gpubench_plugin.core.errors import GpubenchError, UsageProblem
 from gpubench_plugin.environment import system_facts
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.results.run_directory import find_run
@@ -24,8 +23,8 @@ from gpubench_plugin.system import files, json_files, stored
 class Validate(Command):
     """Reads JSON files that gpubench wrote, by their schemas: single ones, or those of a folder.
 
-    Exits with 0 if all are valid, with 4 if one is not, and with 2 for a file that is missing or of
-    another kind.
+    Exits with 0 if all are valid, with 4 if one is not, and with 2 for a file that is missing or
+    has another name.
     """
 
     help: ClassVar[str] = "validate files written by gpubench, or a whole run"
@@ -50,10 +49,9 @@ class Validate(Command):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of file: its usual name as a pattern, `keys` that only it has, and its reader."""
+    """A kind of file: the pattern of its name, and its reader."""
 
     pattern: str
-    keys: Set[str]
     read: Callable[[Path], object]
 
 
@@ -94,21 +92,8 @@ def _kind_of(path: Path) -> str:
     for name, kind in KINDS.items():
         if path.absolute().match(kind.pattern):
             return name
-    keys = _keys(files.read(path, limit=json_files.LIMIT_BYTES))
-    for name, kind in KINDS.items():
-        if keys >= kind.keys:
-            return name
     patterns = ", ".join(kind.pattern for kind in KINDS.values())
-    raise UsageProblem(f"{path}: not recognized as a file with a schema; those are: {patterns}")
-
-
-def _keys(data: bytes) -> frozenset[str]:
-    """Keys of the JSON object, or of that in the first line; none of other files."""
-    for text in (data, data.partition(b"\n")[0]):
-        with suppress(BrokenFile):
-            fields = json_files.parse(text, "")
-            return frozenset(fields if isinstance(fields, dict) else ())
-    return frozenset()
+    raise UsageProblem(f"{path}: no name of a file with a schema; those are: {patterns}")
 
 
 def _record(name: str) -> Callable[[Path], object]:
@@ -135,26 +120,16 @@ def _read_journal(path: Path) -> None:
 
 
 KINDS: Final[Mapping[str, Kind]] = {
-    "summary": Kind("summary.json", {"run_id", "benchmarks"}, _record("results.summary.Summary")),
-    "journal": Kind("metrics.jsonl", {"event", "time"}, _read_journal),
-    "system": Kind("system.json", {"hostname", "python"}, system_facts.FORMAT.load),
+    "summary": Kind("summary.json", _record("results.summary.Summary")),
+    "journal": Kind("metrics.jsonl", _read_journal),
+    "system": Kind("system.json", system_facts.FORMAT.load),
     "pytest-benchmark": Kind(
         "benchmark.json",
-        {"machine_info"},
         lambda path: load_run(str(path), results_dir=path.parent, cwd=path.parent),
     ),
-    "verdicts": Kind(
-        "verdicts.json",
-        {"benchmarks", "environment_differences"},
-        _record("results.verdicts.VerdictDocument"),
-    ),
-    "tags": Kind("tags.json", {"schema_version", "tags"}, _record("results.run_directory.TagFile")),
-    "comparison": Kind(
-        "state.json", {"asked", "launches"}, _record("cli.ab.saved_state.SavedState")
-    ),
-    "baseline": Kind(
-        "baselines/*.json", {"name", "changes"}, _record("baselines.model.BaselineFile")
-    ),
-    "rounds": Kind("rounds.json", {"benchmarks"}, _record("config.rounds_file.RoundsFile")),
+    "verdicts": Kind("verdicts.json", _record("results.verdicts.VerdictDocument")),
+    "tags": Kind("tags.json", _record("results.run_directory.TagFile")),
+    "comparison": Kind("state.json", _record("cli.ab.saved_state.SavedState")),
+    "baseline": Kind("baselines/*.json", _record("baselines.model.BaselineFile")),
+    "rounds": Kind("rounds.json", _record("config.rounds_file.RoundsFile")),
 }
-"""By name; the first whose file name or keys fit is taken."""
