@@ -35,7 +35,6 @@ LIMIT: Final = 8 * 2**20
 TEMPLATES: Final = Path(__file__).with_name("templates")
 _STYLES: Final = ("vendor/uPlot.min.css", "page.css")
 _SCRIPTS: Final = ("vendor/uPlot.iife.min.js", "page.js")
-_LEAST_POINTS: Final = 24  # of a history: those of its sparkline
 _ROOM_FOR_NOTES: Final = 1000  # bytes
 _POLICY: Final = (
     "default-src 'none'; script-src {}; style-src {}; img-src data:; base-uri 'none';"
@@ -56,8 +55,8 @@ _MARKUP: Final = str.maketrans({"<": r"\u003c", ">": r"\u003e", "&": r"\u0026"})
 def render(page: Page, *, limit: int = LIMIT) -> str:
     """`page` as HTML of at most `limit` bytes, as far as its rows decide.
 
-    What does not fit is left out, and the page says so: the details of the last rows, then older
-    points of all histories, then the last rows.
+    What does not fit is left out, and the page says so: the details of the last rows, then the last
+    rows.
     """
     from markupsafe import Markup
 
@@ -76,12 +75,11 @@ def render(page: Page, *, limit: int = LIMIT) -> str:
 
 def _fitted(page: Page, lines: list[str], details: list[str], room: int) -> tuple[str, str]:
     """The data of rows and the words for what is left out, also of `lines` and `details`."""
-    longest = max((len(row.history.runs) for row in page.rows if row.history), default=0)
-    points, left, notes, dropped = longest, len(details), [], 0
+    left, notes, dropped = len(details), [], 0
     runs = [(run.run_id, run.started, run.commit, run.branch) for run in page.runs]
     facets = [*dict.fromkeys(name for row in page.rows for name in row.facets)]
     head = _json({"scales": SCALES, "facets": facets, "runs": runs})[:-1]
-    rows = [_of_row(row, points, facets, len(runs)) for row in page.rows]
+    rows = [_of_row(row, facets, len(runs)) for row in page.rows]
     missing = sum(map(_size, (head, *lines, *details, *rows))) - room
     while missing > 0 and left:
         left -= 1
@@ -90,13 +88,6 @@ def _fitted(page: Page, lines: list[str], details: list[str], room: int) -> tupl
         details[left] = ""
     if dropped:
         notes.append(f"the details of {counted(dropped, 'benchmark')}")
-    while missing > 0 and points > _LEAST_POINTS:
-        points = max(points * 3 // 4, _LEAST_POINTS)
-        missing -= sum(map(len, rows))
-        rows = [_of_row(row, points, facets, len(runs)) for row in page.rows]
-        missing += sum(map(len, rows))
-    if points < longest:
-        notes.append(f"all but the last {points} points of histories")
     while missing > 0 and lines:
         missing -= _size(lines.pop()) + len(rows.pop())
     if len(lines) < len(page.rows):
@@ -105,22 +96,20 @@ def _fitted(page: Page, lines: list[str], details: list[str], room: int) -> tupl
     return f'{head}, "rows": [{"".join(rows).removesuffix(",")}]}}', words if notes else ""
 
 
-def _of_row(row: Row, points: int, facets: Sequence[str], run_count: int) -> str:
-    """JSON of a row with the last `points` of its history, and a comma."""
+def _of_row(row: Row, facets: Sequence[str], run_count: int) -> str:
+    """JSON of a row with its history, and a comma."""
     own = {name: getattr(row, name) for name in ("id", "number", "outcome", "kind", "doubts")}
     own |= {"change": row.change_number, "facets": [row.facets.get(name, "") for name in facets]}
-    own["history"] = row.history and _of_history(row.history, points, run_count)
+    own["history"] = row.history and _of_history(row.history, run_count)
     return f"{_json(own)},"
 
 
-def _of_history(history: History, points: int, run_count: int) -> Json:
+def _of_history(history: History, run_count: int) -> Json:
     """A history; its values as base64, since only those looked at are decoded."""
-    first = max(len(history.runs) - points, 0)
-    values, runs = history.values[first:], history.runs[first:]
+    values, runs = history.values, history.runs
     doubts: dict[str, list[int]] = {}
     for at, text in history.doubts.items():
-        if at >= first:
-            doubts.setdefault(text, []).append(at - first)
+        doubts.setdefault(text, []).append(at)
     return {
         "metric": history.metric,
         "unit": history.unit,
@@ -128,7 +117,7 @@ def _of_history(history: History, points: int, run_count: int) -> Json:
         "values": base64.b64encode(struct.pack(f"<{len(values)}d", *values)).decode(),
         **({} if runs == tuple(range(run_count)) else {"runs": runs}),
         "doubts": [*doubts.items()],
-        "levels": [(at - first, text) for at, text in history.levels if at >= first],
+        "levels": history.levels,
     }
 
 

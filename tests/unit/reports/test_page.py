@@ -272,28 +272,6 @@ class TestLimit:
         assert len(read.data["rows"]) == 20
         assert len(read.values(19)) == 60
 
-    def test_then_older_points_go(self) -> None:
-        """The latest stay, with their runs, doubts and levels."""
-        page = sample_page(20, 60, detailed=1)
-        limit = (
-            len(render(replace(page, rows=tuple(replace(r, sections=()) for r in page.rows))))
-            - 2_000
-        )
-        read = ReadPage(text := render(page, limit=limit))
-        assert len(text.encode()) <= limit
-        points = len(read.values(0))
-        assert 24 <= points < 60
-        assert page.rows[0].history is not None
-        assert read.values(0) == list(page.rows[0].history.values[-points:])
-        own = read.data["rows"][0]["history"]
-        assert own["runs"] == [*range(60 - points, 60)]
-        assert own["levels"] == [[40 - (60 - points), "new level +12.0%"]]
-        assert {at for _, positions in own["doubts"] for at in positions} == {
-            at - (60 - points) for at in range(3, 60, 9) if at >= 60 - points
-        }
-        assert any(f"all but the last {points} points" in told for told in read.texts)
-        assert any("the details of 1 benchmark;" in told for told in read.texts)
-
     def test_then_the_last_rows_go(self) -> None:
         """The worst stay."""
         limit = len(render(sample_page(0, 60)).encode()) + 20_000
