@@ -77,7 +77,6 @@ class GateItem(pytest.Item):
 
 
 _LAST_FAILED: Final = "cache/lastfailed"
-_STEPWISE: Final = "cache/stepwise"
 
 
 def remember_benchmarks(config: pytest.Config, ids: Mapping[str, str]) -> None:
@@ -93,9 +92,6 @@ def remember_benchmarks(config: pytest.Config, ids: Mapping[str, str]) -> None:
         cache.set(
             _LAST_FAILED, {ids.get(nodeid, nodeid): value for nodeid, value in failed.items()}
         )
-    stepwise = cache.get(_STEPWISE, None)
-    if isinstance(stepwise, dict) and stepwise.get("last_failed") in ids:
-        cache.set(_STEPWISE, {**stepwise, "last_failed": ids[stepwise["last_failed"]]})
 
 
 @dataclass(eq=False)

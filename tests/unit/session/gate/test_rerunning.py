@@ -32,15 +32,8 @@ def test_benchmarks_take_the_place_of_their_gate_items() -> None:
     assert cache["cache/lastfailed"] == {"test_x.py::test_a[fp32]": True, "test_x.py::test_b": True}
 
 
-def test_stepwise_goes_on_from_the_benchmark() -> None:
-    """--stepwise would not find a gate item among the collected tests."""
-    step = {"last_failed": "test_x.py::test_a::gate", "last_test_count": 3}
-    cache = remembered(stepwise=step)
-    assert cache["cache/stepwise"] == {"last_failed": "test_x.py::test_a", "last_test_count": 3}
-
-
 def test_without_gate_items_or_cache_nothing_changes() -> None:
-    """Also with -p no:cacheprovider, and where stepwise never failed."""
+    """Also with -p no:cacheprovider."""
     remember_benchmarks(SimpleNamespace(), IDS)  # type: ignore[arg-type] # a stand-in
-    values = {"cache/lastfailed": {"test_x.py::test_b": True}, "cache/stepwise": None}
-    assert remembered(lastfailed={"test_x.py::test_b": True}, stepwise=None) == values
+    values = {"cache/lastfailed": {"test_x.py::test_b": True}}
+    assert remembered(lastfailed={"test_x.py::test_b": True}) == values
