@@ -10,7 +10,6 @@ from typing import Any, Final
 import pytest
 
 from gpubench_plugin.core.errors import error_text
-from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.launchers.outcome import RankOutcome, ranks_text
 from gpubench_plugin.results import report_payload
@@ -34,15 +33,11 @@ def encode(
 ) -> Json:
     """Encode `reports` and `warnings` of one benchmark, with the measurement if it is `recorded`.
 
-    Long texts lose their beginning; of many warnings the number of those left out is one more.
+    Long texts lose their beginning; of many sections and warnings the last are sent.
     """
-    sent = [*warnings[:_MOST]]
-    if left_out := warnings[_MOST:]:
-        text = f"{counted(len(left_out), 'more warning')} of this benchmark omitted"
-        sent.append({**left_out[0], "category": "UserWarning", "text": text})
     return {
         "reports": [_report_to_json(config, report, recorded=recorded) for report in reports],
-        "warnings": [{**warning, "text": _cut(warning["text"])} for warning in sent],
+        "warnings": [{**warning, "text": _cut(warning["text"])} for warning in warnings[-_MOST:]],
     }
 
 

@@ -97,7 +97,7 @@ def test_what_a_rank_sends_is_bounded(
     told = encode(pytestconfig, [call], [warned(f"{huge} {n}") for n in range(30)])
 
     assert len(json.dumps(told)) < 50 * LONGEST_TEXT
-    assert "10 more warnings" in told["warnings"][-1]["text"]
+    assert len(told["warnings"]) == 20
     (back,) = decode(pytestconfig, 1, told).reports
     assert back.longrepr.endswith("x the cause")
     assert back.sections[-2][1].startswith("[988007 characters omitted]\n")
