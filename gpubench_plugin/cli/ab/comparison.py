@@ -97,9 +97,6 @@ def compare(state: SavedState, sides: Sides, progress: Progress) -> ComparisonRe
         if repository is not None:
             subdirectory = request.here.relative_to(repository.top)
             sides = {n: s.checked_out(tree_in(space, n), subdirectory) for n, s in sides.items()}
-            for side in (side for side in sides.values() if side.code is None):
-                parts = repository.incomplete_parts(side.tree)
-                notes += [f"{side.name}: {warning}" for warning in parts]
         pythons = {n: python_version(s, launcher.environment(s)) for n, s in sides.items()}
         runner = ComparisonRunner(
             state=state, sides=sides, repository=own_tree, launcher=launcher, progress=progress

@@ -82,15 +82,6 @@ class Repository:
         except ChildError as error:
             raise ResultsError(f"git {' '.join(command)}: {error}") from error
 
-    def incomplete_parts(self, tree: Path) -> list[str]:
-        """Describe what the worktree `tree` lacks: submodules and LFS files."""
-        warnings = []
-        if (tree / ".gitmodules").is_file():
-            warnings.append("submodules are not initialised in a worktree")
-        if _git(tree, "grep", "-l", "filter=lfs", "--", "*.gitattributes", ".gitattributes"):
-            warnings.append("Git LFS files may be pointers in a worktree")
-        return warnings
-
 
 def remove_worktrees(common: Path, trees: Iterable[Path]) -> bool:
     """Remove `trees` and their worktree registrations in the repository `common`.

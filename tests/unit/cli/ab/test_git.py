@@ -20,8 +20,8 @@ def repository(repo: Any) -> Repository:
     return found
 
 
-def test_a_repository_tells_its_changes_and_what_a_tree_lacks(repo: Any, tmp_path: Path) -> None:
-    """Found from any folder; ignored files do not count; submodules and LFS are not filled in."""
+def test_a_repository_tells_its_changes(repo: Any, tmp_path: Path) -> None:
+    """Found from any folder; ignored files do not count."""
     assert repository(repo).top == repo.path
     assert Repository.containing(tmp_path) is None
     repo.write(".gitignore", "*.log\n")
@@ -31,12 +31,6 @@ def test_a_repository_tells_its_changes_and_what_a_tree_lacks(repo: Any, tmp_pat
     repo.write("new file.txt", "1\n")
     repo.git("mv", "src/mylib/__init__.py", "src/mylib/moved.txt")
     assert repository(repo).changed_files() == 2
-    found = repository(repo)
-    assert found.incomplete_parts(repo.path) == []
-    repo.write(".gitmodules", "")
-    repo.write(".gitattributes", "*.bin filter=lfs\n")
-    repo.git("add", ".gitattributes")
-    assert len(found.incomplete_parts(repo.path)) == 2
 
 
 def test_an_unknown_ref_names_its_nearest(repo: Any, tmp_path: Path) -> None:
