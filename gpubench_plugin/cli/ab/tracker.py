@@ -17,8 +17,6 @@ from gpubench_plugin.core.verdicts import Comparison, Verdict
 
 # Group of the facts that the sides are meant to differ in.
 _COMPARED: Final = "git."
-# Outcomes that may be another time's only: a port was taken, a file locked.
-_SKIPS: Final = frozenset({"skipped", "unsupported"})
 
 
 class Tracker:
@@ -59,13 +57,11 @@ class Tracker:
         self._bases: Sequence[Run] = [base]
         self._heads: Sequence[Run] = [head]
         self.measured = base.measured
-        skips = {i for run in (base, head) for i, r in run.results.items() if r.outcome in _SKIPS}
-        self._retries = (base.measured ^ head.measured) & skips
 
     @property
     def open(self) -> frozenset[str]:
-        """Benchmarks with an undecided verdict, or skipped by one side in the warm-up pair."""
-        return self._retries.union(node_id for node_id, _ in self._open)
+        """Benchmarks with an undecided verdict."""
+        return frozenset(node_id for node_id, _ in self._open)
 
     @property
     def left_out(self) -> list[str]:
@@ -98,11 +94,6 @@ class Tracker:
             paired=True,
             **self._judging,
         )
-        retries = [item for item in matched.series if item.id in self._retries]
-        self._tests += len(retries)
-        self._open |= dict.fromkeys(map(subject_of, retries))
-        self.suite = max(self.suite, len(self._open))
-        self._final = {k: v for k, v in self._final.items() if k[0] not in self._retries}
         series = [item for item in matched.series if subject_of(item) in self._open]
         series_verdicts = judge_pairs(
             series, m=self._tests, decided_series=self._decided, unchanged_from=unchanged_from
@@ -116,10 +107,7 @@ class Tracker:
         self.pairs_needed = None if None in needed else max(filter(None, needed), default=None)
         self._decided += [item for item in series if subject_of(item) not in self._open]
         for verdict in matched.verdicts:  # a benchmark that failed meanwhile, for example
-            text = "; so it was in the warm-up pair" * (verdict.id in self._retries)
-            final = replace(verdict, reason=verdict.reason + text)
-            self._final.setdefault((verdict.id, verdict.metric), final)
-        self._retries = frozenset()
+            self._final.setdefault((verdict.id, verdict.metric), verdict)
 
     def stop(self, cause: str) -> None:
         """Append to the reason of every open verdict why measuring stopped."""

@@ -74,18 +74,6 @@ def test_pairs_are_interleaved_until_all_is_decided(stage: Stage) -> None:
     assert {order.timeout_s for order in asked.orders} == {9.0}
 
 
-def test_a_skip_in_the_warm_up_pair_is_tried_again(stage: Stage) -> None:
-    """It is judged as the others are."""
-
-    def skipping(side: SideName, number: int) -> Times:
-        skips = side == "head" and number <= 2
-        return {**clear(side, number), "t::late": "skip: port taken" if skips else 1.0}
-
-    fake = stage.fake(skipping)
-    tracker = stage.runner(fake).run()
-    assert {v.id: v.kind for v in tracker.comparison().verdicts}["t::late"] == "unchanged"
-
-
 @pytest.mark.slow
 def test_only_the_undecided_go_on(stage: Stage) -> None:
     """After the first look the decided benchmarks are left out, up to the last pair asked for."""

@@ -177,28 +177,6 @@ def test_nothing_in_common_is_said() -> None:
     assert Tracker(run(a=1.0), run(a=1.0, added=1.0)).comparison().notes == ()
 
 
-def test_what_the_warm_up_pair_skips_on_one_side_is_tried_again() -> None:
-    """Up to the first look; what neither side measures is not."""
-    base = run(again=1.0, gone=1.0, late="skip: locked", never="skip", same=1.0)
-    head = run(again="skip: port", gone="skip: port", late=1.0, never="skip", same=1.0)
-    tracker = Tracker(base, head)
-    assert (tracker.left_out, tracker.suite) == (["never"], 1)
-    bases = [run(again=q, gone=1.0, late=q, same=q) for q in QUIET]
-    heads = [run(again=2 * q, gone="skip: port", late=1.0, same=1.0) for q in QUIET]
-    tracker.judge(bases, heads, unchanged_from=5)
-    assert (tracker.open, tracker.suite) == (set(), 3)
-    assert kinds(tracker) == {
-        "again": "regressed",
-        "gone": "not_measured",
-        "late": "unchanged",
-        "never": "not_measured",
-        "same": "unchanged",
-    }
-    (gone,) = [v for v in tracker.comparison().verdicts if v.id == "gone"]
-    assert gone.reason.endswith("skip: port; so it was in the warm-up pair")
-    assert "gone" in tracker.comparison().measured
-
-
 def test_what_fails_on_the_way_is_errored() -> None:
     """In a later launch of the head; a value that allows no judgement is no failure of it."""
     tracker = Tracker(run(a=1.0, b=1.0), run(a=1.0, b=1.0))
