@@ -96,22 +96,8 @@ def disturbance_notes(attempts: Sequence[Attempt], results: Iterable[Result]) ->
         for side in SIDES
     )
     flags = ", ".join(f"{name} {counts[name]}" for name in MACHINE_FLAGS if counts[name])
-    yield f"disturbed launches: {sides} ({flags}); {_remeasured_text(attempts)}"
+    remeasured = len(attempts) - len({attempt.pair for attempt in attempts})
+    yield f"disturbed launches: {sides} ({flags}); pairs remeasured: {remeasured or 'none'}"
     is_single = all(result.settings.get("distributed.threads") == 1 for result in results)
     cpus = "close programs" if is_single else FEWER_THREADS
     yield f"to quiet the machine: {cpus}; on a GPU lock its clocks (gpubench doctor)"
-
-
-def _remeasured_text(attempts: Sequence[Attempt]) -> str:
-    """Describe how many pairs were remeasured, and why no more."""
-    remeasured = len(attempts) - len({attempt.pair for attempt in attempts})
-    text = f"pairs remeasured: {remeasured or 'none'}"
-    suspect = disturbance_cause(attempts)
-    if suspect == "always":
-        return f"{text}, since most pairs had a disturbed launch: repeats would be disturbed, too"
-    if suspect in SIDES:
-        return (
-            f"{text}, since the {suspect} was disturbed more than twice as often: its own code "
-            "may cause it"
-        )
-    return text

@@ -116,12 +116,8 @@ def test_the_report_counts_disturbed_launches_and_says_what_to_do() -> None:
     assert mentions(first, "base 1 of 6, head 1 of 6 (contended 2, throttled 1)", "remeasured: 1")
     assert mentions(second, "--distributed.threads=1, or close", "on a GPU lock its clocks")
     assert list(disturbance_notes(attempts("-"), [])) == []
-    for text, said in (
-        ("h h h h h", "none, since the head was disturbed more than twice as often: its own code"),
-        ("bh bh bh - b", "none, since most pairs had a disturbed launch"),
-    ):
-        note, _ = disturbance_notes(attempts(text), [])
-        assert said in note
+    note, _ = disturbance_notes(attempts("bh bh bh - b"), [])
+    assert "pairs remeasured: none" in note
 
 
 def test_nobody_is_told_what_was_done_already() -> None:
