@@ -127,3 +127,21 @@ def test_a_batch_that_does_not_fit_fails_its_rank(project: Project) -> None:
 def _norms(benchmark: dict[str, Any]) -> list[float]:
     norms: list[float] = benchmark["correctness"]["reference"]["gradient_norms"]
     return norms
+
+
+def test_a_model_by_its_name_is_measured_on_ranks(project: Project) -> None:
+    """Ranks that pytest starts, and those of torchrun, collect the same module by the option."""
+    net = "from torch import nn\n\n\ndef net():\n    return nn.Sequential(nn.Linear(8, 4))\n"
+    project.write("nets.py", net)
+    quick = "--measure.profile=quick"
+    option = "--measure=nets:net --train --batch=4"
+
+    gang = project.run(option, "--world-size=1,2", quick)
+    ids = {one["id"] for one in gang.summary["benchmarks"]}
+    torchrun = project.run(option, quick, "--results-dir=others", ranks=2)
+
+    assert (gang.code, torchrun.code) == (0, 0), gang.out + torchrun.out
+    alone, together = (f"test_net.py::test_net_train[b4-fp32{end}]" for end in ("", "-ranks2"))
+    assert ids == {alone, together}
+    (summary,) = (project.path / "others").glob("*/*/summary.json")
+    assert [one["id"] for one in json.loads(summary.read_text())["benchmarks"]] == [together]
