@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -72,7 +71,6 @@ class SessionRecorder:
         self._passed_tests: set[str] = set()
         self.missing_packages: dict[str, Mapping[str, str]] = {}
         """What a benchmark that is unsupported for it lacks, by node id."""
-        self._machine_info: Json | None = None
         self._write_error: ResultsError | None = None
         self._index_warning: str | None = None
         self._output_closed = False
@@ -245,16 +243,6 @@ class SessionRecorder:
         if self._write_error is not None:
             item.session.shouldfail = f"cannot write results: {self._write_error}"
         return result
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_benchmark_generate_machine_info(self) -> Json | None:
-        """That of our file for pytest-benchmark's, since reading the processor takes 0.2 s."""
-        return deepcopy(self._machine_info)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_benchmark_update_machine_info(self, machine_info: Json) -> None:
-        """Keep it as it was generated: other plugins add to it each time."""
-        self._machine_info = deepcopy(machine_info)
 
     def pytest_benchmark_update_json(self, output_json: Json) -> None:
         """Add metrics and run id to pytest-benchmark's JSON output.

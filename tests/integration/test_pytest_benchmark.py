@@ -45,22 +45,6 @@ def test_json_holds_both_kinds_and_our_metrics_among_the_statistics(both: Projec
     assert set(ours["stats"]) >= set(saved[ORDINARY]["stats"])
 
 
-def test_the_machine_is_looked_at_once(both: Project) -> None:
-    """The run directory's file and pytest-benchmark's have the same; hooks add to each."""
-    both.write(
-        "conftest.py",
-        "def pytest_benchmark_generate_machine_info():\n"
-        "    print('asked of it')\n"
-        "    return {'cpu': {}, 'seen': []}\n"
-        "def pytest_benchmark_update_machine_info(machine_info):\n"
-        "    machine_info['seen'].append('added')\n",
-    )
-    run = both.run("--benchmark-json=saved.json", "-s")
-    files = [both.path / "saved.json", run.directory / "benchmark.json"]
-    seen = [json.loads(path.read_text())["machine_info"]["seen"] for path in files]
-    assert (run.out.count("asked of it"), seen) == (1, [["added"]] * 2)
-
-
 def test_autosaved_run_is_compared_with_the_next(both: Project) -> None:
     """A second run with --benchmark-compare shows both runs of both kinds in one table."""
     both.run("--benchmark-autosave")
