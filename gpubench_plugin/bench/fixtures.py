@@ -113,7 +113,7 @@ def process_group(request: pytest.FixtureRequest, torch_device: torch.device) ->
     """The process group: torchrun's, else a group of one; lives for the session."""
     from gpubench_plugin.launchers.context import context_of
 
-    require_kinds(request, torch_device=torch_device)
+    require_kinds(torch_device=torch_device)
     case = case_of(request)
     return context_of(request.config).ranks.process_group(
         case.configuration.distributed.backend, torch_device, shares_device=case.shares_device
@@ -203,12 +203,12 @@ def gpubench(
         warnings.warn(text, pytest.PytestWarning, stacklevel=1)  # once for all tests
     state = running_state(request)
     group = group_of(request)
-    require_value(request, "world_size", world_size, state.case.world_size)
+    require_value("world_size", world_size, state.case.world_size)
     precision: Precision | None = None
     if PRECISION in request.fixturenames:  # requested here, every benchmark would use it
         precision = request.getfixturevalue(PRECISION)
-        require_kinds(request, precision=precision)
-        require_value(request, PRECISION, precision.name, state.case.precision)
+        require_kinds(precision=precision)
+        require_value(PRECISION, precision.name, state.case.precision)
     measuring = Measuring(
         item=request.node,
         state=state,

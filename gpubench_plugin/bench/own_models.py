@@ -53,7 +53,7 @@ class OwnModels:
     def precision(self) -> Precision:
         """The benchmark's precision; fp32 if the test does not request the fixture."""
         precision: Precision = self.request.getfixturevalue("precision")
-        require_kinds(self.request, precision=precision)
+        require_kinds(precision=precision)
         return precision
 
     def trainer(

@@ -6,7 +6,6 @@ override. Anything else is the project's, and is refused where a fixture of gpub
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -159,7 +158,7 @@ def group_of(request: pytest.FixtureRequest) -> ProcessGroup | Alone:
     if not case_of(request).uses_torch:
         return Alone(world=context_of(request.config).ranks.world)
     device, group = map(request.getfixturevalue, (DEVICE, "process_group"))
-    require_kinds(request, torch_device=device, process_group=group)
+    require_kinds(torch_device=device, process_group=group)
     chosen: ProcessGroup = group
     return chosen
 
@@ -232,28 +231,26 @@ def subjects_of(request: pytest.FixtureRequest) -> Subjects:
     return subjects
 
 
-def require_kinds(request: pytest.FixtureRequest, **values: object) -> None:
+def require_kinds(**values: object) -> None:
     """Refuse `values` of fixtures, by name, that are not of the class that gpubench reads.
 
     Raises:
-        Misuse: naming the fixture, its value's type and the file it is defined in.
+        Misuse: naming the fixture and its value's type.
     """
     for name, value in values.items():
         module, _, kind = _KINDS[name].rpartition(".")
         if not isinstance(value, getattr(import_module(module), kind)):
-            raise _refusal(
-                request, name, f"a value of type {type(value).__name__}", f"a {_KINDS[name]}"
-            )
+            raise _refusal(name, f"a value of type {type(value).__name__}", f"a {_KINDS[name]}")
 
 
-def require_value(request: pytest.FixtureRequest, name: str, value: object, own: object) -> None:
+def require_value(name: str, value: object, own: object) -> None:
     """Refuse a `value` of the fixture `name` other than gpubench's `own`, which ids are named by.
 
     Raises:
-        Misuse: naming the fixture, its value and the file it is defined in.
+        Misuse: naming the fixture and its value.
     """
     if value != own:
-        raise _refusal(request, name, repr(value), repr(own))
+        raise _refusal(name, repr(value), repr(own))
 
 
 def is_shadowed(request: pytest.FixtureRequest, name: str) -> bool:
@@ -261,22 +258,8 @@ def is_shadowed(request: pytest.FixtureRequest, name: str) -> bool:
     return overriding_fixture(request.node, name) is not None
 
 
-def _refusal(request: pytest.FixtureRequest, name: str, value: str, own: str) -> Exception:
-    remedy = "rename the project's"
-    if name == "precision":
-        remedy += ', or select precisions with @pytest.mark.precision("bf16")'
-    reader = request.fixturename or request.node.name
+def _refusal(name: str, value: str, own: str) -> Misuse:
     return Misuse(
-        f"{_origin(request, name)} has {value}, but gpubench's fixture "
-        f"{reader.removeprefix('_gpubench_')!r} reads {own} by that name; {remedy}"
+        f"the project's fixture or parameter {name!r} has {value}, but gpubench reads {own} by "
+        "that name; rename the project's"
     )
-
-
-def _origin(request: pytest.FixtureRequest, name: str) -> str:
-    """What of the project has the `name`: a fixture with its file and line, or a parameter."""
-    function = overriding_fixture(request.node, name)
-    code = getattr(function, "__code__", None)
-    if code is None or function is None or function.__module__.startswith("_pytest"):
-        return f"the parameter {name!r}"
-    file = code.co_filename.removeprefix(f"{request.config.rootpath}{os.sep}")
-    return f"the project's fixture {name!r} ({file}:{code.co_firstlineno})"

@@ -69,7 +69,7 @@ def _gpubench_setup(
     """Set-up, with the parallelism of ``distributed.parallelism``."""
     from gpubench_plugin.bench.training_setup import TrainingSetup
 
-    require_kinds(request, workload=workload, precision=precision)
+    require_kinds(workload=workload, precision=precision)
     return TrainingSetup.of(
         gpubench_config, workload=workload, precision=precision, group=process_group
     )
@@ -121,7 +121,7 @@ def trainer(
     """
     from gpubench_plugin.bench.training_setup import checked_trainer
 
-    require_kinds(request, model=model, data=data)
+    require_kinds(model=model, data=data)
     return checked_trainer(request, _gpubench_setup, model, data)
 
 
@@ -135,7 +135,7 @@ def inference(
     """Forward pass alone: ``gpubench(inference)``."""
     from gpubench_plugin.bench.training_setup import checked_inference
 
-    require_kinds(request, model=model, data=data)
+    require_kinds(model=model, data=data)
     return checked_inference(request, _gpubench_setup, model, data)
 
 
@@ -154,7 +154,7 @@ def convergence(
     from gpubench_plugin.bench.training_setup import checkpoints_of
     from gpubench_plugin.training.convergence import TimeToTarget
 
-    require_kinds(request, model=model, data=data)
+    require_kinds(model=model, data=data)
     setup, configuration = _gpubench_setup, _gpubench_setup.configuration
     reduces_in_16_bit = configuration.distributed.fsdp_reduce_dtype not in {None, "fp32"}
     is_fp32 = setup.precision.name == "fp32" and not reduces_in_16_bit
@@ -181,7 +181,7 @@ def exposed_communication(
     """Adds ``exposed_communication_s`` to a benchmark of `trainer` when requested."""
     from gpubench_plugin.training.trainer import exchange_times
 
-    require_kinds(request, trainer=trainer)
+    require_kinds(trainer=trainer)
     name = _gpubench_setup.parallelism.name
     if name != "ddp":
         raise Unsupported(
@@ -207,7 +207,7 @@ def moe_layer(
     from gpubench_plugin.workloads.moe.groups import ParallelGroups
     from gpubench_plugin.workloads.moe.measured import MoESubject
 
-    require_kinds(request, precision=precision)
+    require_kinds(precision=precision)
     section, world = gpubench_config.moe, process_group.world
     groups = ParallelGroups.of(section, rank=world.rank, world_size=world.size)
 
@@ -244,7 +244,7 @@ def diffusion(
     from gpubench_plugin.training.model import build_model
     from gpubench_plugin.workloads.diffusion.pipeline import build_pipeline
 
-    require_kinds(request, workload=workload, precision=precision)
+    require_kinds(workload=workload, precision=precision)
     _refuse_parallelism(gpubench_config, "every rank of a denoising pipeline has the whole network")
     module = build_model(
         workload,
@@ -318,7 +318,7 @@ def _gpubench_generation(
     from gpubench_plugin.training.model import build_model
     from gpubench_plugin.workloads._language import CausalLanguageModel
 
-    require_kinds(request, workload=workload, precision=precision)
+    require_kinds(workload=workload, precision=precision)
     section, inference = gpubench_config.model, gpubench_config.inference
     if not isinstance(workload, CausalLanguageModel):
         raise Unsupported(

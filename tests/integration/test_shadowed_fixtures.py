@@ -94,10 +94,10 @@ def test_names_of_a_project_stay_its_own(project: Project) -> None:
         if b["outcome"] != "measured"
     }
     assert reasons.keys() == {"shadowed", "parameter", "ranks", "precision", "device"}
-    said = ("'model' (conftest.py:4)", "type int", "'trainer' reads a torch.nn.Module", "rename")
+    said = ("'model' has a value of type int", "reads a torch.nn.Module", "rename")
     assert mentions(reasons["shadowed"], *said)
-    assert "the parameter 'workload' has a value of type str" in reasons["parameter"]
-    assert "fixture 'world_size' (test_it.py:22) has 4" in reasons["ranks"]
-    assert "fixture 'precision' (test_it.py:30) has 'bf16'" in reasons["precision"]
-    assert "fixture 'torch_device' (test_it.py:39) has a value of type str" in reasons["device"]
+    assert "parameter 'workload' has a value of type str" in reasons["parameter"]
+    assert "'world_size' has 4" in reasons["ranks"]
+    assert "'precision' has 'bf16'" in reasons["precision"]
+    assert "'torch_device' has a value of type str" in reasons["device"]
     assert "3 passed" in run.out
