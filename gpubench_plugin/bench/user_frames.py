@@ -10,20 +10,19 @@ from _pytest._code.code import Traceback
 from gpubench_plugin.core.errors import with_causes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
     from types import TracebackType
 
     import pytest
 
 _OWN: Final = frozenset({"gpubench_plugin", "pytest_benchmark"})
-_CALLED: Final = frozenset({"", "torch", "contextlib", "functools"})
-"""Modules between ours and the user's: torch's wrappers, and code without a module that it made."""
-_OTHERS: Final = _OWN | _CALLED | {"_pytest", "pluggy", "pytest"}
+_OTHERS: Final = _OWN | {"", "torch", "contextlib", "functools", "_pytest", "pluggy", "pytest"}
+"""Packages that call the user's code; without a name is what torch's compiler has made."""
 
 
 @contextmanager
 def own_frames_hidden(excinfo: pytest.ExceptionInfo[BaseException]) -> Iterator[None]:
-    """Leave out frames of gpubench, and of torch between them and the user's, and of its compiler.
+    """Leave out frames of gpubench, and those of torch that lead to the user's.
 
     While pytest formats `excinfo`: afterwards the error and its causes have their own tracebacks.
     Nothing is left out of one without a frame of the user's.
@@ -59,33 +58,16 @@ def _entries(traceback: TracebackType | None) -> Iterator[TracebackType]:
 
 def _without_own(traceback: TracebackType | None) -> TracebackType | None:
     entries = list(_entries(traceback))
-    if all(_package(entry) in _OTHERS for entry in entries):
+    users = [number for number, entry in enumerate(entries) if _package(entry) not in _OTHERS]
+    if not users:
         return traceback
     joined: TracebackType | None = None
-    for entry in reversed(list(_visible(entries))):
-        joined = type(entry)(joined, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+    for number, entry in reversed([*enumerate(entries)]):
+        # Behind the user's last frame the error may be torch's.
+        if _package(entry) not in (_OTHERS if number < users[-1] else _OWN):
+            joined = type(entry)(joined, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
     return joined
 
 
-def _visible(entries: Iterable[TracebackType]) -> Iterator[TracebackType]:
-    """Entries that are neither ours nor between ours, or the compiler's, and the user's."""
-    between: list[TracebackType] | None = None
-    for entry in entries:
-        if _package(entry) in _OWN:
-            between = []
-        elif _module(entry).startswith("torch._dynamo"):
-            between = [*(between or ()), entry]
-        elif between is not None and _package(entry) in _CALLED:
-            between.append(entry)
-        else:
-            between = None
-            yield entry
-    yield from between or ()  # the error is torch's
-
-
 def _package(entry: TracebackType) -> str:
-    return _module(entry).partition(".")[0]
-
-
-def _module(entry: TracebackType) -> str:
-    return str(entry.tb_frame.f_globals.get("__name__", ""))
+    return str(entry.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
