@@ -41,9 +41,6 @@ class Dot:
 _ROWS: Final = 9
 # Values this many times above or below all medians are outside: beside them others look alike.
 _FAR: Final = 3.0
-# Ratio of the highest to the lowest value above which the scale is logarithmic: on a linear one
-# the differences within the lower side would share a row.
-_WIDE: Final = 5.0
 # Columns of a plot on the narrowest terminal.
 _MIN_COLUMNS: Final = 8
 # Share of a terminal for the labels, at most.
@@ -88,11 +85,10 @@ def dot_lines(dots: Sequence[Dot], unit: str, noun: str, total: int) -> Iterator
 
 @dataclass(frozen=True, kw_only=True)
 class _Scale:
-    """Mapping of values to rows; `low` and `extent` are logarithms where it is `logarithmic`."""
+    """Mapping of values to rows, from `low` to `extent` above it."""
 
     low: float
     extent: float
-    logarithmic: bool
 
     @classmethod
     def of(cls, dots: Sequence[Dot]) -> _Scale:
@@ -101,27 +97,19 @@ class _Scale:
         least, most = min(medians) / _FAR, max(medians) * _FAR
         in_range = [dot.value for dot in dots if least <= dot.value and not 0 < most < dot.value]
         lowest, highest = min(in_range), max(in_range)
-        if logarithmic := 0 < lowest * _WIDE < highest:
-            lowest, highest = math.log(lowest), math.log(highest)
         extent = max(highest - lowest, abs(highest) * LEAST_EXTENT) or 1.0
-        return cls(low=(lowest + highest - extent) / 2, extent=extent, logarithmic=logarithmic)
+        return cls(low=(lowest + highest - extent) / 2, extent=extent)
 
     def at(self, row: int) -> float:
         """Value at the middle of a row."""
-        position = self.low + self.extent * row / (_ROWS - 1)
-        return math.exp(position) if self.logarithmic else position
+        return self.low + self.extent * row / (_ROWS - 1)
 
     def row(self, value: float) -> int:
         """Row of a value, or the one below or above the plot."""
-        if self.logarithmic and value <= 0:
-            return -1
-        position = math.log(value) if self.logarithmic else value
-        return min(max(round((position - self.low) / self.extent * (_ROWS - 1)), -1), _ROWS)
+        return min(max(round((value - self.low) / self.extent * (_ROWS - 1)), -1), _ROWS)
 
     def outside(self, dots: Sequence[Dot], noun: str, unit: str) -> Iterator[str]:
-        """Notes on a logarithmic scale and on out-of-range dots."""
-        if self.logarithmic:
-            yield "logarithmic scale"
+        """Notes on out-of-range dots."""
         for sign, row, place, extreme in (
             (_ABOVE, _ROWS, "above the plot, up to", max),
             (_BELOW, -1, "below the plot, down to", min),

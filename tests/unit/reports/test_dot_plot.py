@@ -44,15 +44,13 @@ def test_a_wild_value_does_not_flatten_the_others() -> None:
     ]
 
 
-def test_sides_far_apart_share_a_logarithmic_scale() -> None:
-    """Neither is outside of the plot, and a line names the scale."""
+def test_sides_far_apart_share_a_plot() -> None:
+    """Neither is outside of it."""
     lines = picture(in_turns([1e-3] * 3, [1e-2, 1.1e-2, 1e-2]))
 
     assert not any(sign in line for line in lines for sign in "^v")
-    assert lines[0] == "11.00 ms |   x   x   x"
+    assert lines[0] == "11.00 ms |       x"
     assert lines[8].endswith("| o   o   o")
-    assert lines[4].startswith("3.317 ms |")
-    assert lines[-1] == "logarithmic scale"
 
 
 def test_noise_is_no_mountain() -> None:
