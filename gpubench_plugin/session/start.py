@@ -11,7 +11,6 @@ torchrun     SessionRecorder, Controller (0)    Rank, also for rank 0
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -169,7 +168,7 @@ def _resolve_cases(
         if reason:
             refusals.setdefault(reason, []).append(item.nodeid)
     if refusals:
-        raise UsageProblem(redact(refusal_text(refusals, items)))
+        raise UsageProblem(redact(refusal_text(refusals)))
 
 
 def _record(
@@ -253,29 +252,19 @@ def _confirmation(
 
 
 _SHOWN: Final = 4
-"""Reasons, or tests to deselect, in a message."""
+"""Reasons in a message."""
 
 
-def refusal_text(refusals: Mapping[str, list[str]], items: Iterable[pytest.Item]) -> str:
-    """Why a session starts no benchmark: the ids of tests by reason; others of `items` are fine."""
+def refusal_text(refusals: Mapping[str, list[str]]) -> str:
+    """Why a session starts no benchmark: the ids of tests by reason."""
     lines = [_line(reason, ids) for reason, ids in list(refusals.items())[:_SHOWN]]
     if (rest := len(refusals) - _SHOWN) > 0:
         lines.append(f"and {counted(rest, 'more reason')}")
-    refused = [node_id for ids in refusals.values() for node_id in ids]
-    others = {item.nodeid for item in items} - {*refused}
-    if others and len(refused) <= _SHOWN and not any(map(_is_of_option, refusals)):
-        options = (f"--deselect={shlex.quote(node_id)}" for node_id in refused)
-        lines.append(f"to run the others, add {' '.join(options)}")
     return "\n".join(lines)
 
 
-def _is_of_option(reason: str) -> bool:
-    """Whether an option is refused, whichever benchmark meets it first: it is to be mended."""
-    return reason.startswith("--")
-
-
 def _line(reason: str, ids: list[str]) -> str:
-    if _is_of_option(reason):
+    if reason.startswith("--"):  # an option is refused, whichever benchmark meets it first
         return reason
     more = f" (and {counted(len(ids) - 1, 'more benchmark')})" if len(ids) > 1 else ""
     return f"{ids[0]}: {reason}{more}"
