@@ -113,18 +113,10 @@ def test_flags_become_arguments_by_their_long_names(arguments):
     ]
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ({"precison": "amp"}, r"unknown argument 'precison' \(did you mean 'precision'"),
-        ({"cwd": "nosuch"}, r"cwd='.*nosuch': no such directory"),
-        ({"keys": {"training.steps": object()}}, r"training\.steps=<object .*allowed: text"),
-    ],
-)
-def test_what_no_argument_can_be_is_refused(flags, said):
-    """Nothing is started; the message names what there is, or what is allowed."""
-    with pytest.raises(UsageProblem, match=said):
-        gpubench_plugin.run(**flags)
+def test_what_no_argument_can_be_is_refused():
+    """Nothing is started; the message names the nearest."""
+    with pytest.raises(UsageProblem, match=r"argument 'precison' \(did you mean 'precision'"):
+        gpubench_plugin.run(precison="amp")
 
 
 def test_a_script_that_pytest_imports_starts_no_pytest(monkeypatch):
