@@ -76,7 +76,7 @@ EXPLANATIONS: Final[Mapping[str, str]] = {
     THROTTLED: "heat or power slowed the GPU; cool it or lock clocks",
     UNSTEADY: "not steady after warm-up; raise measure.warmup_max_s",
     DRIFTING: "the step became slower or faster; find what grows",
-    DEPENDENT: "no interval: long phases; try --measure.profile=full",
+    DEPENDENT: "no interval: long phases; measure longer: --measure.profile=full",
     SUSPENDED: "the process was stopped in between; repeat",
     INSTRUMENTED: "a debugger or tracer was on; measure without it",
     CHANGED_WORK: "other work after the timing; make calls alike",
@@ -90,10 +90,6 @@ DOUBTFUL_FLAGS: Final = tuple(EXPLANATIONS)
 """Doubts, in the order of tables."""
 
 
-_LONGER: Final = {"steps": "raise measure.steps", "time": "raise measure.time_s", "full": "repeat"}
-"""What to do instead of ``try --measure.profile=full``, by ``measure.by`` or that profile."""
-
-
 def explanation(doubt: str, flags: Collection[str], settings: Mapping[str, Any] = {}) -> str:
     """What the `doubt` about a number with those `flags` means, and what to do about it.
 
@@ -101,11 +97,7 @@ def explanation(doubt: str, flags: Collection[str], settings: Mapping[str, Any] 
     """
     if doubt == CONTENDED and OVERSUBSCRIBED in flags and settings.get("distributed.threads") != 1:
         return FEWER_THREADS
-    text = EXPLANATIONS[doubt]
-    for key in ("measure.by", "measure.profile"):
-        if longer := _LONGER.get(settings.get(key, "")):
-            text = text.replace("try --measure.profile=full", longer)
-    return text
+    return EXPLANATIONS[doubt]
 
 
 def doubtful_flags(flags: Iterable[str]) -> tuple[str, ...]:

@@ -27,19 +27,6 @@ def test_doubts_are_told_apart_from_notes() -> None:
     assert other_flags(("outliers", "contended", "sampled", "outliers")) == ("outliers", "sampled")
 
 
-def test_advice_names_the_key_that_ends_the_measurement() -> None:
-    """Steps or time that are stated end it, else the limits of the profile, which can be others."""
-    advice = {
-        ("by", "steps"): "raise measure.steps",
-        ("by", "time"): "raise measure.time_s",
-        ("by", "ci"): "try --measure.profile=full",
-        ("profile", "quick"): "try --measure.profile=full",
-        ("profile", "full"): "repeat",
-    }
-    for (key, value), text in advice.items():
-        assert explanation("dependent", (), {f"measure.{key}": value}).endswith(f"; {text}")
-
-
 def test_docs_list_every_flag_in_its_table() -> None:
     """The reference has one row for each flag, doubts and notes in tables of their own."""
     doubts_text, _, notes_text = _DOCS.read_text("utf-8").partition("## Notes")
