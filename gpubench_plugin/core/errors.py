@@ -136,9 +136,6 @@ class MissingPackage(Unsupported):
         self.install = install
 
 
-_MAX_REPR = 60  # characters of a value: enough to recognize it
-
-
 def require_returned(value: T, kind: type[object], function: str) -> T:
     """The `value` that a user's `function` returned, which must be of a `kind`.
 
@@ -146,10 +143,8 @@ def require_returned(value: T, kind: type[object], function: str) -> T:
         Misuse: it is not, as without a ``return``.
     """
     if not isinstance(value, kind):
-        text = repr(value)
-        is_short = len(text) <= _MAX_REPR and "\n" not in text
-        shown = text if is_short else f"a {type(value).__name__}"
-        raise Misuse(f"{function} returned {shown}; allowed: {kind.__name__}")
+        shown = type(value).__name__
+        raise Misuse(f"{function} returned a value of type {shown}; allowed: {kind.__name__}")
     return value
 
 

@@ -139,7 +139,7 @@ FAULTS = {
              "optimizer SGD updates 2 parameters, which are not the 4 trainable"),
     "rateless": ("train(net(), (X, Y), CE, optimizer=Rateless)", "closure, or has no learning ra"),
     "model": ("train(3, (X, Y), CE)", "model is of type int; allowed: a torch.nn.Module, or a fun"),
-    "built": ("train(lambda: 3, (X, Y), CE)", "model: <lambda>() returned 3; allowed: Module"),
+    "built": ("train(lambda: 3, (X, Y), CE)", "<lambda>() returned a value of type int; allowed"),
     "random": ("train(lambda: nn.Sequential(net(), nn.PReLU(init=next(N))), (X, Y), CE)",
                "model: <lambda>() built another model"),
     "same": ("train(lambda: M, (X, Y), CE)", "model: <lambda>() returned the same module again"),
