@@ -4,19 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from gpubench_plugin.core.errors import NoAttribute, suggest
+from gpubench_plugin.core.errors import CERTAIN, NoAttribute, alike, did_you_mean
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
 _SET: Final = ("extra_info", "group")
 _READ: Final = (*_SET, "disabled", "enabled", "fullname", "name", "param", "params", "stats")
-_INSTEAD: Final = {
-    **dict.fromkeys(("weave", "patch"), "gpubench(function, argument) measures one call"),
-    **dict.fromkeys(("cprofile", "cprofile_loops", "cprofile_dump"), "--profile shows operators"),
-    "options": "the fixture gpubench_config has .measure",
-}
-"""What there is instead of what pytest-benchmark has."""
 
 
 def check_read(name: str, own: Collection[str]) -> None:
@@ -37,5 +31,5 @@ def check_set(name: str) -> None:
 
 def _hint(name: str, known: Collection[str]) -> str:
     names = sorted(name for name in known if not name.startswith("_"))
-    instead = _INSTEAD.get(name)
-    return f"; {instead}" if instead else f"{suggest(name, names)}; allowed: {', '.join(names)}"
+    meant = did_you_mean(alike(name, names, cutoff=CERTAIN))
+    return f"{meant}; allowed: {', '.join(names)}"
