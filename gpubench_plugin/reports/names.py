@@ -5,20 +5,17 @@ A name is a node id without its file and without ``test_``.
 
 from __future__ import annotations
 
-import os.path
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from gpubench_plugin.reports.text import cut, printable, shorten, width
+from gpubench_plugin.reports.text import cut, printable, shorten
 
 _PREFIX: Final = re.compile(r"(^|::)test_")
 # Width that every name gets: a test's name and the end of its parameters.
 _MIN_ROOM: Final = 30
-# Characters that are worth an ellipsis.
-_MIN_GAIN: Final = 3
 
 
 def name_room(total: int) -> int:
@@ -45,15 +42,9 @@ class ShortNames:
     def fitting(self, room: int) -> ShortNames:
         """The names within `room` columns, still distinct.
 
-        Where one is too long, an ellipsis stands for what all tests' names begin with, and then for
-        the middle of a name; equal ones are numbered.
+        An ellipsis stands for the middle of one that is too long; equal ones are numbered.
         """
-        names = list(self.by_id.values())
-        if any(width(name) > room for name in names):
-            beginning = _common_beginning(names)
-            if len(beginning) >= _MIN_GAIN:
-                names = [f"…{name.removeprefix(beginning)}" for name in names]
-        names = _numbered(shorten(names, room), room)
+        names = _numbered(shorten(list(self.by_id.values()), room), room)
         return replace(self, by_id=dict(zip(self.by_id, names, strict=True)))
 
 
@@ -84,15 +75,6 @@ def without_parameter(name: str, value: str) -> str:
     """The name without a `value` among its parameters."""
     token = re.compile(rf"(?<=[\[-]){re.escape(value)}(?:-|(?=\]))")
     return token.sub("", name, count=1).replace("-]", "]").removesuffix("[]")
-
-
-def _common_beginning(names: Sequence[str]) -> str:
-    """What the names of several tests begin with, by whole words; may be empty."""
-    tests = {name.partition("[")[0] for name in names}
-    if len(tests) == 1:
-        return ""
-    common = os.path.commonprefix([*tests])  # noqa: RUF071 # names are no paths
-    return common[: max(map(common.rfind, "_/:.")) + 1]
 
 
 def _numbered(names: Sequence[str], room: int) -> list[str]:
