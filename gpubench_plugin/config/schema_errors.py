@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, get_arg
 
 from pydantic import BaseModel
 
-from gpubench_plugin.core.errors import UsageProblem, alike, did_you_mean, suggest
+from gpubench_plugin.core.errors import CERTAIN, UsageProblem, alike, did_you_mean, suggest
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -86,8 +86,6 @@ def _bare(annotation: Any) -> Any:
 
 
 _LONGEST_VALUE: Final = 80  # about one terminal line
-# There are more than a hundred keys.
-_LIKENESS_OF_KEYS: Final = 0.6
 OWN_WORDS: Final = {"value_error", "assertion_error"}  # raised by a validator of a section
 
 
@@ -148,17 +146,13 @@ def _schema_key(location: Key, schema: Schema) -> Key:
 
 
 def _unknown_key_message(location: Key, schema: Schema) -> str:
-    """Suggests the key of the same name elsewhere, else one spelt alike here, else anywhere."""
+    """Suggests the keys of the same name elsewhere, else the one that is spelt most alike."""
     *parents, name = location
     section = section_of(annotation_at(schema, tuple(parents))) if parents else None
     siblings = (section or schema).model_fields
-    elsewhere: dict[str, list[str]] = {}
-    for key, _ in walk(schema):
-        elsewhere.setdefault(key[-1], []).append(".".join(key))
-    if name not in elsewhere and (near := alike(name, siblings, cutoff=_LIKENESS_OF_KEYS)):
-        meant = [".".join([*parents, *near])]
-    else:
-        near = [name] if name in elsewhere else alike(name, elsewhere, cutoff=_LIKENESS_OF_KEYS)
-        meant = [key for match in near for key in elsewhere[match]]
+    keys = [".".join(key) for key, _ in walk(schema)]
+    near = [*(".".join([*parents, sibling]) for sibling in siblings), *keys]
+    meant = [key for key in keys if key.rpartition(".")[2] == name]
+    meant = meant or alike(".".join(location), near, cutoff=CERTAIN)
     noun = "key" if parents else "section"
     return f"unknown {noun}{did_you_mean(meant)}; allowed: {', '.join(siblings)}"

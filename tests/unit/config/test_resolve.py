@@ -252,7 +252,6 @@ class TestRefusals:
             ),
             ("data.batch_size=3", "did you mean 'training.batch_size' or 'inference.batch_size'?)"),
             ("model.steps=3", "did you mean 'training.steps' or 'measure.steps' or 'profiling.ste"),
-            ("data.warmup_seconds=3", "unknown key (did you mean 'measure.warmup_s'?); allowed: "),
             ("data.zzz=3", "unknown key; allowed: source, path, workers, pin_memory"),
             ("train.steps=3", "unknown section (did you mean 'training'?); allowed: experiment"),
             ("training.batch_size=many", '"many" is not allowed: input should be a valid integer'),
