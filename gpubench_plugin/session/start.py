@@ -22,7 +22,7 @@ from gpubench_plugin.bench.refusals import refusal
 from gpubench_plugin.config.parametrization import displaced_by, fixture_names, id_of, is_adopted
 from gpubench_plugin.config.resolve_case import CaseFactory, check_marks
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.core.format import counted
+from gpubench_plugin.core.format import counted, listed
 from gpubench_plugin.core.hookspecs import LAUNCHER
 from gpubench_plugin.environment.redaction import redact
 from gpubench_plugin.launchers.context import (
@@ -257,10 +257,7 @@ _SHOWN: Final = 4
 
 def refusal_text(refusals: Mapping[str, list[str]]) -> str:
     """Why a session starts no benchmark: the ids of tests by reason."""
-    lines = [_line(reason, ids) for reason, ids in list(refusals.items())[:_SHOWN]]
-    if (rest := len(refusals) - _SHOWN) > 0:
-        lines.append(f"and {counted(rest, 'more reason')}")
-    return "\n".join(lines)
+    return listed([_line(reason, ids) for reason, ids in refusals.items()], _SHOWN, "\n")
 
 
 def _line(reason: str, ids: list[str]) -> str:
