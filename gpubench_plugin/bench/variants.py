@@ -57,11 +57,6 @@ class Variants:
         steps = {}
         for name, step in variants.items():
             _refuse_name(name)
-            if not callable(step) and not hasattr(step, "flops_step"):
-                raise Misuse(
-                    f"variant {name!r}: {short_repr(step)} is not callable; pass the "
-                    "step itself, not the result of calling it: lambda: model(batch)"
-                )
             timed = TimedStep.of(step, setup=setup, teardown=teardown)
             if timed.subject is not None:
                 raise _stateful(name, timed.subject)
