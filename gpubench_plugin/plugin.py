@@ -32,7 +32,7 @@ from gpubench_plugin.config.parametrization import (
     parametrize,
 )
 from gpubench_plugin.core import hookspecs
-from gpubench_plugin.core.errors import Misuse, UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.session import ending
 
 if TYPE_CHECKING:
@@ -231,10 +231,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Report a misused fixture in one line, also in a test that is no benchmark of ours."""
+    """Report what is wrong with input in one line, also in a test that is no benchmark of ours."""
     report = yield
     error = call.excinfo
-    if error is None or not error.errisinstance(Misuse):
+    if error is None or not error.errisinstance(UsageProblem):
         return report
     if not item.config.getoption("fulltrace", False):
         from gpubench_plugin.bench.user_frames import message_with_line

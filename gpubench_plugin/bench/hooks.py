@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpubench_plugin.bench.subjects import PROCESS
-from gpubench_plugin.bench.user_frames import message_with_line, own_frames_hidden
+from gpubench_plugin.bench.user_frames import own_frames_hidden
 from gpubench_plugin.config.parametrization import DEVICE, FIXTURE
-from gpubench_plugin.core.errors import GpubenchError, UsageProblem, error_text
+from gpubench_plugin.core.errors import GpubenchError, error_text
 from gpubench_plugin.core.records import Measurement
 from gpubench_plugin.environment.device_errors import (
     is_only_lost_context,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.results.pytest_benchmark import BenchmarkFixture
 
-_TYPE: Final = repr(Measurement.__name__)
 _NO_RESULT: Final = "gpubench(…) returns the measurement; what the step returned is gpubench.result"
 
 
@@ -116,12 +115,7 @@ class BenchmarkHooks:
             report_payload.attach(report, call, state.record)
             if report.when == "teardown":
                 state.record = LiveRecord()  # frees the samples, which are on the report
-            is_misread = isinstance(error, AttributeError | TypeError) and _TYPE in str(error)
-            if (isinstance(error, UsageProblem) or is_misread) and not shows_own:
-                assert call.excinfo is not None
-                text = f"{error}: {_NO_RESULT}" if is_misread else str(error)
-                report.longrepr = message_with_line(call.excinfo, text)
-            elif isinstance(error, GpubenchError):
+            if isinstance(error, GpubenchError):
                 _shorten_crash(report)
             if error is not None:
                 self._lost_context.detect(report, error, state.case)
