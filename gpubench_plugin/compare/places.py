@@ -12,7 +12,8 @@ from gpubench_plugin.compare.matched_metrics import value_of
 from gpubench_plugin.core.records import Result, Run
 from gpubench_plugin.core.verdicts import Verdict
 
-_LINE: Final = re.compile(r":\d+(?= in )")
+# Lines, and the values of what has changed, which depend on the number of calls before.
+_NUMBERS: Final = re.compile(r":\d+(?= in )|(?<= == )-?[\d.]+|(?<=(?:ected|ctual) )\d+")
 _NONE: Final = Result(id="none", outcome="not_measured")
 
 
@@ -47,6 +48,8 @@ def _last(runs: Sequence[Run], name: str) -> Result:
 
 def _first_place(metric: str, base: Result, head: Result) -> str:
     """The head's first place that the base has not, on whatever line; else its first one."""
-    known = {_LINE.sub("", place) for place in base.places.get(metric, ())}
+    known = {_NUMBERS.sub("", place) for place in base.places.get(metric, ())}
     places = head.places.get(metric, ())
-    return next(filter(lambda place: _LINE.sub("", place) not in known, places), [*places, ""][0])
+    return next(
+        filter(lambda place: _NUMBERS.sub("", place) not in known, places), [*places, ""][0]
+    )

@@ -14,6 +14,8 @@ from tests.support.made import result, run
 UNITS = {"host_syncs": "count", "recompiles": "count"}
 OLD = "net.py:3 in forward: x.item()"
 MOVED = "net.py:8 in forward: x.item()"
+CHANGED = "net.py:3 in forward: changed: s.k == {}"
+RESIZED = "net.py:3 in forward: tensor 'x' size mismatch at index 0. expected {}, actual {}"
 NEW = "net.py:5 in forward: float(x)"
 
 
@@ -35,6 +37,8 @@ def of(label: str, syncs: float, *places: str, limit: str = "", name: str = "tes
         ((), (OLD,), OLD),
         ((OLD,), (MOVED, NEW), NEW),
         ((OLD,), (MOVED, MOVED), MOVED),
+        ((CHANGED.format(6713),), (CHANGED.format(-0.5), NEW), NEW),
+        ((RESIZED.format(3, 4),), (RESIZED.format(4, 20), NEW), NEW),
     ],
 )
 def test_a_broken_limit_names_the_first_new_place(
