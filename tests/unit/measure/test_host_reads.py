@@ -23,6 +23,7 @@ CPU = torch.device("cpu")
 META = torch.device("meta")
 X = torch.ones(4, 4)
 MASK = X > 0
+CLASSES = torch.arange(4)
 aten = torch.ops.aten
 
 
@@ -72,6 +73,9 @@ def inferred() -> None:
         (lambda: torch.allclose(X, X), 1, 8),
         (inferred, 1, 4),
         (lambda: [X.sum().item() for _ in range(3)], 3, 12),
+        (lambda: nn.functional.one_hot(CLASSES), 1, 8),
+        (lambda: nn.functional.one_hot(CLASSES, 4), 0, 0),
+        (lambda: nn.functional.one_hot(CLASSES, num_classes=4), 0, 0),
         (lambda: X.to(CPU), 0, 0),
         (lambda: X.to(torch.float64).sum(), 0, 0),
         (lambda: [row + 1 for row in X], 0, 0),
