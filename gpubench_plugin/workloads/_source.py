@@ -226,6 +226,10 @@ class SourceWorkload(Workload[SourceSection]):
         if self.inputs.labels:
             return loss_in(output)
         floats = [torch.atleast_1d(t) for t in tensors_in(output) if t.is_floating_point()]
+        if not floats:
+            raise Misuse(
+                f"{self.__name__}: its output has no numbers to train on; leave out --train"
+            )
         # Of zeros, or of a normalised layer, the mean square has no gradient.
         far = [t.float() - torch.linspace(-1, 1, t.shape[-1], device=t.device) for t in floats]
         return torch.stack([t.square().mean() for t in far]).mean()

@@ -8,6 +8,7 @@ from functools import reduce
 from importlib import import_module
 from typing import Any, Final
 
+import torch
 from torch import nn
 
 from gpubench_plugin.core.errors import Misuse, UsageProblem, error_text, require_returned
@@ -34,7 +35,8 @@ class Python(SourceWorkload):
         source, arguments = self.section.source, self.section.init
         module_name, _, name = source.partition(":")
         try:
-            make: Any = reduce(getattr, name.split("."), import_module(module_name))
+            with torch.device("cpu"), torch.random.fork_rng(devices=()):  # the import keeps both
+                make: Any = reduce(getattr, name.split("."), import_module(module_name))
             inspect.signature(make).bind(**arguments)
         except (ImportError, AttributeError) as error:
             raise UsageProblem(f"{source}: {error_text(error)}") from error
@@ -70,7 +72,8 @@ class Python(SourceWorkload):
         first: Any = next(iter(layers), None)
         if isinstance(first, nn.Conv1d | nn.Conv2d | nn.Conv3d):
             dimensions = len(first.kernel_size)
-            return [Input((first.in_channels, *(side,) * dimensions)) for side in _SIDES]
+            sides = _SIDES[dimensions == 3 :]  # a volume of 224³ takes minutes and gigabytes
+            return [Input((first.in_channels, *(side,) * dimensions)) for side in sides]
         names = ("in_features", "input_size", "embed_dim")
         width = next((size for name in names if (size := getattr(first, name, None))), None)
         return [] if width is None else [Input((width,)), Input((TOKENS, width))]

@@ -43,6 +43,23 @@ class Words(nn.Module):
         return self.out(self.embedding(ids))
 
 
+class Classes(Words):
+    def forward(self, ids):
+        return super().forward(ids).argmax(-1)
+
+
+SCALE = torch.randn(32)
+
+
+class Scaled(Net):
+    def forward(self, x):
+        return super().forward(x * SCALE)
+
+
+def volumes():
+    return nn.Conv3d(1, 2, 3)
+
+
 def images():
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 30 * 30, 10))
 
@@ -145,6 +162,22 @@ def test_own_classes_and_functions_are_models() -> None:
     assert len(whole.build().layers) == 6
 
 
+def test_what_an_import_draws_shifts_no_weights() -> None:
+    """Nor are the tensors of the module without data, where a trial imports it."""
+    module, *_ = step(load("nets_of_a_test:Scaled", shrink=True))
+    del sys.modules["nets_of_a_test"]
+    first, *_ = step(load("nets_of_a_test:Scaled"))
+    again, *_ = step(load("nets_of_a_test:Scaled"))
+    assert first.layers[0].weight.equal(again.layers[0].weight)
+    assert len(module.layers) == 2
+
+
+def test_an_output_without_numbers_is_refused_for_training() -> None:
+    """In a line, with what helps."""
+    with pytest.raises(Misuse, match=r"nets_of_a_test:Classes.*--train"):
+        step(load("nets_of_a_test:Classes"))
+
+
 @pytest.mark.parametrize(
     ("name", "keys", "shape"),
     [
@@ -152,6 +185,7 @@ def test_own_classes_and_functions_are_models() -> None:
         ("Words", {"sequence_length": 9}, (2, 9)),
         ("images", {}, (2, 3, 32, 32)),
         ("images", {"input_shape": (3, 32, 32)}, (2, 3, 32, 32)),
+        ("volumes", {}, (2, 1, 32, 32, 32)),
         ("Net", {"input_shape": (5, 32)}, (2, 5, 32)),
     ],
 )
