@@ -107,10 +107,7 @@ class Bench:
                 raise Misuse(f"{problem}; the step's own: functools.partial(f, {name}=…)")
             stated = self._claim_measurement(amounts)
             self._settle()
-            subjects = self._measuring.subjects.all
-            timed = TimedStep.of(
-                step, *arguments, setup=setup, teardown=teardown, subjects=subjects
-            )
+            timed = TimedStep.of(step, *arguments, setup=setup, teardown=teardown)
             return self._measured(Variants.single(timed), stated)
 
     def pedantic(
@@ -139,8 +136,7 @@ class Bench:
             work = self._claim_measurement({})
             require_counts(rounds, iterations, warmup_rounds, has_setup=bool(setup))
             self._settle()
-            subjects = self._measuring.subjects.all
-            timed = pedantic_step(target, args, kwargs or {}, setup, teardown, subjects)
+            timed = pedantic_step(target, args, kwargs or {}, setup, teardown)
             fix_rounds(self._request, rounds, iterations, warmup_rounds)
             self._measuring.make_no_further_call()
             return self._measuring.measure(Variants.single(timed), work)

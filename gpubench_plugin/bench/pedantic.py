@@ -12,20 +12,15 @@ from gpubench_plugin.config.rounds_file import FixedRounds
 from gpubench_plugin.core.errors import Misuse
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pytest
 
     from gpubench_plugin.measure.loop import Variant
-    from gpubench_plugin.measure.protocols import Subject
 
 _UNKNOWN_S: Final = 60.0
 """Assumed of a call that was not warmed up."""
 
 
-def pedantic_step(
-    target: object, args: Any, kwargs: Any, setup: Any, teardown: Any, subjects: Sequence[Subject]
-) -> TimedStep:
+def pedantic_step(target: object, args: Any, kwargs: Any, setup: Any, teardown: Any) -> TimedStep:
     """`target` with its arguments, which `setup` may return and `teardown` gets as well.
 
     Raises:
@@ -33,7 +28,7 @@ def pedantic_step(
             what `setup` returns.
     """
     arguments = args, kwargs = (*args,), {**kwargs}
-    function = call_of(target, subjects)[0]
+    function = call_of(target)[0]
     call = own_call = partial(function, *args, **kwargs)
 
     def prepare() -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from dis import get_instructions
 from functools import cached_property, partial
 from itertools import islice
-from numbers import Number, Real
+from numbers import Real
 from typing import Any, Final, Literal, TypeAlias
 
 from gpubench_plugin.core.errors import CorrectnessError, Misuse
@@ -62,35 +62,15 @@ def as_subject(value: object) -> Subject | None:
     return value if isinstance(value, Subject) and not isinstance(value, type) else None
 
 
-def result_reason(value: object, subjects: Sequence[Subject]) -> str:
-    """Explain that `value` is no step, but maybe the result of one of the `subjects`."""
-    noun = type(value).__name__
-    article = "an" if noun[0].lower() in "aeiou" else "a"
-    kind = short_repr(value) if value is None else f"{article} {noun}"
-    if shape := getattr(value, "shape", None):
-        kind += f" of shape {tuple(shape)}"
-    elif isinstance(value, Number | str):
-        kind += f", {short_repr(value)}"
-    if name := next((type(s).__name__.lower() for s in subjects if s.calls), ""):
-        return f"you passed the result of {name}.step() ({kind}); write gpubench({name})"
-    return (
-        f"you passed {kind}, which is not callable; pass the step itself, not the result "
-        "of calling it: gpubench(lambda: a @ b), gpubench(trainer)"
-    )
-
-
 def argument_reason(function: Any, name: str) -> str:
     """Explain that `function`, the step, setup or teardown called `name`, needs an argument.
 
     Empty if it needs none, or if that cannot be known.
     """
-    is_module = hasattr(function, "forward")  # of torch, whose call takes anything
-    required = required_argument(function.forward if is_module else function)
-    if not required:
-        return ""
-    call = "lambda: model(batch)" if is_module else "lambda: function(…)"
-    remedy = f"gpubench({call})" if name == "step" else f"{name}={call}"
-    return f"the {name} is called without arguments, but it needs {required!r}; write {remedy}"
+    # A module's own call takes anything.
+    required = required_argument(getattr(function, "forward", function))
+    problem = f"the {name} is called without arguments, but it needs {required!r}"
+    return f"{problem}; pass what calls it: lambda: function(…)" if required else ""
 
 
 def unfinished_reason(result: object, step: Callable[..., object], measure: str) -> str | None:
@@ -111,10 +91,9 @@ def unfinished_reason(result: object, step: Callable[..., object], measure: str)
         # step returns alone; in a container it may belong to a result.
         is_alone = value is result and isinstance(value, _METHODS)
         if (callable(value) and (is_idle or is_alone)) or _is_own_step(value):
-            name = _name_of(value)
             return (
-                f"{returned} {where}{name} instead of calling it; write {measure}({name}), not "
-                f"{measure}(lambda: {name}), or call it with its arguments"
+                f"{returned} {where}{short_repr(value)} instead of calling it; pass that itself to "
+                f"{measure}(…), or call it with its arguments"
             )
     return None
 
@@ -202,18 +181,6 @@ def _is_own_step(value: object) -> bool:
     return is_step and as_subject(owner) is not None
 
 
-def _name_of(value: object) -> str:
-    """Name of an uncalled subject, method, function or model, as a test is likely to have it."""
-    function = _unwrap_partial(value)
-    if as_subject(function) is not None:
-        return f"{type(function).__name__.lower()}.step"
-    owner = getattr(function, "__self__", None)
-    name = str(getattr(function, "__name__", type(function).__name__.lower()))
-    # Functions of a module that is written in C have the module as owner.
-    has_owner = owner is not None and not hasattr(owner, "__spec__")
-    return f"{type(owner).__name__.lower()}.{name}" if has_owner else name
-
-
 def _unwrap_partial(value: object) -> Any:
     while isinstance(value, partial):
         value = value.func
@@ -272,17 +239,14 @@ class TimedStep(Task):
         *arguments: object,
         setup: Step | None,
         teardown: Step | None,
-        subjects: Sequence[Subject] = (),
     ) -> TimedStep:
         """Resolve the `target` of the bench: a subject, its own step, or a callable of `arguments`.
-
-        `subjects` are the benchmark's, one of which may have returned what was passed.
 
         Raises:
             Misuse: one needs other arguments, or `setup` or `teardown` returns before
                 its work.
         """
-        call, subject = call_of(target, subjects)
+        call, subject = call_of(target)
         if arguments:
             if subject is not None:
                 name = type(subject).__name__.lower()
@@ -299,16 +263,17 @@ class TimedStep(Task):
         return cls(step=call, subject=subject, setup=setup, teardown=teardown)
 
 
-def call_of(
-    target: object, subjects: Sequence[Subject]
-) -> tuple[Callable[..., object], Subject | None]:
+def call_of(target: object) -> tuple[Callable[..., object], Subject | None]:
     """Callable of `target`, and the subject whose step it is."""
     if (subject := as_subject(target)) is not None:
         return subject.step, subject
     if isinstance(target, type) and hasattr(target, "flops_step"):
         raise Misuse(f"gpubench({target.__name__}) is a class; pass the object its fixture returns")
     if not callable(target):
-        raise Misuse(result_reason(target, subjects))
+        raise Misuse(
+            f"{short_repr(target)} is not callable; pass the step itself, not the result of "
+            "calling it: gpubench(lambda: a @ b), gpubench(trainer)"
+        )
     owner = as_subject(getattr(target, "__self__", None))
     function = getattr(target, "__func__", None)
     is_own_step = owner is not None and function is getattr(type(owner), "step", None)

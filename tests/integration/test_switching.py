@@ -119,7 +119,7 @@ REFUSED = {
         "gpubench.pedantic(total, setup=lambda: 3)",
         "gpubench.pedantic: setup returned 3; allowed: None, or (args, kwargs)",
     ),
-    "result_of_a_call": ("gpubench(total(10), 3)", "you passed an int, 45, which is not callable"),
+    "result_of_a_call": ("gpubench(total(10), 3)", "45 is not callable; pass the step"),
     "missing_argument": ("gpubench(empty)", "it needs 'values'"),
     "future": ("async def work(): ...\ngpubench(work)", "a call of the step returned a coroutine"),
 }

@@ -189,7 +189,7 @@ def test_a_step_that_did_not_do_its_work_has_no_numbers(
 def test_a_step_that_only_names_a_function_has_no_numbers() -> None:
     """What to write names the fixture that the test has."""
     record = Test(None).run(lambda benchmark: benchmark.pedantic(lambda: math.sqrt))
-    said = "write benchmark(sqrt), not benchmark(lambda: sqrt)"
+    said = "<built-in function sqrt> instead of calling it; pass that itself to benchmark(…)"
     assert (record.measurement, said in record.error_reason) == (None, True)
 
 
