@@ -37,7 +37,7 @@ def test_a_name_is_of_a_library_or_of_own_code(model: str, parts: tuple[str, str
         ("hf:bert --tokens=4x5x6", ["--tokens=4x5x6", "4x512"]),
         ("hf:bert --batch=1,,2", ["--batch=1,,2", "empty"]),
         ("hf:bert --batch=0", ["--batch=0", "above 0"]),
-        ("hf:bert --compile=defalt", ["--compile", "defalt", "default"]),
+        ("hf:bert --compile=maxautotune", ["--compile", "maxautotune", "max-autotune"]),
         ("hf:bert --shrnk", ["--measure", "--shrnk"]),
         ("hf:bert 'x", ["--measure", "quotation"]),
     ],
