@@ -228,7 +228,7 @@ class SourceWorkload(Workload[SourceSection]):
         floats = [torch.atleast_1d(t) for t in tensors_in(output) if t.is_floating_point()]
         if not floats:
             raise Misuse(
-                f"{self.__name__}: its output has no numbers to train on; leave out --train"
+                f"{self.__name__}: its output has no real floats to train on; leave out --train"
             )
         # Of zeros, or of a normalised layer, the mean square has no gradient.
         far = [t.float() - torch.linspace(-1, 1, t.shape[-1], device=t.device) for t in floats]
