@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from gpubench_plugin.config.settings import AUTO_TABLE, BY_FILE, BY_FUNCTION, TableOptions
-from gpubench_plugin.core.errors import suggest
+from gpubench_plugin.core.errors import CERTAIN, alike, invalid_choice, suggest
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import OUTCOMES, Measurement, Outcome
 from gpubench_plugin.reports.columns import (
@@ -254,6 +254,22 @@ def _problems(
         is_misspelt = name not in METRIC_OF and not is_built_in(name)
         suggestion = suggest(name, sorted(known)) if is_misspelt else ""
         yield f"{flag}: no benchmark has {name!r}{suggestion}"
+
+
+def check_columns(options: TableOptions) -> None:
+    """Refuse what is nearly a column's name; another one may be a metric that a test adds.
+
+    Raises:
+        UsageProblem: naming the option, the word and the columns.
+    """
+    from gpubench_plugin.measure.metrics._all import is_built_in
+
+    columns = (*METRIC_OF, "outcome", *_FOLDED)
+    stated = [("--table", name, columns) for name in options.columns]
+    for flag, name, known in (*stated, ("--table-sort", options.sort, ("name", *columns))):
+        is_known = name in known or not name.isalpha() or is_built_in(name)
+        if not is_known and alike(name, known, cutoff=CERTAIN):
+            raise invalid_choice(flag, name, (*known, "the name of a metric"))
 
 
 def _markup(name: str, row: Measurement, cell: str) -> Markup:

@@ -8,6 +8,7 @@ import pytest
 
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
 from gpubench_plugin.environment import devices
+from gpubench_plugin.reports.terminal import check_columns
 from gpubench_plugin.results.run_directory import (
     find_run,
     path_component,
@@ -36,6 +37,7 @@ def check_options(config: pytest.Config, settings: Settings) -> None:
         devices.check_name(name)
     path_component("--experiment", settings.experiment)
     path_component("--tag", settings.tag or "run")
+    check_columns(settings.table)
     if settings.overrides or settings.configs:
         from gpubench_plugin.config.resolution import check_stated
 
