@@ -111,10 +111,16 @@ def work_differences(base: Result, head: Result) -> tuple[FactDifference, ...]:
 def differing_amounts(
     first: Mapping[str, float] | None, second: Mapping[str, float] | None
 ) -> tuple[str, ...]:
-    """Names of the amounts that differ; none if one side is unknown."""
+    """Names of the amounts that differ; none if one side is unknown.
+
+    FLOPs may be uncounted: those of a model that needs values, as one that has come to read the
+    device.
+    """
     if first is None or second is None:
         return ()
     names = dict.fromkeys((*first, *second))
+    if "flops" not in first or "flops" not in second:
+        names.pop("flops", None)
     return tuple(name for name in names if not is_same_amount(first.get(name), second.get(name)))
 
 

@@ -35,9 +35,8 @@ def split_name(model: str) -> tuple[str, str]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the arguments that make a :class:`ModelRequest`."""
+    """Add the options that make a :class:`ModelRequest`, beside the model."""
     add = parser.add_argument
-    add("model", metavar="MODEL", nargs="?", help=_NAMES)
     add("--init", metavar="KEY=VALUE", action="append", default=[], help="argument; repeatable")
     add("--shrink", action="store_true", help="make it tiny: two layers, narrow, few tokens")
     add("--input", metavar="NxCxHxW", help="shape of the input, the batch first")
@@ -73,6 +72,7 @@ class ModelRequest:
             UsageProblem: one of them is wrong.
         """
         parser = _Words(add_help=False, allow_abbrev=False)
+        parser.add_argument("model", nargs="?")
         add_arguments(parser)
         try:
             options = parser.parse_args(shlex.split(words))

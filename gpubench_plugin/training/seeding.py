@@ -94,21 +94,20 @@ def synthetic_seed(seed: int, world_size: int, rank: int) -> int:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Context in which torch's generators of the CPU and of `device` start from `seed`.
+    """Context in which the generators of Python, numpy, torch and `device` start from `seed`.
 
-    Afterwards both are as they were.
+    Afterwards all are as they were.
     """
-    with torch.random.fork_rng(devices=()):
+    state = RandomState.capture(device)
+    try:
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
         torch.default_generator.manual_seed(seed)
-        if device.type == "cpu":
-            yield
-            return
-        state = _device_state(device)
-        try:
+        if device.type != "cpu":
             _set_device_state(torch.Generator(device).manual_seed(seed).get_state(), device)
-            yield
-        finally:
-            _set_device_state(state, device)
+        yield
+    finally:
+        state.restore(device)
 
 
 def _device_state(device: torch.device) -> Tensor:

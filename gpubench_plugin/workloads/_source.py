@@ -17,6 +17,7 @@ from gpubench_plugin.config.sections import ModelSection, PositiveInt
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Misuse, UsageProblem, error_text, suggest
 from gpubench_plugin.precision._nested import tensors_in
+from gpubench_plugin.workloads._own.model import require_plain
 from gpubench_plugin.workloads._own.workload import loss_in
 from gpubench_plugin.workloads.base import Batch, Workload
 
@@ -125,6 +126,7 @@ class SourceWorkload(Workload[SourceSection]):
         if not self._has_chosen:
             self._choose_recipe()
         module, self.sizes = self.construct(self._recipe)
+        require_plain(module)
         self._require_convolutions(module)
         for part in module.modules():
             if isinstance(part, nn.modules.dropout._DropoutNd):

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin.config.sections import ModelSection
-from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.core.errors import Misuse, Unsupported
 
 DTYPES: Final = {
     "fp64": torch.float64,
@@ -185,7 +185,16 @@ class Workload(ABC, Generic[S]):
         raise Unsupported(f"{self.section.name} is not a table model")
 
     def optimizer(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer | None:
-        """The workload's own optimizer; None for the one that ``training.optimizer`` names."""
+        """The workload's own optimizer; None for the one that ``training.optimizer`` names.
+
+        Raises:
+            Misuse: there is nothing to train.
+        """
+        if not parameters:
+            raise Misuse(
+                f"model {self.section.name} has no trainable parameters; gpubench.infer measures "
+                "its forward pass alone"
+            )
         return None
 
     def tensor_plan(self, ranks: int) -> Mapping[str, str] | None:

@@ -38,7 +38,7 @@ class Python(SourceWorkload):
             with torch.device("cpu"), torch.random.fork_rng(devices=()):  # the import keeps both
                 make: Any = reduce(getattr, name.split("."), import_module(module_name))
             inspect.signature(make).bind(**arguments)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, SyntaxError) as error:
             raise UsageProblem(f"{source}: {error_text(error)}") from error
         except (TypeError, ValueError) as error:
             raise UsageProblem(f"{source}: {error_text(error)}; see model.init (--init)") from error
@@ -74,6 +74,6 @@ class Python(SourceWorkload):
             dimensions = len(first.kernel_size)
             sides = _SIDES[dimensions == 3 :]  # a volume of 224³ takes minutes and gigabytes
             return [Input((first.in_channels, *(side,) * dimensions)) for side in sides]
-        names = ("in_features", "input_size", "embed_dim")
+        names = ("in_features", "input_size", "embed_dim", "num_features")
         width = next((size for name in names if (size := getattr(first, name, None))), None)
         return [] if width is None else [Input((width,)), Input((TOKENS, width))]

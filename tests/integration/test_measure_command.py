@@ -58,6 +58,7 @@ def test_other_arguments_are_those_of_pytest(words: Callable[..., list[str]]) ->
     """In their order; the command's own are one option, which ranks and ``ab`` get, too."""
     own = ["my:Net", "--init", "depth=2", "--init=width=8", "--shrink", "--batch=1,8"]
     given = words(*own, "--precision=fp32,bf16", "-k", "b8", "--baseline=last", "--gate")
+    assert words("--shrink", "my:Net", "-x") == ["--gpubench-measure=my:Net --shrink", "-x"]
     assert given[0] == f"--gpubench-measure={shlex.join(own)}"
     assert given[1:] == ["--precision=fp32,bf16", "-k", "b8", "--baseline=last", "--gate"]
 
@@ -66,7 +67,13 @@ def test_a_wrong_word_ends_before_pytest(
     words: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In one line, with the code of a usage error."""
-    for arguments in ([], ["brt"], ["hf:bert", "--batch=none"], ["hf:bert", "--compile=fast"]):
+    for arguments in (
+        [],
+        ["brt"],
+        ["-p", "no:doctest", "hf:bert"],
+        ["hf:bert", "--batch=none"],
+        ["hf:bert", "--compile=fast"],
+    ):
         assert main(["measure", *arguments]) == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
 
@@ -210,7 +217,9 @@ def test_a_failed_check_is_repeated_from_its_folder(
     failed = project.run(*kept)
     assert failed.code == 1, failed.out
     command = failed.out.partition("reproduce: gpubench measure ")[2].splitlines()[0]
-    repeated = project.run(*words(*shlex.split(command)))
+    again = words(*shlex.split(command), "-p", "no:doctest")
+    assert again[-2:] == ["-p", "no:doctest"]
+    repeated = project.run(*again)
     assert repeated.code == 1
     line = next(line for line in failed.out.splitlines() if "are not finite" in line)
     assert line.removeprefix("E").strip() in repeated.out

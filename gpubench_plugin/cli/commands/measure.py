@@ -6,6 +6,7 @@ import argparse
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,6 +28,7 @@ class Measure(Command):
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments of the request, and where to save it."""
+        parser.usage = "gpubench measure MODEL [options] [options of pytest]"
         add_arguments(parser)
         parser.add_argument("--save", metavar="FILE", help="write the test file, and run that")
         text = "with a model: keep failed checks in this folder; else repeat the one kept there"
@@ -34,20 +36,24 @@ class Measure(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Become pytest."""
-        if options.repro and not options.model:
+        # The model is no argument of the parser, which would take an option's value for it.
+        model, rest = options.passed_on[:1], options.passed_on[1:]
+        if not model or model[0].startswith("-"):
+            model, rest = [], options.passed_on
+        if options.repro and not model:
             arguments = replay_arguments(Path(options.repro))
         else:
-            arguments = _arguments(options)
+            arguments = _arguments(options, model, rest)
         sys.stdout.flush()
-        os.execv(sys.executable, [sys.executable, "-m", "pytest", *arguments, *options.passed_on])
+        os.execv(sys.executable, [sys.executable, "-m", "pytest", *arguments, *rest])
 
 
-def _arguments(options: argparse.Namespace) -> list[str]:
+def _arguments(options: argparse.Namespace, model: Sequence[str], rest: Sequence[str]) -> list[str]:
     """Arguments of pytest for what is asked for, whose module is saved if that is, too."""
-    left_out = set(options.passed_on)
+    left_out = {*model, *rest}
     for name in ("save", "repro"):
         left_out |= {f"--{name}={getattr(options, name)}", f"--{name}", getattr(options, name)}
-    words = shlex.join(word for word in options.words[1:] if word not in left_out)
+    words = shlex.join([*model, *(word for word in options.words[1:] if word not in left_out)])
     request = ModelRequest.parse(words)
     repro = [f"--gpubench-repro={options.repro}"] if options.repro else []
     if not options.save:

@@ -32,7 +32,7 @@ class StatedModel:
 
     def __init__(self, model: nn.Module | Callable[[], nn.Module], *, weights: torch.dtype):
         if isinstance(model, nn.Module):
-            _require_plain(model)
+            require_plain(model)
         elif not callable(model):
             raise Misuse(
                 f"model is of type {type(model).__name__}; allowed: a torch.nn.Module, or a "
@@ -59,7 +59,7 @@ class StatedModel:
         if isinstance(self._model, nn.Module):
             return self._in_fp32(copied(self._model))
         module = self._called()
-        _require_plain(module)
+        require_plain(module)
         if self._built is not None and self._built() is module:
             raise Misuse(
                 f"model: {self.name}() returned the same module again, which has been trained; "
@@ -100,7 +100,7 @@ class StatedModel:
         return module.float()
 
 
-def _require_plain(module: nn.Module) -> None:
+def require_plain(module: nn.Module) -> None:
     """Refuse a module that is wrapped or compiled already, or has no weights to train yet."""
     kind = type(module).__name__
     if isinstance(module, _WRAPPERS):

@@ -167,12 +167,8 @@ class OwnWorkload(Workload[ModelSection]):
             Misuse: it is no optimizer, one of other or of some weights only, needs a closure or
                 has no learning rate; or there is nothing to train.
         """
-        if not parameters:
-            raise Misuse(
-                f"model {self.section.name} has no trainable parameters; gpubench.infer measures "
-                "its forward pass alone"
-            )
-        return None if self._own_optimizer is None else _built(self._own_optimizer, parameters)
+        own = super().optimizer(parameters)
+        return own if self._own_optimizer is None else _built(self._own_optimizer, parameters)
 
     def forward(self, module: nn.Module, batch: Batch) -> Any:
         """The model's output for the batch's inputs."""

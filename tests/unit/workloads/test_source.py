@@ -11,6 +11,7 @@ import torch
 
 from gpubench_plugin import load
 from gpubench_plugin.core.errors import Misuse, Unsupported, UsageProblem
+from gpubench_plugin.training.seeding import seeded
 from gpubench_plugin.workloads.base import run_fake_step
 from tests.support.exhaustive import shown
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 CPU = torch.device("cpu")
 
 NETS = """
+import numpy as np
 import torch
 from torch import nn
 
@@ -74,6 +76,23 @@ class Two(nn.Module):
 
 
 number = 3
+
+
+class Drawn(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor(np.random.randn(4, 4), dtype=torch.float32))
+
+    def forward(self, x):
+        return x @ self.weight
+
+
+def lazy():
+    return nn.LazyLinear(3)
+
+
+def frozen():
+    return nn.Linear(3, 3).requires_grad_(False)
 """
 
 
@@ -218,6 +237,7 @@ def test_channels_last_reaches_images_and_is_refused_without_convolutions() -> N
         ("no_such_module:Net", {}, ["no_such_module"]),
         ("nets_of_a_test:Net", {"init": {"dept": 1}}, ["dept", "--init"]),
         ("nets_of_a_test:number", {}, ["nets_of_a_test:number"]),
+        ("nets_of_a_test:lazy", {"input_shape": (4,)}, ["lazy", "no values yet"]),
         ("nets_of_a_test:Net", {"input_shape": (3,)}, ["--input", "load('nets_of_a_test:Net')"]),
         ("nets_of_a_test:Two", {}, ["--input", "--tokens", "nets_of_a_test:Two"]),
     ],
@@ -236,3 +256,14 @@ def test_load_refuses_keys_that_are_none(key: str, value: object) -> None:
     """And values of another type, with the nearest key."""
     with pytest.raises((Misuse, TypeError), match=r"shrink|source"):
         load("hf:bert", **{key: value})
+
+
+def test_weights_of_numpy_follow_the_seed_and_nothing_to_train_is_said() -> None:
+    """As those of torch do; a frozen model has no training step."""
+    drawn = load("nets_of_a_test:Drawn", input_shape=(4,))
+    with seeded(7, CPU):
+        first = drawn.build().weight
+    with seeded(7, CPU):
+        assert drawn.build().weight.equal(first)
+    with pytest.raises(Misuse, match="no trainable parameters"):
+        load("nets_of_a_test:frozen").optimizer([])
