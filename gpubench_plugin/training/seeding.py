@@ -98,16 +98,20 @@ def seeded(seed: int, device: torch.device) -> Iterator[None]:
 
     Afterwards all are as they were.
     """
-    state = RandomState.capture(device)
+    cpu = torch.device("cpu")
+    of_host, of_device = RandomState.capture(cpu), None
     try:
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch.default_generator.manual_seed(seed)
         if device.type != "cpu":
+            of_device = _device_state(device)
             _set_device_state(torch.Generator(device).manual_seed(seed).get_state(), device)
         yield
     finally:
-        state.restore(device)
+        of_host.restore(cpu)
+        if of_device is not None:
+            _set_device_state(of_device, device)
 
 
 def _device_state(device: torch.device) -> Tensor:

@@ -97,6 +97,7 @@ def test_record_has_the_efficiency_of_the_pipeline(ended: Run) -> None:
     assert metrics["samples_per_s"] > 0
     correctness = found["correctness"]
     assert correctness.pop("product_dtypes").keys() == {"fp32"}
+    correctness.pop("places")  # where diffusers' schedulers read the device
     assert correctness == {
         "bitwise_equal_to_one_process": True,
         "verified_samples": 8,
