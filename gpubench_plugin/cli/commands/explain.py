@@ -18,10 +18,12 @@ from gpubench_plugin.cli.commands._places import (
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.cli.explain.comparison import ExplainedComparison
-from gpubench_plugin.cli.report.subjects import subject_of_run
-from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.cli.explain.measurement import explain_measurement
+from gpubench_plugin.cli.explain.run import explain_run
+from gpubench_plugin.core.errors import BrokenFile, UsageProblem
 from gpubench_plugin.reports.explanation import Explanation, explanation_lines
 from gpubench_plugin.reports.markup import painted, plain
+from gpubench_plugin.results import verdicts
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import find_run
 from gpubench_plugin.system import stored
@@ -82,9 +84,16 @@ def _explained_run(text: str, benchmark: str, paths: Locations) -> Explanation:
     except UsageProblem as error:
         names = ", ".join([*comparisons_in(paths.results_dir)][-MOST_NAMED:]) or "none"
         raise UsageProblem(f"{error}; the latest comparisons: {names}") from None
-    run = RunReader(directory).run()
+    stored_run = RunReader(directory)
+    run = stored_run.run()
     if (name := benchmark) not in run.results:  # one that was skipped is explained by its id
         scope, known = f"the run {run.run_id}", run_benchmarks(run.results)
         (name,) = selected_benchmarks(benchmark, known, scope)
-    with paths.resolver() as resolver:
-        return subject_of_run(run, resolver).explain(name)
+    document = verdicts.read(directory.verdicts) if directory.verdicts.is_file() else None
+    if document is not None and any(entry.metric for entry in document.for_benchmark(name)):
+        with paths.resolver() as resolver:
+            return explain_run(run, document, name, resolver=resolver)
+    measurement = {entry.id: entry for entry in stored_run.record().benchmarks}.get(name)
+    if measurement is None:
+        raise BrokenFile(f"{directory.config_resolved} has no configuration for {name}")
+    return explain_measurement(run.run_id, measurement, document)
