@@ -153,8 +153,10 @@ class SourceWorkload(Workload[SourceSection]):
             self._recipe = recipe
             with torch.device("cpu"), torch.random.fork_rng(devices=()):
                 try:
-                    if self._parameters(recipe) > SHRUNK_PARAMETERS:
-                        continue
+                    with suppress(Exception), torch.device("meta"):  # without its memory
+                        trial, _ = self.construct(recipe)
+                        if sum(p.numel() for p in trial.parameters()) > SHRUNK_PARAMETERS:
+                            continue
                     module, _ = self.construct(recipe)
                     reason = failure(module, self.infer_inputs(module))
                 except UsageProblem:
@@ -167,12 +169,6 @@ class SourceWorkload(Workload[SourceSection]):
         raise Misuse(
             f"{self.__name__} cannot be shrunk: {reason}; state sizes by model.init (--init)"
         )
-
-    def _parameters(self, recipe: Any) -> int:
-        """How many the model has, told without their memory; 0 if it cannot be."""
-        with suppress(Exception), torch.device("meta"):  # building for real tells why it fails
-            return sum(p.numel() for p in self.construct(recipe)[0].parameters())
-        return 0
 
     @property
     def inputs(self) -> Inputs:

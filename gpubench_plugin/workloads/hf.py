@@ -47,11 +47,10 @@ _DEPTHS: Sizes = (
     (r"num_experts_per_tok|moe_(top)?k", 2),
     (r"(mamba_)?n_groups?|topk_group", 1),
     (r"(image|input)_size", SHRUNK_SIDE),
-    (r"max_source_positions", 256),
 )
-_VOCABULARY: Sizes = ((r"(\w+_)?vocab_size(_\w+)?|entity_vocab_size", 256),)
+_VOCABULARY: Sizes = ((r"(\w+_)?vocab_size(_\w+)?|max_source_positions", 256),)
 _WIDTHS: Sizes = (
-    (r"(\w+_)?hidden_size|d_model|n_embd|embed_dims?|dim|emb_dim|embedding_size|d_embed", 64),
+    (r"(\w+_)?hidden_sizes?|d_model|n_embd|embed_dims?|dim|emb_dim|embedding_size|d_embed", 64),
     (r"(\w+_)?(projection|proj)_dim", 64),
     (r"(\w+_)?intermediate_size|(\w+_)?ffn_(hidden_)?dim|d_ff|n_inner|d_inner|hidden_dim", 128),
     (r"((num|n)_|(en|de)coder_|mamba_n_)?(attention_)?(heads|head)", 4),
@@ -63,9 +62,7 @@ _WIDTHS: Sizes = (
 )
 _WIDER: Sizes = [(key, {4: 2, 16: 128, 64: 256}.get(size, size)) for key, size in _WIDTHS]
 """With the usual size of a head, which some models demand."""
-_DERIVED: Final = frozenset(
-    {"stage_names", "out_features", "out_indices", "per_layer_config", "image_embedding_size"}
-)
+_DERIVED: Final = r"stage_names|out_(features|indices)|per_layer_config|image_embedding_size"
 """Keys that follow from others which are cut."""
 _NO_CONFIGURATION: Final = (
     "no type of model of transformers and no folder with a configuration that it can read; that of "
@@ -161,8 +158,8 @@ def _adapted(values: Mapping[Any, Any], sizes: Sizes) -> dict[str, Any]:
         return min(value, limit) if limit and type(value) is int else value
 
     ids = _limit("vocab_size", sizes)
-    left_out = _DERIVED if sizes else ()
-    return {key: adapted(str(key), value) for key, value in values.items() if key not in left_out}
+    keys = [key for key in values if not (sizes and re.fullmatch(_DERIVED, str(key)))]
+    return {key: adapted(str(key), values[key]) for key in keys}
 
 
 def _limit(key: str, sizes: Sizes) -> int | None:
@@ -244,9 +241,8 @@ def _audio_shape(config: Any, name: str) -> tuple[int, ...]:
     names = ("num_mel_bins", "feature_projection_input_dim", "input_feat_per_channel")
     bands = next((value for key in names if (value := getattr(config, key, None))), None)
     if bands is None:
-        channels = getattr(config, "audio_channels", None)
-        return (channels, _AUDIO_SAMPLES) if channels else (_AUDIO_SAMPLES,)
-    half = getattr(config, "max_source_positions", None)
-    if half and name == "input_features" and hasattr(config, "num_mel_bins"):
-        return (bands, 2 * half)
+        channels = (config.audio_channels,) if hasattr(config, "audio_channels") else ()
+        return (*channels, _AUDIO_SAMPLES)
+    if name == "input_features" and {"num_mel_bins", "max_source_positions"} <= vars(config).keys():
+        return (bands, 2 * config.max_source_positions)
     return (getattr(config, "max_length", None) or 1024, bands)

@@ -47,8 +47,7 @@ class Torchvision(SourceWorkload):
                 f"{self.__name__}: a detector takes lists of images, which have no batch; measure "
                 "it from a test: gpubench(step, samples=…)"
             )
-        weights = next(iter(weights_of(self.section.source)))
-        keywords = getattr(weights.transforms, "keywords", {})
+        keywords = getattr(next(iter(weights_of(self.section.source))).transforms, "keywords", {})
         side = SHRUNK_SIDE if self.is_small else keywords.get("crop_size", 224)
         height, width = side if isinstance(side, tuple) else (side, side)
         frames = (_FRAMES,) if ".video." in kind else ()

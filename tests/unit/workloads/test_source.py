@@ -119,7 +119,10 @@ def step(workload, samples=2):
 
 MODELS = shown(
     *("bert", "gpt2", "t5", "vit", "mixtral"),
-    exhaustively=("llama", "resnet", "swin", "whisper", "wav2vec2", "mamba", "clip", "timesformer"),
+    exhaustively=(
+        *("llama", "resnet", "swin", "whisper", "wav2vec2", "mamba", "clip", "timesformer"),
+        *("deepseek_v3", "mamba2", "marian", "blip", "speech_to_text"),
+    ),
 )
 
 
@@ -138,6 +141,24 @@ def test_models_of_transformers_train_when_shrunken(name: str) -> None:
     assert "shrunk: " in text
     if name != "mixtral":  # whose grouped products torch 2.13 refuses without data in fp32
         run_fake_step(workload, samples=2, backward=True)
+
+
+def test_a_recipe_that_leaves_a_model_large_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its parameters are counted without their memory; it is refused if no other makes it small."""
+    monkeypatch.setattr("gpubench_plugin.workloads._source.SHRUNK_PARAMETERS", 100_000)
+    with pytest.raises(Misuse, match="hf:bert cannot be shrunk: it stays large"):
+        load("hf:bert", shrink=True).build()
+
+
+def test_outputs_of_zeros_have_a_gradient() -> None:
+    """Heads that begin with zeros would never learn from the mean square of their outputs."""
+    workload = load("nets_of_a_test:Net", init={"depth": 1})
+    module, batch, _, _ = step(workload)
+    for parameter in module.parameters():
+        torch.nn.init.zeros_(parameter)
+        parameter.grad = None
+    workload.loss(module, batch).backward()
+    assert all(parameter.grad.any() for parameter in module.parameters())
 
 
 def test_a_folder_with_a_configuration_is_a_model(tmp_path: Path) -> None:
