@@ -190,8 +190,8 @@ def inspect_call(
         if census is None or not census.confirms(precision.compute_dtype):
             samples = samples.flagged(PRECISION_UNUSED)
     if census is not None:
-        places["host_syncs"] = [place for place, _ in reads.found]
-        facts["device_to_host_bytes"] = float(sum(size for _, size in reads.found))
+        places["host_syncs"] = [place for place, _ in reads.reads]
+        facts["device_to_host_bytes"] = float(sum(size for _, size in reads.reads))
     for metric, found in places.items():
         facts[metric] = float(len(found))
         if texts := [*dict.fromkeys(place_text(place, root) for place in found)]:

@@ -179,8 +179,8 @@ def _architecture(name: str, config: Any) -> Any:
     """Class of the model: that of the configuration, else of the first task that it has."""
     library = import_module("transformers")
     for architecture in config.architectures or ():
-        if found := getattr(library, architecture, None):
-            return found
+        if model := getattr(library, architecture, None):
+            return model
     heads = (
         ("Seq2SeqLM", "SpeechSeq2Seq", *_HEADS)
         if getattr(config, "is_encoder_decoder", False)
@@ -190,8 +190,8 @@ def _architecture(name: str, config: Any) -> Any:
         auto = getattr(library, f"AutoModelFor{head}" if head else "AutoModel", None)
         mapping = getattr(auto, "_model_mapping", {})
         if type(config) in mapping:
-            found = mapping[type(config)]
-            return found[0] if isinstance(found, tuple) else found
+            models = mapping[type(config)]
+            return models[0] if isinstance(models, tuple) else models
     raise Misuse(f"{name}: transformers has no model of {type(config).__name__}")
 
 

@@ -67,8 +67,11 @@ def compiled_anew(step: Callable[[], object]) -> Places:
     finally:
         utils.set_compilation_metrics_limit(utils.DEFAULT_COMPILATION_METRICS_LIMIT)
         torch.compiler.reset()
-    found = [*breaks.values()]
-    return {"graph_breaks": found, "recompiles": recompiles, "compiled_graphs": graphs}
+    return {
+        "graph_breaks": [*breaks.values()],
+        "recompiles": recompiles,
+        "compiled_graphs": graphs,
+    }
 
 
 def _place(place: FrameSummary | None, reason: str) -> FrameSummary:

@@ -32,27 +32,27 @@ _SIZE_BYTES: Final = 8
 class HostReads(TorchFunctionMode):
     """Counts reads of tensors on `device` while it is active, and given all operations.
 
-    `found` are those for which the host waits: places and bytes. What torch's optimizers read of
+    `reads` are those for which the host waits: places and bytes. What torch's optimizers read of
     the numbers of their steps, and what it reads to load data, is on the CPU anyway, as is what
     gpubench reads.
     """
 
     def __init__(self, device: torch.device):
         super().__init__()
-        self.found: list[tuple[FrameSummary, int]] = []
+        self.reads: list[tuple[FrameSummary, int]] = []
         self._device = device.type
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        count, name = len(self.found), getattr(func, "__name__", "")
+        count, name = len(self.reads), getattr(func, "__name__", "")
         result = func(*args, **kwargs)
         if name == "one_hot" and self._device == "cpu":  # it checks classes on the CPU alone
             classes = kwargs.get("num_classes", -1) if len(args) < 2 else args[1]
-            del self.found[count + (classes == -1) :]
+            del self.reads[count + (classes == -1) :]
         # In .to(device) it is the CPU only because the benchmark runs there.
         line = getattr(self._place(), "line", "") if name == "to" and self._device == "cpu" else ""
         if name in _FUNCTIONS or _NAMED_CPU.search(line or ""):
-            del self.found[count:]  # of operations that are part of it
+            del self.reads[count:]  # of operations that are part of it
             self._add(args[0], args[0].nbytes)
         return result
 
@@ -76,7 +76,7 @@ class HostReads(TorchFunctionMode):
     def _add(self, source: object, size: int) -> None:
         on_device = isinstance(source, Tensor) and source.device.type == self._device
         if on_device and (place := self._place()) is not None:
-            self.found.append((place, size))
+            self.reads.append((place, size))
 
     def _place(self) -> FrameSummary | None:
         """Innermost place of the user; of a gradient scaler or the like that gpubench calls, its.

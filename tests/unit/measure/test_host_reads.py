@@ -30,7 +30,7 @@ aten = torch.ops.aten
 def reads_of(step: Callable[[], object]) -> list[tuple[Any, int]]:
     reads = HostReads(CPU)
     assert take_census(step, reads) is not None
-    return reads.found
+    return reads.reads
 
 
 def branch() -> None:
@@ -172,4 +172,4 @@ def test_of_an_accelerator_only_what_comes_from_it_counts(
     """Copies to the host for which it waits, and sizes; nothing of tensors on the host."""
     reads = HostReads(META)
     reads.count(op, args, kwargs)
-    assert [size for _, size in reads.found] == sizes
+    assert [size for _, size in reads.reads] == sizes
