@@ -13,10 +13,11 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import product
+from pathlib import Path
 from typing import Final, NoReturn, Self
 
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import UsageProblem, invalid_choice
+from gpubench_plugin.core.errors import UsageProblem, did_you_mean, invalid_choice
 
 OWN_CODE: Final = "python"
 """The workload of a class or function of the project."""
@@ -30,7 +31,8 @@ def split_name(model: str) -> tuple[str, str]:
     if source and kind in catalog.choices("workloads"):
         return kind, source
     if not re.fullmatch(r"[^\W\d][\w.]*:[^\W\d][\w.]*", model):
-        raise UsageProblem(f"{model!r} is not a model's name; allowed: {_NAMES}")
+        meant = did_you_mean([f"hf:{model}"] if Path(model, "config.json").is_file() else [])
+        raise UsageProblem(f"{model!r} is not a model's name{meant}; allowed: {_NAMES}")
     return OWN_CODE, model
 
 

@@ -33,6 +33,8 @@ PACKAGES: Final = (
     "transformers",
     "diffusers",
     "safetensors",
+    "timm",
+    "torchvision",
     "pytest",
     "pytest-benchmark",
     "pydantic",

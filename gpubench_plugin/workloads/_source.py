@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import random
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, NamedTuple
 
+import numpy as np
 import torch
 from pydantic import Field, ValidationError
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
 
 from gpubench_plugin.config.model_request import split_name
 from gpubench_plugin.config.sections import ModelSection, PositiveInt
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Misuse, UsageProblem, error_text, suggest
 from gpubench_plugin.precision._nested import tensors_in
-from gpubench_plugin.workloads._own.model import require_plain
+from gpubench_plugin.workloads._own.model import fake_copy, require_plain
 from gpubench_plugin.workloads._own.workload import loss_in
 from gpubench_plugin.workloads.base import Batch, Workload
 
@@ -87,6 +90,9 @@ class SourceWorkload(Workload[SourceSection]):
     kind: ClassVar[str] = ""
     """What stands before the colon of its name."""
 
+    has_unused: ClassVar[bool] = True
+    """Whether what the loss does not reach is frozen; else the trainer refuses it."""
+
     recipes: ClassVar[Sequence[Any]] = ()
     """Ways to make it small, the smallest first; None leaves it as it is."""
 
@@ -95,7 +101,8 @@ class SourceWorkload(Workload[SourceSection]):
         self._inputs: Inputs | None = None
         self._recipe: Any = None
         self._has_chosen = not section.shrink
-        self.sizes: Mapping[str, object] = {}
+        self._sizes: Mapping[str, object] = {}
+        self._untrained: Sequence[str] | None = None
 
     @abstractmethod
     def construct(self, recipe: Any) -> tuple[nn.Module, Mapping[str, object]]:
@@ -122,10 +129,22 @@ class SourceWorkload(Workload[SourceSection]):
         return self.build()
 
     def build(self) -> nn.Module:
-        """The model with random weights, without dropout."""
+        """The model with random weights, without dropout; what gets no gradient is frozen.
+
+        Raises:
+            UsageProblem: it cannot be built of ``model.init``, or cannot be shrunk.
+        """
         if not self._has_chosen:
             self._choose_recipe()
-        module, self.sizes = self.construct(self._recipe)
+        try:
+            module, self._sizes = self.construct(self._recipe)
+        except UsageProblem:
+            raise
+        except Exception as error:  # whatever a library raises on an argument
+            if not self.section.init:
+                raise
+            text = f"{self.__name__}: {_reason(error)}; see model.init (--init)"
+            raise UsageProblem(text) from error
         require_plain(module)
         self._require_convolutions(module)
         for part in module.modules():
@@ -135,6 +154,11 @@ class SourceWorkload(Workload[SourceSection]):
             self._inputs = self.infer_inputs(module)
             if ids := self._inputs.arguments.get("input_ids"):
                 self.tokens_per_sample = ids.shape[0]
+        if self._untrained is None:
+            self._untrained = self._without_gradient(module) if self.has_unused else ()
+        for name, parameter in module.named_parameters():
+            if name in self._untrained:
+                parameter.requires_grad_(False)
         return module.train()
 
     @property
@@ -143,15 +167,15 @@ class SourceWorkload(Workload[SourceSection]):
         return self._recipe is not None
 
     def _choose_recipe(self) -> None:
-        """Choose the first recipe whose model can be called, on the CPU; no random number is lost.
+        """Choose the first recipe whose model can be called, on the CPU.
 
         Raises:
-            Misuse: none can be.
+            UsageProblem: none can be.
         """
         reason = "it stays large"
         for recipe in self.recipes:
             self._recipe = recipe
-            with torch.device("cpu"), torch.random.fork_rng(devices=()):
+            with aside():
                 try:
                     with suppress(Exception), torch.device("meta"):  # without its memory
                         trial, _ = self.construct(recipe)
@@ -162,13 +186,30 @@ class SourceWorkload(Workload[SourceSection]):
                 except UsageProblem:
                     raise
                 except Exception as error:  # whatever a library raises on sizes that do not fit
-                    reason = f"{type(error).__name__}: {error_text(error)}".partition("\n")[0]
+                    reason = _reason(error)
             if not reason:
                 self._has_chosen = True
                 return
-        raise Misuse(
+        raise UsageProblem(
             f"{self.__name__} cannot be shrunk: {reason}; state sizes by model.init (--init)"
         )
+
+    def _without_gradient(self, module: nn.Module) -> Sequence[str]:
+        """Parameters that the loss does not reach: of a pooler, of masks, of an encoder not called.
+
+        Found by a step of two samples: of a small model on the CPU, else of a copy of the `module`
+        without data. None are where it fails.
+        """
+        with aside(), suppress(Exception), ExitStack() as contexts:
+            if self.is_small:
+                trial, _ = self.construct(self._recipe)
+            else:
+                contexts.enter_context(next(module.parameters()).device)
+                contexts.enter_context(FakeTensorMode())
+                trial = fake_copy(module)
+            self.loss_of(trial.train(), self.batch(2)).backward()
+            return [n for n, p in trial.named_parameters() if p.requires_grad and p.grad is None]
+        return ()
 
     @property
     def inputs(self) -> Inputs:
@@ -179,11 +220,16 @@ class SourceWorkload(Workload[SourceSection]):
         return self._inputs
 
     def description(self, module: nn.Module) -> str:
-        """Class, parameters, sizes if it is shrunken, and inputs."""
-        parameters = sum(parameter.numel() for parameter in module.parameters())
-        sizes = ", ".join(f"{key}={value}" for key, value in self.sizes.items()) or "nothing"
-        shrunk = f"; shrunk: {sizes}" if self.section.shrink else ""
-        return f"{self.__name__}: {parameters:,} parameters{shrunk}; inputs {self.inputs}"
+        """Parameters, sizes if it is shrunken, inputs, and which parameters are not trained."""
+        parts = [f"{sum(p.numel() for p in module.parameters()):,} parameters"]
+        if self.section.shrink:
+            sizes = ", ".join(f"{key}={value}" for key, value in self._sizes.items())
+            parts.append(f"shrunk: {sizes}" if sizes else "not shrunk: nothing of it can be cut")
+        parts.append(f"inputs {self.inputs}")
+        if names := self._untrained:
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            parts.append(f"not trained: {names[0]}{more}")
+        return f"{self.__name__}: {'; '.join(parts)}"
 
     def batch(self, samples: int, *, labelled: bool = True) -> dict[str, Tensor]:
         """Random inputs of so many samples, and labels, from torch's generator."""
@@ -260,8 +306,24 @@ def failure(module: nn.Module, inputs: Inputs) -> str:
         with torch.no_grad():
             module.eval()(**arguments)
     except Exception as error:
-        return f"{type(error).__name__}: {error_text(error)}".partition("\n")[0]
+        return _reason(error)
     return ""
+
+
+def _reason(error: Exception) -> str:
+    return f"{type(error).__name__}: {error_text(error)}".partition("\n")[0]
+
+
+@contextmanager
+def aside() -> Iterator[None]:
+    """Context of a trial on the CPU: afterwards no random number of the model's has been drawn."""
+    of_python, of_numpy = random.getstate(), np.random.get_state()
+    try:
+        with torch.device("cpu"), torch.random.fork_rng(devices=()):
+            yield
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)
 
 
 def shortened(module: nn.Module) -> Iterator[tuple[str, str]]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch._guards import detect_fake_mode
 
-from gpubench_plugin.core.errors import Misuse, UsageProblem, suggest
+from gpubench_plugin.core.errors import Misuse, UsageProblem, error_text, suggest
 from gpubench_plugin.workloads._source import (
     LAYERS,
     SHRUNK_SIDE,
@@ -68,6 +68,7 @@ _NO_CONFIGURATION: Final = (
     "no type of model of transformers and no folder with a configuration that it can read; that of "
     "a name which is not on this machine is fetched with --download (model.download=true)"
 )
+_OFF: Final = frozenset({"use_cache", "apply_spec_augment"})
 _POSITIONS: Final = (
     *("max_position_embeddings", "n_positions", "max_seq_len", "max_target_positions"),
 )
@@ -130,6 +131,9 @@ class Hf(SourceWorkload):
                 config = auto.from_pretrained(name, local_files_only=not section.download)
             except (OSError, ValueError, KeyError) as error:
                 hint = "" if "/" in name else suggest(name, types)
+                if section.download:
+                    text = f"its configuration was not fetched: {error_text(error)}"
+                    raise UsageProblem(f"hf:{name}{hint}: {text}".partition("\n")[0]) from error
                 raise UsageProblem(f"hf:{name}{hint}: {_NO_CONFIGURATION}") from error
         for key in section.init.keys() - (known := config.to_dict()):
             text = f"model.init.{key}: no key of the configuration of hf:{name}"
@@ -147,7 +151,7 @@ def _adapted(values: Mapping[Any, Any], sizes: Sizes) -> dict[str, Any]:
         limit = _limit(key, sizes)
         if isinstance(value, dict):
             return _adapted(value, sizes)
-        if key == "use_cache" or ("drop" in key and isinstance(value, float)):
+        if key in _OFF or ("drop" in key and isinstance(value, float)):
             return type(value)(0)
         if isinstance(value, list) and len(value) in depths:
             value = value[:LAYERS]

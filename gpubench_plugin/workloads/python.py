@@ -8,15 +8,15 @@ from functools import reduce
 from importlib import import_module
 from typing import Any, Final
 
-import torch
 from torch import nn
 
-from gpubench_plugin.core.errors import Misuse, UsageProblem, error_text, require_returned
+from gpubench_plugin.core.errors import UsageProblem, error_text, require_returned
 from gpubench_plugin.workloads._source import (
     TOKENS,
     Input,
     Inputs,
     SourceWorkload,
+    aside,
     failure,
     shortened,
 )
@@ -28,6 +28,7 @@ _SIDES: Final = (224, 32, 28, 64, 8)
 class Python(SourceWorkload):
     """A class or function of the project's own code that builds a model."""
 
+    has_unused = False  # of one's own code it is a mistake
     recipes = ({}, None)
 
     def construct(self, recipe: Mapping[str, Any] | None) -> tuple[nn.Module, Mapping[str, object]]:
@@ -35,7 +36,7 @@ class Python(SourceWorkload):
         source, arguments = self.section.source, self.section.init
         module_name, _, name = source.partition(":")
         try:
-            with torch.device("cpu"), torch.random.fork_rng(devices=()):  # the import keeps both
+            with aside():  # as an import may draw numbers, too
                 make: Any = reduce(getattr, name.split("."), import_module(module_name))
             inspect.signature(make).bind(**arguments)
         except (ImportError, AttributeError, SyntaxError) as error:
@@ -49,16 +50,17 @@ class Python(SourceWorkload):
         """Inputs of the first layer, the first that the model can be called with."""
         parameters = inspect.signature(module.forward).parameters.values()
         name = next((p.name for p in parameters if p.default is p.empty), "input")
-        reason = "its first layer tells none"
+        section, reason = self.section, "its first layer tells none"
         for value in self._candidates(module):
             inputs = Inputs({name: value})
             if not (reason := failure(module, inputs)):
                 return inputs
-        source = self.section.source
-        raise Misuse(
-            f"{source}: its inputs cannot be inferred: {reason}; state model.input_shape "
+        if section.input_shape or section.sequence_length:
+            raise UsageProblem(f"{section.source}: called with {inputs}, as stated: {reason}")
+        raise UsageProblem(
+            f"{section.source}: its inputs cannot be inferred: {reason}; state model.input_shape "
             f"(--input) or model.sequence_length (--tokens), or pass a batch, as in "
-            f"gpubench.infer(load({source!r}), batch)"
+            f"gpubench.infer(load({section.source!r}), batch)"
         )
 
     def _candidates(self, module: nn.Module) -> Iterable[Input]:

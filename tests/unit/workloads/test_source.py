@@ -75,6 +75,12 @@ class Two(nn.Module):
         return self.layer(first, second)
 
 
+class Unused(Net):
+    def __init__(self):
+        super().__init__(dropout=0.0)
+        self.unused = nn.Linear(2, 2)
+
+
 number = 3
 
 
@@ -117,6 +123,9 @@ def step(workload, samples=2):
     return module, batch, [float(loss.detach()) for loss in losses], missing
 
 
+NEED_DATA = {"mixtral", "timesformer", "wav2vec2"}
+"""Grouped products that torch 2.13 refuses without data in fp32, and branches on values."""
+
 MODELS = shown(
     *("bert", "gpt2", "t5", "vit", "mixtral"),
     exhaustively=(
@@ -139,14 +148,30 @@ def test_models_of_transformers_train_when_shrunken(name: str) -> None:
     text = workload.description(module)
     assert text.startswith(f"hf:{name}: ")
     assert "shrunk: " in text
-    if name != "mixtral":  # whose grouped products torch 2.13 refuses without data in fp32
+    if name not in NEED_DATA:
         run_fake_step(workload, samples=2, backward=True)
+
+
+@pytest.mark.parametrize("shrink", [True, False])
+def test_what_the_loss_does_not_reach_is_frozen_and_said(shrink: bool) -> None:
+    """As the mask token of an encoder of images; of one's own code it stays, to be refused."""
+    sizes = {} if shrink else {"hidden_size": 64, "num_attention_heads": 2}
+    workload = load("hf:dinov2", shrink=shrink, init=sizes)
+    module, _, _, missing = step(workload)
+    frozen = [name for name, p in module.named_parameters() if not p.requires_grad]
+    assert frozen == ["dinov2.embeddings.mask_token"]
+    assert missing == []
+    assert "not trained: dinov2.embeddings.mask_token" in workload.description(module)
+    tied, *_ = step(load("hf:bert", shrink=shrink, init=sizes))
+    assert all(parameter.requires_grad for parameter in tied.parameters())
+    _, _, _, missing = step(load("nets_of_a_test:Unused"))
+    assert missing == ["unused.weight", "unused.bias"]
 
 
 def test_a_recipe_that_leaves_a_model_large_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its parameters are counted without their memory; it is refused if no other makes it small."""
     monkeypatch.setattr("gpubench_plugin.workloads._source.SHRUNK_PARAMETERS", 100_000)
-    with pytest.raises(Misuse, match="hf:bert cannot be shrunk: it stays large"):
+    with pytest.raises(UsageProblem, match="hf:bert cannot be shrunk: it stays large"):
         load("hf:bert", shrink=True).build()
 
 
@@ -254,12 +279,14 @@ def test_channels_last_reaches_images_and_is_refused_without_convolutions() -> N
         ("hf:brt", {}, ["hf:brt", "bert", "--download"]),
         ("hf:someone/nothing", {}, ["someone/nothing", "--download"]),
         ("hf:bert", {"init": {"num_layers": 1}}, ["model.init.num_layers", "num_hidden_layers"]),
+        ("hf:bert", {"init": {"hidden_size": "wide"}}, ["hf:bert", "model.init (--init)"]),
+        ("hf:someone/nothing", {"download": True}, ["someone/nothing", "was not fetched"]),
         ("nets_of_a_test:Nets", {}, ["nets_of_a_test", "Nets"]),
         ("no_such_module:Net", {}, ["no_such_module"]),
         ("nets_of_a_test:Net", {"init": {"dept": 1}}, ["dept", "--init"]),
         ("nets_of_a_test:number", {}, ["nets_of_a_test:number"]),
         ("nets_of_a_test:lazy", {"input_shape": (4,)}, ["lazy", "no values yet"]),
-        ("nets_of_a_test:Net", {"input_shape": (3,)}, ["--input", "load('nets_of_a_test:Net')"]),
+        ("nets_of_a_test:Net", {"input_shape": (3,)}, ["x Nx3, as stated", "RuntimeError"]),
         ("nets_of_a_test:Two", {}, ["--input", "--tokens", "nets_of_a_test:Two"]),
     ],
 )
@@ -286,5 +313,9 @@ def test_weights_of_numpy_follow_the_seed_and_nothing_to_train_is_said() -> None
         first = drawn.build().weight
     with seeded(7, CPU):
         assert drawn.build().weight.equal(first)
+    with seeded(7, CPU):  # where sizes are tried first
+        assert (
+            load("nets_of_a_test:Drawn", input_shape=(4,), shrink=True).build().weight.equal(first)
+        )
     with pytest.raises(Misuse, match="no trainable parameters"):
         load("nets_of_a_test:frozen").optimizer([])
