@@ -123,7 +123,7 @@ def step(workload, samples=2):
     return module, batch, [float(loss.detach()) for loss in losses], missing
 
 
-NEED_DATA = {"mixtral", "timesformer", "wav2vec2"}
+NEED_DATA = {"mixtral", "timesformer"}
 """Grouped products that torch 2.13 refuses without data in fp32, and branches on values."""
 
 MODELS = shown(
