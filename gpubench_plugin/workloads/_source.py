@@ -109,7 +109,7 @@ class SourceWorkload(Workload[SourceSection]):
         """The model on torch's default device, made small by a recipe or None, and what is small.
 
         Raises:
-            Misuse, UsageProblem: there is no such model.
+            UsageProblem: there is no such model.
         """
 
     @abstractmethod
@@ -117,7 +117,7 @@ class SourceWorkload(Workload[SourceSection]):
         """Inputs of the built `module`.
 
         Raises:
-            Misuse: they cannot be inferred.
+            UsageProblem: they cannot be inferred.
         """
 
     @property
@@ -271,7 +271,7 @@ class SourceWorkload(Workload[SourceSection]):
             return loss_in(output)
         floats = [torch.atleast_1d(t) for t in tensors_in(output) if t.is_floating_point()]
         if not floats:
-            raise Misuse(
+            raise UsageProblem(
                 f"{self.__name__}: its output has no real floats to train on; leave out --train"
             )
         # Of zeros, or of a normalised layer, the mean square has no gradient.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from torch._guards import detect_fake_mode
 
-from gpubench_plugin.core.errors import Misuse, UsageProblem, error_text, suggest
+from gpubench_plugin.core.errors import UsageProblem, error_text, suggest
 from gpubench_plugin.workloads._source import (
     LAYERS,
     SHRUNK_SIDE,
@@ -196,7 +196,7 @@ def _architecture(name: str, config: Any) -> Any:
         if type(config) in mapping:
             models = mapping[type(config)]
             return models[0] if isinstance(models, tuple) else models
-    raise Misuse(f"{name}: transformers has no model of {type(config).__name__}")
+    raise UsageProblem(f"{name}: transformers has no model of {type(config).__name__}")
 
 
 def _inputs(module: nn.Module, config: Any, section: SourceSection, *, is_small: bool) -> Inputs:
@@ -219,7 +219,7 @@ def _inputs(module: nn.Module, config: Any, section: SourceSection, *, is_small:
     if "decoder_input_ids" in names and getattr(config, "is_encoder_decoder", False):
         arguments["decoder_input_ids"] = ids
     if not arguments:
-        raise Misuse(
+        raise UsageProblem(
             f"hf:{section.source}: inputs of {type(module).__name__} cannot be inferred; pass a "
             f"batch: gpubench.infer(load('hf:{section.source}'), batch)"
         )

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.core.errors import Misuse, UsageProblem, suggest
+from gpubench_plugin.core.errors import UsageProblem, suggest
 from gpubench_plugin.workloads._source import SHRUNK_SIDE, Input, Inputs, SourceWorkload, shortened
 from gpubench_plugin.workloads._transformers import from_library
 
@@ -43,7 +43,7 @@ class Torchvision(SourceWorkload):
         (weights_of,) = from_library(self.__name__, "torchvision.models", "get_model_weights")
         kind = type(module).__module__
         if ".detection." in kind:
-            raise Misuse(
+            raise UsageProblem(
                 f"{self.__name__}: a detector takes lists of images, which have no batch; measure "
                 "it from a test: gpubench(step, samples=…)"
             )

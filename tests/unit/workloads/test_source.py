@@ -239,7 +239,7 @@ def test_what_an_import_draws_shifts_no_weights() -> None:
 
 def test_an_output_without_numbers_is_refused_for_training() -> None:
     """In a line, with what helps."""
-    with pytest.raises(Misuse, match=r"nets_of_a_test:Classes.*--train"):
+    with pytest.raises(UsageProblem, match=r"nets_of_a_test:Classes.*--train"):
         step(load("nets_of_a_test:Classes"))
 
 
