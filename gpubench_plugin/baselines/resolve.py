@@ -50,11 +50,11 @@ class Resolver(KnownRuns):
 
     def __init__(self, url: str, results_dir: Path, here: Path):
         super().__init__(url, results_dir)
-        self._here = here
+        self.here = here
 
     def baselines(self) -> Baselines:
         """The baselines of the server, or else of the results directory."""
-        if not is_server(self._url):
+        if not is_server(self.url):
             return Baselines(self.results_dir)
         return Baselines(self.results_dir, self.reached.registry, unanswered=self.reached.error)
 
@@ -66,9 +66,9 @@ class Resolver(KnownRuns):
                 reached.
         """
         try:
-            return find_run(self.results_dir, text, cwd=self._here)
+            return find_run(self.results_dir, text, cwd=self.here)
         except UsageProblem as problem:
-            if (self._here / text).is_file():
+            if (self.here / text).is_file():
                 allowed = f"a run; to compare with the file, measure with --baseline={text}"
                 raise UsageProblem(f"{text}: a file, not a run; allowed: {allowed}") from problem
             with suppress(RegistryError):
@@ -102,7 +102,7 @@ class Resolver(KnownRuns):
             RegistryError: it is not here, and the registry cannot be reached; so for the following.
         """
         try:
-            run = load_run(text, results_dir=self.results_dir, cwd=self._here)
+            run = load_run(text, results_dir=self.results_dir, cwd=self.here)
         except BrokenFile:  # it is here: what the registry has would hide the damage
             raise
         except UsageProblem as problem:
@@ -112,11 +112,11 @@ class Resolver(KnownRuns):
     def run(self, text: str) -> Reference:
         """The run that `text` names, or the first pinned run of the baseline, with notes."""
         try:
-            run = load_run(text, results_dir=self.results_dir, cwd=self._here)
+            run = load_run(text, results_dir=self.results_dir, cwd=self.here)
         except BrokenFile:
             raise
         except UsageProblem as problem:
-            if not text or _is_path(text) or names_latest(text) or (self._here / text).exists():
+            if not text or _is_path(text) or names_latest(text) or (self.here / text).exists():
                 raise
             return self._first_pinned(text, problem)
         return Reference(label=text, kind="single", runs=(run,))
@@ -154,7 +154,7 @@ class Resolver(KnownRuns):
             return Reference(
                 label=text, kind="missing", notes=(str(error),), registry_error=str(error)
             )
-        path = self._here / text
+        path = self.here / text
         if RunDirectory(path=path).journal.is_file():
             typo = f"there is no baseline of this name; for the run beside it write ./{text}"
         return Reference(label=text, kind="missing", notes=(missing,), typo_hint=typo)

@@ -44,14 +44,14 @@ class KnownRuns(ExitStack):
     def __init__(self, url: str, results_dir: Path):
         super().__init__()
         self.results_dir = results_dir
-        self._url = url
+        self.url = url
         self.index_notes: tuple[str, ...] = ()
         """What :attr:`index` lacks, for the user."""
 
     @cached_property
     def reached(self) -> Connection:
         """The registry, open until the end of the ``with`` block."""
-        return self.enter_context(connect(self._url, self.results_dir))
+        return self.enter_context(connect(self.url, self.results_dir))
 
     @property
     def registry(self) -> Registry | None:

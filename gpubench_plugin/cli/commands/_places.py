@@ -7,7 +7,6 @@ import os
 import shutil
 import sys
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -32,29 +31,13 @@ BENCHMARK: Final[Mapping[str, Any]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Locations:
-    """Where runs are: `results_dir` is absolute; `registry` a URL, ``none``, or empty (default)."""
+def resolver_of(options: argparse.Namespace) -> Resolver:
+    """Resolver of runs and baselines, by the arguments added by :func:`add_locations`."""
+    from gpubench_plugin.baselines.resolve import Resolver
 
-    results_dir: Path
-    registry: str
-    cwd: Path
-
-    @classmethod
-    def of(cls, options: argparse.Namespace) -> Locations:
-        """Build from the arguments added by :func:`add_locations`."""
-        cwd, url = Path.cwd(), options.registry or ""
-        return cls(
-            results_dir=results_dir_from(cwd, options.results_dir),
-            registry=OPTIONS["registry"].parse(OptionValue("--registry", url, cwd)),
-            cwd=cwd,
-        )
-
-    def resolver(self) -> Resolver:
-        """Resolver of the names of runs and baselines."""
-        from gpubench_plugin.baselines.resolve import Resolver
-
-        return Resolver(self.registry, self.results_dir, self.cwd)
+    cwd = Path.cwd()
+    registry = OPTIONS["registry"].parse(OptionValue("--registry", options.registry or "", cwd))
+    return Resolver(registry, results_dir_from(cwd, options.results_dir), cwd)
 
 
 def add_locations(

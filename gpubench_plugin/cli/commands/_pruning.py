@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.baselines.store import Baselines
-from gpubench_plugin.cli.commands._places import Locations, exit_code, show
+from gpubench_plugin.cli.commands._places import exit_code, show
 from gpubench_plugin.core.errors import GpubenchError, RegistryError, UsageProblem
 from gpubench_plugin.core.format import byte_size, counted
 from gpubench_plugin.core.records import Json
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.registry.registry import Registry
 
 
-def prune(options: argparse.Namespace, paths: Locations) -> int:
+def prune(options: argparse.Namespace, resolver: Resolver) -> int:
     """Delete, or list with --dry-run; failures are reported and give exit code 4.
 
     Raises:
@@ -37,27 +37,26 @@ def prune(options: argparse.Namespace, paths: Locations) -> int:
     _validate(options)
     now, keep_last, days = datetime.now(UTC), options.keep_last, options.older_than
     select = partial(pruning.select_old, keep_last=keep_last, days=days, now=now)
-    local_runs = runs_in(paths.results_dir)
-    with paths.resolver() as resolver:
-        baselines = resolver.baselines()
-        protected = _protected_runs(baselines, resolver) if options.runs else {}
-        registry = resolver.registry if options.runs else None
-        registered = () if registry is None else tuple(registry.runs())
-        report = _Pruning(
-            options=options,
-            registry=registry,
-            protected=protected,
-            registered={run.run_id: run for run in registered},
-        )
-        for directory in reversed(select(local_runs[::-1], pruning.last_written)):
-            report.prune_run(directory)
-        if options.registered:
-            local_ids = {directory.run_id for directory in local_runs}
-            for run in select(registered, _started_at):
-                if run.run_id not in local_ids:
-                    report.prune_run(run)
-        for leftover in list(pruning.leftovers(paths.results_dir)):
-            report.remove_leftover(leftover)
+    local_runs = runs_in(resolver.results_dir)
+    baselines = resolver.baselines()
+    protected = _protected_runs(baselines, resolver) if options.runs else {}
+    registry = resolver.registry if options.runs else None
+    registered = () if registry is None else tuple(registry.runs())
+    report = _Pruning(
+        options=options,
+        registry=registry,
+        protected=protected,
+        registered={run.run_id: run for run in registered},
+    )
+    for directory in reversed(select(local_runs[::-1], pruning.last_written)):
+        report.prune_run(directory)
+    if options.registered:
+        local_ids = {directory.run_id for directory in local_runs}
+        for run in select(registered, _started_at):
+            if run.run_id not in local_ids:
+                report.prune_run(run)
+    for leftover in list(pruning.leftovers(resolver.results_dir)):
+        report.remove_leftover(leftover)
     show(options, report.document(), report.lines())
     return exit_code(*report.errors)
 

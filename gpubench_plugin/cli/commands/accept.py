@@ -12,8 +12,8 @@ from gpubench_plugin.cli.benchmark_names import selected_benchmarks
 from gpubench_plugin.cli.commands._places import (
     BENCHMARK,
     RUN,
-    Locations,
     add_locations,
+    resolver_of,
     show,
     warn,
 )
@@ -42,8 +42,7 @@ class Accept(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Move the anchors of the benchmarks."""
-        paths = Locations.of(options)
-        with paths.resolver() as resolver:
+        with resolver_of(options) as resolver:
             baselines = resolver.baselines()
             name = options.baseline or baselines.the_only()
             baseline = baselines.require(name)

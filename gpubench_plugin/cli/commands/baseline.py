@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Final, TypeAlias
 from gpubench_plugin.baselines.model import Baseline, Reference, as_json
 from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.baselines.store import BaselineExists, Baselines
-from gpubench_plugin.cli.commands._places import RUN, Locations, add_locations, output_width, show
+from gpubench_plugin.cli.commands._places import RUN, add_locations, output_width, resolver_of, show
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.compare.launch_values import FEWEST
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
@@ -60,8 +60,7 @@ class BaselineCommand(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Run the selected action."""
-        paths = Locations.of(options)
-        with paths.resolver() as resolver:
+        with resolver_of(options) as resolver:
             baselines = resolver.baselines()
             document, text = options.action(options, baselines, resolver)
         show(options, document, text)

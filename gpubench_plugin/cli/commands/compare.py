@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from gpubench_plugin.cli.commands._places import Locations, add_locations, colored, echo_report
+from gpubench_plugin.cli.commands._places import add_locations, colored, echo_report, resolver_of
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.compare.comparison import compare_paired, compare_runs
 from gpubench_plugin.compare.looks import UNCHANGED_FROM, UNCHANGED_FROM_CHOICES
@@ -143,7 +143,7 @@ def _validate(options: argparse.Namespace) -> None:
 
 
 def _compare_paired(options: argparse.Namespace, limits: LimitOptions) -> list[Comparison]:
-    with Locations.of(options).resolver() as resolver:
+    with resolver_of(options) as resolver:
         launches = [resolver.run(text) for text in (*options.base, *options.head)]
     pairs = len(options.base)
     runs = [launch.run for launch in launches]
@@ -172,7 +172,7 @@ def _run_key(run: Run) -> str:
 
 def _compare_with_first(options: argparse.Namespace, limits: LimitOptions) -> list[Comparison]:
     """One comparison per head; one of several heads with nothing comparable gets a note instead."""
-    with Locations.of(options).resolver() as resolver:
+    with resolver_of(options) as resolver:
         references = [resolver.run(text) for text in options.runs]
     base, *heads = (_identified(reference.run) for reference in references)
     limits.check(base, *heads)

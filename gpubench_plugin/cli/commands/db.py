@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import ClassVar
 
-from gpubench_plugin.cli.commands._places import Locations, add_locations, show
+from gpubench_plugin.cli.commands._places import add_locations, resolver_of, show
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.reports.text import printable
 
@@ -28,8 +28,8 @@ class Db(Command):
         """Run the action and report the result."""
         from gpubench_plugin.results.registry.registry import Registry
 
-        paths = Locations.of(options)
-        with Registry.open(paths.registry, paths.results_dir) as registry:
+        places = resolver_of(options)
+        with Registry.open(places.url, places.results_dir) as registry:
             is_rebuild = options.action == "rebuild"
             report = registry.rebuild() if is_rebuild else registry.ingest_all(check_all=True)
         counts = {name: vars(report)[name] for name in ("stored", "unchanged", "in_progress")}

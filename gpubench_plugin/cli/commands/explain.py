@@ -5,15 +5,16 @@ from __future__ import annotations
 import argparse
 from typing import ClassVar
 
+from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.cli.ab.saved_state import MOST_NAMED, comparisons_in, find_comparison
 from gpubench_plugin.cli.benchmark_names import run_benchmarks, selected_benchmarks
 from gpubench_plugin.cli.commands._places import (
     BENCHMARK,
-    Locations,
     add_locations,
     colored,
     echo_text,
     output_width,
+    resolver_of,
     show,
 )
 from gpubench_plugin.cli.commands.base import Command, ExitCode
@@ -47,7 +48,8 @@ class Explain(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Print why the benchmark has its verdict, or how its value was measured."""
-        explanation = _explanation(options.subject, options.benchmark, Locations.of(options))
+        with resolver_of(options) as resolver:
+            explanation = _explanation(options.subject, options.benchmark, resolver)
         if options.format == "svg":
             echo_text(_picture(explanation))
             return ExitCode.OK
@@ -66,23 +68,23 @@ def _picture(explanation: Explanation) -> str:
     raise UsageProblem(f"--format=svg: nothing of {explanation.benchmark} was measured")
 
 
-def _explanation(text: str, benchmark: str, paths: Locations) -> Explanation:
+def _explanation(text: str, benchmark: str, resolver: Resolver) -> Explanation:
     """Build the explanation of the benchmark in what `text` names.
 
     Raises:
         UsageProblem: no run or comparison of this name, or several; so for the benchmark.
         ResultsError: a file cannot be read.
     """
-    if (comparison := find_comparison(paths.results_dir, text, cwd=paths.cwd)) is not None:
+    if (comparison := find_comparison(resolver.results_dir, text, cwd=resolver.here)) is not None:
         return ExplainedComparison(comparison).explanation(benchmark)
-    return _explained_run(text, benchmark, paths)
+    return _explained_run(text, benchmark, resolver)
 
 
-def _explained_run(text: str, benchmark: str, paths: Locations) -> Explanation:
+def _explained_run(text: str, benchmark: str, resolver: Resolver) -> Explanation:
     try:
-        directory = find_run(paths.results_dir, text, cwd=paths.cwd)
+        directory = find_run(resolver.results_dir, text, cwd=resolver.here)
     except UsageProblem as error:
-        names = ", ".join([*comparisons_in(paths.results_dir)][-MOST_NAMED:]) or "none"
+        names = ", ".join([*comparisons_in(resolver.results_dir)][-MOST_NAMED:]) or "none"
         raise UsageProblem(f"{error}; the latest comparisons: {names}") from None
     stored_run = RunReader(directory)
     run = stored_run.run()
@@ -91,8 +93,7 @@ def _explained_run(text: str, benchmark: str, paths: Locations) -> Explanation:
         (name,) = selected_benchmarks(benchmark, known, scope)
     document = verdicts.read(directory.verdicts) if directory.verdicts.is_file() else None
     if document is not None and any(entry.metric for entry in document.for_benchmark(name)):
-        with paths.resolver() as resolver:
-            return explain_run(run, document, name, resolver=resolver)
+        return explain_run(run, document, name, resolver=resolver)
     measurement = {entry.id: entry for entry in stored_run.record().benchmarks}.get(name)
     if measurement is None:
         raise BrokenFile(f"{directory.config_resolved} has no configuration for {name}")

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import (
     BENCHMARK,
-    Locations,
     add_last,
     add_locations,
     echo_text,
     output_width,
+    resolver_of,
     show,
     warn,
 )
@@ -56,8 +56,7 @@ class History(Command):
         """Print the history of every benchmark that the name matches."""
         from gpubench_plugin.baselines.trend import HistorySource
 
-        paths = Locations.of(options)
-        with paths.resolver() as resolver:
+        with resolver_of(options) as resolver:
             source = HistorySource(resolver.index)
             warn(resolver.index_notes)
             notes: list[str] = []
@@ -116,7 +115,7 @@ def _names(source: HistorySource, options: argparse.Namespace, branch: str | Non
     measured = source.benchmarks(branch)
     if not measured:
         raise UsageProblem(
-            f"no measured benchmark of {scope} in {Locations.of(options).results_dir} or its "
+            f"no measured benchmark of {scope} in {resolver_of(options).results_dir} or its "
             "registry; measure with pytest, or give another --results-dir or --registry"
         )
     most = _MOST_SHOWN if options.format == "table" else math.inf

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.cli.ab.saved_state import find_comparison
-from gpubench_plugin.cli.commands._places import Locations, add_last, add_locations, show, warn
+from gpubench_plugin.cli.commands._places import add_last, add_locations, resolver_of, show, warn
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import NothingComparable, UsageProblem
 from gpubench_plugin.core.format import counted
@@ -48,7 +48,7 @@ class Report(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Write the file or the site, and print where it is."""
-        paths = Locations.of(options)
+        resolver = resolver_of(options)
         if options.site is not None:
             if options.subject or options.output or options.detail:
                 raise UsageProblem(
@@ -58,7 +58,7 @@ class Report(Command):
             from gpubench_plugin.cli.report.site import write_site
 
             folder = Path(options.site)
-            with paths.resolver() as resolver:
+            with resolver:
                 site = write_site(folder, resolver, last=options.last, public=options.public)
                 warn(resolver.index_notes)
             warn(f"left out: {name}: {error}" for name, error in site["left_out"].items())
@@ -66,19 +66,19 @@ class Report(Command):
             pages += f", {len(site['removed'])} removed" * bool(site["removed"])
             show(options, site, [f"site: {site['index']}: {pages}"])
             return ExitCode.OK
-        file = writable_file("--output", options.output or "report.html", paths.cwd)
-        self._write(options, paths, file)
+        file = writable_file("--output", options.output or "report.html", resolver.here)
+        self._write(options, resolver, file)
         show(options, {"report": str(file)}, [f"report: {file}"])
         return ExitCode.OK
 
-    def _write(self, options: argparse.Namespace, paths: Locations, file: Path) -> None:
+    def _write(self, options: argparse.Namespace, resolver: Resolver, file: Path) -> None:
         from gpubench_plugin.baselines.trend import HistorySource
         from gpubench_plugin.cli.benchmark_names import selected_benchmarks
         from gpubench_plugin.cli.report.pages import page_of
         from gpubench_plugin.cli.report.writing import write_page
 
-        with paths.resolver() as resolver:
-            subject = _subject(options.subject or [LAST], paths, resolver)
+        with resolver:
+            subject = _subject(options.subject or [LAST], resolver)
             scope, names = subject.title, subject.head.measurements
             named = {
                 name
@@ -90,7 +90,7 @@ class Report(Command):
         write_page(file, page, public=options.public, sides=subject.sides.values())
 
 
-def _subject(texts: Sequence[str], paths: Locations, resolver: Resolver) -> Subject:
+def _subject(texts: Sequence[str], resolver: Resolver) -> Subject:
     """What the arguments name.
 
     Raises:
@@ -102,7 +102,7 @@ def _subject(texts: Sequence[str], paths: Locations, resolver: Resolver) -> Subj
     if len(texts) > 2:
         raise UsageProblem(f"{texts[2]}: one too many; allowed: a run, a base and a head")
     if len(texts) == 1:
-        folder = find_comparison(paths.results_dir, texts[0], cwd=paths.cwd)
+        folder = find_comparison(resolver.results_dir, texts[0], cwd=resolver.here)
         if folder is not None:
             return subjects.subject_of_comparison(folder)
         return subjects.subject_of_run(resolver.run(texts[0]).run, resolver)

@@ -11,14 +11,15 @@ from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Final, TypeVar
 
+from gpubench_plugin.baselines.resolve import Resolver
 from gpubench_plugin.cli.commands import _pruning
 from gpubench_plugin.cli.commands._places import (
     RUN,
-    Locations,
     add_last,
     add_locations,
     exit_code,
     output_width,
+    resolver_of,
     show,
     warn,
 )
@@ -43,7 +44,6 @@ from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.progress import Curve, RunProgress, benchmark_events, curves_of
 from gpubench_plugin.results.prune import artifacts
 from gpubench_plugin.results.reader import RunReader, intact
-from gpubench_plugin.results.registry.connection import connect
 from gpubench_plugin.results.run_directory import RunDirectory, change_tags, find_run
 from gpubench_plugin.results.run_list import RunFilter, latest_runs
 
@@ -87,29 +87,30 @@ class Runs(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Run the selected action."""
-        return int(options.action(options, Locations.of(options)))
+        with resolver_of(options) as resolver:
+            return int(options.action(options, resolver))
 
 
-def _list(options: argparse.Namespace, paths: Locations) -> int:
-    with connect(paths.registry, paths.results_dir) as connection:
-        runs, notes = latest_runs(
-            paths.results_dir,
-            connection.registry,
-            filter=RunFilter(
-                experiment=options.experiment,
-                branch=options.branch,
-                tag=options.tag,
-                state=options.status,
-            ),
-            limit=min(options.last, sys.maxsize) or None,
-        )
-    lines = run_table(runs, output_width()) if runs else [f"no matching run in {paths.results_dir}"]
+def _list(options: argparse.Namespace, resolver: Resolver) -> int:
+    folder, connection = resolver.results_dir, resolver.reached
+    runs, notes = latest_runs(
+        folder,
+        connection.registry,
+        filter=RunFilter(
+            experiment=options.experiment,
+            branch=options.branch,
+            tag=options.tag,
+            state=options.status,
+        ),
+        limit=min(options.last, sys.maxsize) or None,
+    )
+    lines = run_table(runs, output_width()) if runs else [f"no matching run in {folder}"]
     show(options, {"runs": [run_as_json(run) for run in runs]}, lines)
     warn([*filter(None, [connection.error]), *connection.notes, *notes])
     return ExitCode.OK
 
 
-def _show(options: argparse.Namespace, paths: Locations) -> int:
+def _show(options: argparse.Namespace, resolver: Resolver) -> int:
     errors: list[str] = []
     stored: RunReader | None = None
 
@@ -124,22 +125,21 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
             errors.append(str(error))
             return None
 
-    with paths.resolver() as resolver:
-        source = resolver.find(options.run)
-        names: Sequence[str] = ()
-        registered = None
-        try:
-            names = resolver.baselines().pinned().get(source.run_id, ())
-            if resolver.registry is not None:
-                registered = resolver.registry.overview(source.run_id)
-        except RegistryError as error:
-            warn([str(error)])
-        if isinstance(source, RunDirectory):
-            stored = RunReader(source)
-            run, environment = stored.overview(registered), part(_facts) or {}
-        else:  # only the registry knows it
-            run, stored_run = source, resolver.single(source.run_id).run
-            environment = {**stored_run.machine, **stored_run.environment}
+    source = resolver.find(options.run)
+    names: Sequence[str] = ()
+    registered = None
+    try:
+        names = resolver.baselines().pinned().get(source.run_id, ())
+        if resolver.registry is not None:
+            registered = resolver.registry.overview(source.run_id)
+    except RegistryError as error:
+        warn([str(error)])
+    if isinstance(source, RunDirectory):
+        stored = RunReader(source)
+        run, environment = stored.overview(registered), part(_facts) or {}
+    else:  # only the registry knows it
+        run, stored_run = source, resolver.single(source.run_id).run
+        environment = {**stored_run.machine, **stored_run.environment}
     verdicts = part(_verdicts) or ""
     current = part(_current) or ""
     curves = part(lambda run: _curves(run, with_all=options.format == "json")) or ()
@@ -160,27 +160,24 @@ def _show(options: argparse.Namespace, paths: Locations) -> int:
     return exit_code(run.error, *errors)
 
 
-def _tag(options: argparse.Namespace, paths: Locations) -> int:
+def _tag(options: argparse.Namespace, resolver: Resolver) -> int:
     named = frozenset(options.tags)
     add, remove = (frozenset(), named) if options.remove else (named, frozenset())
-    with paths.resolver() as resolver:
-        place = resolver.find(options.run)
-        directory = place if isinstance(place, RunDirectory) else None
-        if resolver.registry is not None:
-            tags = resolver.registry.tag(place.run_id, directory, add=add, remove=remove)
-        else:
-            assert directory is not None  # else it was found in the registry
-            tags = change_tags(directory, add=add, remove=remove)
-            warn(
-                ["tagged in the folder alone: a registry that has the run does not take that over"]
-            )
+    place = resolver.find(options.run)
+    directory = place if isinstance(place, RunDirectory) else None
+    if resolver.registry is not None:
+        tags = resolver.registry.tag(place.run_id, directory, add=add, remove=remove)
+    else:
+        assert directory is not None  # else it was found in the registry
+        tags = change_tags(directory, add=add, remove=remove)
+        warn(["tagged in the folder alone: a registry that has the run does not take that over"])
     text = printable(f"{place.run_id}: tags {', '.join(tags) or 'none'}")
     show(options, {"run_id": place.run_id, "tags": list(tags)}, [text])
     return ExitCode.OK
 
 
-def _artifacts(options: argparse.Namespace, paths: Locations) -> int:
-    directory = find_run(paths.results_dir, options.run, cwd=paths.cwd)
+def _artifacts(options: argparse.Namespace, resolver: Resolver) -> int:
+    directory = find_run(resolver.results_dir, options.run, cwd=resolver.here)
     files = list(artifacts(directory))
     cells = [
         column("sha256", [file.sha256 for file in files]),

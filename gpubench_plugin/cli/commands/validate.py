@@ -10,7 +10,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
-from gpubench_plugin.cli.commands._places import Locations, add_locations, show
+from gpubench_plugin.baselines.resolve import Resolver
+from gpubench_plugin.cli.commands._places import add_locations, resolver_of, show
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import GpubenchError, UsageProblem
 from gpubench_plugin.environment import system_facts
@@ -37,7 +38,7 @@ class Validate(Command):
 
     def run(self, options: argparse.Namespace) -> int:
         """Print a line for each file: that it is valid, or the first thing that is wrong."""
-        places = Locations.of(options)
+        places = resolver_of(options)
         reports = [
             report(file) for name in options.files for file in _files_in(_path(name, places), name)
         ]
@@ -55,12 +56,12 @@ class Kind:
     read: Callable[[Path], object]
 
 
-def _path(name: str, places: Locations) -> Path:
+def _path(name: str, places: Resolver) -> Path:
 
     if os.path.lexists(name):
         return Path(name)
     try:
-        return find_run(places.results_dir, name, cwd=places.cwd).path
+        return find_run(places.results_dir, name, cwd=places.here).path
     except UsageProblem as problem:
         raise UsageProblem(f"{name}: no such file, and {problem}") from None
 

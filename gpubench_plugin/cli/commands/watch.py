@@ -11,11 +11,11 @@ from typing import ClassVar, Final
 
 from gpubench_plugin.cli.commands._places import (
     RUN,
-    Locations,
     add_locations,
     echo,
     exit_code,
     output_width,
+    resolver_of,
     show,
 )
 from gpubench_plugin.cli.commands.base import Command
@@ -51,8 +51,8 @@ class Watch(Command):
         """Follow the run, or print its state."""
         if options.format == "json" and not options.once:
             raise UsageProblem("--format=json: for the state at one time; add --once")
-        places = Locations.of(options)
-        directory = find_run(places.results_dir, options.run, cwd=places.cwd)
+        places = resolver_of(options)
+        directory = find_run(places.results_dir, options.run, cwd=places.here)
         tail = JournalTail(directory.journal, OUTLINE, points=MOST_LOSSES)
         run = RunProgress(run_id=directory.run_id)
         if not options.once:
