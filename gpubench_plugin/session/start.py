@@ -126,7 +126,7 @@ def _choose_launcher(
         return InProcessLauncher(session.config)
     cases = [case for item in benchmarks if (case := case_on_ranks(item)) is not None]
     way = launcher_of(context_of(session.config), cases)
-    if not way.has_ranks:
+    if way is None:
         return InProcessLauncher(session.config)
     from gpubench_plugin.launchers.controller import Controller
 

@@ -34,9 +34,6 @@ class Launcher(ABC):
     replaces_ranks: ClassVar[bool] = True
     """Whether ranks can be started again, after a failure or for another world size."""
 
-    has_ranks: ClassVar[bool] = True
-    """Whether there are processes beside that of the session."""
-
     runs_all: ClassVar[bool] = False
     """Whether tests that are no benchmarks run on the ranks, too, and not in this process."""
 
@@ -71,8 +68,10 @@ class Launcher(ABC):
 BASE = Launcher
 
 
-def launcher_of(context: RunContext, cases: Sequence[Case]) -> Launcher:
+def launcher_of(context: RunContext, cases: Sequence[Case]) -> Launcher | None:
     """The launcher that claims the benchmarks `cases`; those of other distributions come first.
+
+    None where they run in this process.
 
     Raises:
         UsageProblem: an option does not go with it.
@@ -81,4 +80,4 @@ def launcher_of(context: RunContext, cases: Sequence[Case]) -> Launcher:
         catalog.load("launchers", name) for name in catalog.choices("launchers")
     ]
     kinds.sort(key=lambda kind: kind.__module__.startswith("gpubench_plugin."))
-    return next(kind for kind in kinds if kind.claims(context, cases))()
+    return next((kind() for kind in kinds if kind.claims(context, cases)), None)

@@ -6,7 +6,6 @@ import os
 from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.launchers.ways.base import Launcher
-from gpubench_plugin.launchers.ways.in_process import needs_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -22,8 +21,13 @@ class Gang(Launcher):
 
     @classmethod
     def claims(cls, context: RunContext, cases: Sequence[Case]) -> bool:
-        """Where a benchmark needs ranks and nobody has started any."""
-        return not context.ranks.started_world_size and needs_ranks(context, cases)
+        """Where nobody has started ranks, and a benchmark needs several or its own processes.
+
+        Then it runs all: what one process measured is compared with nothing but other processes.
+        """
+        is_asked = context.settings.isolate or context.settings.launches > 1
+        are_needed = any(is_asked or (c.world_size > 1 and c.skip_reason() is None) for c in cases)
+        return are_needed and not context.ranks.started_world_size
 
     def start(
         self, size: int, invitation: Invitation, call: RankCommand

@@ -45,12 +45,11 @@ class Torchrun(Launcher):
     @classmethod
     def claims(cls, context: RunContext, cases: Sequence[Case]) -> bool:
         """Where several ranks have been started and there is a benchmark for them."""
-        if not context.ranks.started_world_size:
+        if not (cases and context.ranks.started_world_size):
             return False
         _refuse_flags_of_gangs(context)
-        if cases:
-            _refuse_initialized()
-        return bool(cases)
+        _refuse_initialized()
+        return True
 
     def host(self) -> str | None:
         """The address of gloo's interface, or of that towards the master, if ranks span hosts."""

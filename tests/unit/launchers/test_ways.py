@@ -16,7 +16,6 @@ from gpubench_plugin.launchers.context import CONTEXT, STATE
 from gpubench_plugin.launchers.controller import Controller
 from gpubench_plugin.launchers.ways import base, torchrun
 from gpubench_plugin.launchers.ways.gang import FreshProcess, Gang
-from gpubench_plugin.launchers.ways.in_process import InProcess
 from gpubench_plugin.ranks import process_group
 from gpubench_plugin.session import start
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.ways.base import Launcher
 
 
-class Mine(InProcess):
+class Mine(Gang):
     """A launcher of another distribution."""
 
     claims = classmethod(lambda cls, context, cases: len(cases) == 1)
@@ -39,15 +38,16 @@ def test_launchers_of_others_are_asked_first(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(catalog, "choices", lambda _: [*kinds, "mine"])
     monkeypatch.setattr(catalog, "load", lambda _, name: kinds.get(name, Mine))
 
-    def launcher(cases: int, started: int | None = None, *, isolate: bool = False) -> type:
+    def launcher(cases: int, started: int | None = None, *, isolate: bool = False) -> object:
         settings = SimpleNamespace(isolate=isolate, launches=1, world_sizes=())
         ranks = SimpleNamespace(started_world_size=started)
         context: Any = SimpleNamespace(settings=settings, ranks=ranks)
         case: Any = SimpleNamespace(world_size=1)
-        return type(base.launcher_of(context, [case] * cases))
+        found = base.launcher_of(context, [case] * cases)
+        return found and type(found)
 
     assert launcher(1) is launcher(1, isolate=True) is Mine
-    assert (launcher(2), launcher(0, 2)) == (InProcess, InProcess)
+    assert launcher(2) is launcher(0, 2) is launcher(0, 2, isolate=True) is None
     assert (launcher(2, isolate=True), launcher(2, 2)) == (Gang, torchrun.Torchrun)
 
 
@@ -73,7 +73,8 @@ def test_alarm_is_confirmed_in_the_way_in_which_it_was_measured(
         SimpleNamespace(stash={STATE: SimpleNamespace(case=SimpleNamespace(adopted=adopted))})
         for adopted in (True, False)
     ]
-    for launcher, kind in ((Played(config, Mine()), Mine), (InProcess(), Gang)):
+    in_process = SimpleNamespace(replaces_ranks=True)
+    for launcher, kind in ((Played(config, Mine()), Mine), (in_process, Gang)):
         confirmation: Any = start._confirmation(config, recording=Any, launcher=launcher)
         assert [type(way) for way in confirmation.launch(items, {})] == [kind, FreshProcess]
         assert [type(way) for way in confirmation.launch(items[1:], {})] == [kind]
