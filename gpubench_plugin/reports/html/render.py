@@ -60,7 +60,7 @@ def render(page: Page, *, limit: int = LIMIT) -> str:
     """
     from markupsafe import Markup
 
-    environment, columns = _environment(), _columns(page.rows)
+    environment, columns = templates(), _columns(page.rows)
     scripts, styles = ([*map(_source, names)] for names in (_SCRIPTS, _STYLES))
     policy = _POLICY.format(_hashes(scripts), _hashes(styles))
     fill = environment.get_template("page.html.j2").render
@@ -167,7 +167,8 @@ def _visible(text: Any) -> Any:
     return "".join(c if c in "\n\t" else escape_control(c) for c in text)
 
 
-def _environment() -> Environment:
+def templates() -> Environment:
+    """The templates, which escape texts; one that is not given is an error."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
     from markupsafe import Markup
 

@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, groupby
-from pathlib import Path
 from typing import Any, Final
 
 from gpubench_plugin.core.format import listed, quantity, scale_of
 from gpubench_plugin.reports.html.chart import Chart, Numbers, Series
+from gpubench_plugin.reports.html.render import templates
 from gpubench_plugin.reports.text import LEAST_EXTENT, cut, evenly_chosen, printable, shorten, width
 
 _Point = tuple[float, float]
@@ -42,13 +42,10 @@ _NOT_XML: Final = re.compile("[\ufffe\uffff]")
 
 def svg(charts: Sequence[Chart], title: str) -> str:
     """The `charts` below each other."""
-    from jinja2 import Environment, FileSystemLoader
-
-    loader = FileSystemLoader(Path(__file__).with_name("templates"))
-    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     panels = [_panel(chart) for chart in charts]
     tops = [0, *accumulate(panel["bottom"] + 3 * _ROW for panel in panels)]
-    return environment.get_template("picture.svg.j2").render(
+    template = templates().get_template("picture.svg.j2")
+    return template.render(
         size=(_WIDTH, tops[-1]),
         ends=(_LEFT, _WIDTH - _RIGHT),
         title=_text(title, _TITLE),
