@@ -113,14 +113,6 @@ def curve_lines(curves: Iterable[Curve], total: int) -> Iterator[str]:
         )
 
 
-def curves_as_json(curves: Iterable[Curve]) -> list[dict[str, Any]]:
-    """The `curves` with all their points; a value that is not finite is null."""
-    return [
-        {**vars(curve), "values": [value if isfinite(value) else None for value in curve.values]}
-        for curve in curves
-    ]
-
-
 def _shape(curve: Curve) -> str:
     values = [value for value in curve.values if isfinite(value)]
     return sparkline(evenly_chosen(values, _BARS))

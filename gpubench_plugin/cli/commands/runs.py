@@ -31,7 +31,6 @@ from gpubench_plugin.reports.markup import plain
 from gpubench_plugin.reports.run_list import (
     SHOWN,
     curve_lines,
-    curves_as_json,
     run_as_json,
     run_in_full,
     run_table,
@@ -149,7 +148,7 @@ def _show(options: argparse.Namespace, resolver: Resolver) -> int:
         "baselines": list(names),
         "environment": environment,
         "current": current or None,
-        "curves": curves_as_json(curves),
+        "curves": [vars(curve) for curve in curves],
     }
     lines = (
         *run_in_full(run, names, verdicts, environment, output_width(), current=current),
