@@ -365,16 +365,10 @@ def is_being_written(directory: RunDirectory) -> bool:
     except BlockingIOError:
         return True
     except OSError:
-        return not directory.summary.exists() and _has_grown(directory.journal)
+        with suppress(OSError):
+            silent_s = time.time() - directory.journal.stat().st_mtime
+            return silent_s < _SILENT_S and not directory.summary.exists()
     return False
-
-
-def _has_grown(file: Path) -> bool:
-    """Whether `file` was written to in the last quarter of an hour."""
-    try:
-        return time.time() - file.stat().st_mtime < _SILENT_S
-    except OSError:
-        return False
 
 
 def run_of(
