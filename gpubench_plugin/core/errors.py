@@ -26,7 +26,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
 import pytest
@@ -186,26 +186,18 @@ def suggest(value: str, allowed: Iterable[str], aliases: Mapping[str, Collection
     of them: then no choice is near in meaning), or else the one that is spelt most alike.
     """
     choices = [choice for choice in allowed if choice != value]  # it may be there but unfit
-    suggestions = _meanings(value, choices, aliases)
-    if suggestions is None:
-        suggestions = alike(value, choices)
-    return did_you_mean(suggestions)
+    word = value.casefold()
+    if same := [choice for choice in choices if choice.casefold() == word]:
+        return did_you_mean(same)
+    if word in aliases:
+        return did_you_mean(name for name in aliases[word] if name in choices)
+    return did_you_mean(alike(value, choices))
 
 
 def did_you_mean(names: Iterable[str]) -> str:
     """Suggestion of these `names`; empty without any."""
     text = " or ".join(map(repr, names))
     return f" (did you mean {text}?)" if text else ""
-
-
-def _meanings(
-    value: str, choices: Sequence[str], aliases: Mapping[str, Collection[str]]
-) -> list[str] | None:
-    """The choices that `value` is another word for; None if it is not known as one."""
-    word = value.casefold()
-    if same := [choice for choice in choices if choice.casefold() == word]:
-        return same
-    return None if word not in aliases else [name for name in aliases[word] if name in choices]
 
 
 CERTAIN: Final = 0.75
