@@ -238,10 +238,8 @@ def local_ranks(size: int, invitation: Invitation) -> list[dict[str, str]]:
 
 def _free_port() -> int:
     """A port for groups that users' code makes; ours rendezvous in the private folder."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
 
 
 def _thread_variables(size: int) -> dict[str, str]:
@@ -270,7 +268,11 @@ def save_flights(private: Path, folder: Path) -> list[Path]:
     """
     pipes = sorted(private.glob(f"{_PIPES}*"))
     for pipe in pipes:
-        _write_to_pipe(pipe)
+        with (
+            suppress(OSError),  # nobody reads it
+            os.fdopen(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK), "wb") as writer,
+        ):
+            writer.write(b"1\n")
 
     def dumps() -> list[Path]:
         return sorted(private.glob(f"{_DUMPS}*"))
@@ -286,13 +288,3 @@ def save_flights(private: Path, folder: Path) -> list[Path]:
         copies.append(folder / f"flight-recorder-{dump.name.rpartition('-')[2]}")
         shutil.copyfile(dump, copies[-1])
     return copies
-
-
-def _write_to_pipe(pipe: Path) -> None:
-    """Wake up the process that reads the named `pipe`, if there is one."""
-    with suppress(OSError):
-        writer = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
-        try:
-            os.write(writer, b"1\n")
-        finally:
-            os.close(writer)
