@@ -66,12 +66,19 @@ class Activity:
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """A GPU that this process may use: NVML's library and handle, and its number there."""
+    """A GPU that this process may use: NVML's library and its number and handle there.
+
+    That of a lost GPU is None, and so is each answer.
+    """
 
     index: int
-    name: str
     library: Any
     handle: Any
+
+    @property
+    def name(self) -> str:
+        """Name of the model."""
+        return self.answer("GetName") or "?"
 
     def answer(self, function: str, *arguments: object) -> Any:
         """Result of NVML's ``nvmlDevice…``; None if the library, the driver or the GPU lacks it."""
@@ -82,14 +89,6 @@ class Gpu:
         if (answer := self.answer(function, *arguments)) is None:
             raise Unknown("the GPU or its driver does not tell")
         return answer
-
-
-def _gpu(library: Any, index: int, handle: Any) -> Gpu | None:
-    """The GPU of a handle; None for one that is lost."""
-    if handle is None:
-        return None
-    name = nvml.answer(library, "nvmlDeviceGetName", handle)
-    return Gpu(index=index, name=name or "?", library=library, handle=handle)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,22 +126,22 @@ class Machine:
     @property
     def gpus(self) -> Sequence[Gpu]:
         """The GPUs that this process may use, and that answer."""
-        return [gpu for gpu in self.visible.values() if gpu is not None]
+        return [gpu for gpu in self.visible if gpu.handle is not None]
 
     @cached_property
-    def visible(self) -> Mapping[int, Gpu | None]:
-        """The GPUs that this process may use, or all where that is unclear; None for a lost one.
+    def visible(self) -> Sequence[Gpu]:
+        """The GPUs that this process may use, also lost ones, or all where that is unclear.
 
         It is if they differ: CUDA's number of one is then not NVML's, unless the order is stated.
         """
         handles = nvml.handles(self.library) or []
-        gpus = [_gpu(self.library, index, handle) for index, handle in enumerate(handles)]
-        uuids = ["" if gpu is None else gpu.answer("GetUUID") or "" for gpu in gpus]
+        gpus = [Gpu(index=i, library=self.library, handle=each) for i, each in enumerate(handles)]
+        uuids = [gpu.answer("GetUUID") or "" for gpu in gpus]
         indices = cuda_devices.visible_indices(self.environ.get("CUDA_VISIBLE_DEVICES"), uuids)
-        kinds = {gpu.name for gpu in gpus if gpu is not None}
+        kinds = {gpu.name for gpu in gpus if gpu.handle is not None}
         is_clear = not indices or cuda_devices.is_in_bus_order(len(kinds), self.environ)
         chosen = range(len(gpus)) if indices is None or not is_clear else sorted(indices)
-        return {index: gpus[index] for index in chosen}
+        return [gpus[index] for index in chosen]
 
     @property
     def torch(self) -> Mapping[str, Any]:

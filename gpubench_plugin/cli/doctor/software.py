@@ -31,7 +31,7 @@ def driver(machine: Machine) -> Fact:
     cuda = nvml.driver_cuda(machine.library)
     version = nvml.answer(machine.library, "nvmlSystemGetDriverVersion")
     value = f"{version or '?'}, CUDA {f'{cuda // 1000}.{cuda % 1000 // 10}' if cuda else '?'}"
-    if lost := [str(index) for index, gpu in machine.visible.items() if gpu is None]:
+    if lost := [str(gpu.index) for gpu in machine.visible if gpu.handle is None]:
         return (
             f"{value}; no answer of GPU {', '.join(lost)}",
             "dmesg has the driver's reason (Xid): reset the GPU, or restart the machine",
