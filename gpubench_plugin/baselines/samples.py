@@ -12,6 +12,7 @@ from gpubench_plugin.baselines.model import Reference
 from gpubench_plugin.compare.comparability import is_same_machine
 from gpubench_plugin.compare.matching import WINDOW
 from gpubench_plugin.core.errors import GpubenchError, RegistryError
+from gpubench_plugin.core.format import grouped
 from gpubench_plugin.environment.fingerprints import fingerprint_of
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.connection import Connection, connect
@@ -124,10 +125,8 @@ class SampleCollector:
         branch = self.baseline.branch
         if branch is None:
             return
-        by_anchor: dict[str, list[str]] = {}
-        for name in self.benchmarks:
-            by_anchor.setdefault(self._accepted_runs.get(name, self._last_pin), []).append(name)
-        for anchor, names in sorted(by_anchor.items()):
+        anchors = ((self._accepted_runs.get(n, self._last_pin), n) for n in self.benchmarks)
+        for anchor, names in sorted(grouped(anchors).items()):
             later = later_runs(
                 self.known.index,
                 anchor,

@@ -7,8 +7,10 @@ import io
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeVar
 
+_Key = TypeVar("_Key")
+_Value = TypeVar("_Value")
 Scale = tuple[float, str]
 
 MOST_DIGITS: Final = 4
@@ -39,6 +41,14 @@ def listed(texts: Sequence[str], most: int = 5, separator: str = ", ") -> str:
     hidden_count = len(texts) - most
     suffix = f"{separator.strip(', ')} and {hidden_count} more" if hidden_count > 0 else ""
     return separator.join(texts[:most]) + suffix
+
+
+def grouped(pairs: Iterable[tuple[_Key, _Value]]) -> dict[_Key, list[_Value]]:
+    """The values of each key, to say once what several have in common."""
+    groups: dict[_Key, list[_Value]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
 
 
 def plural(noun: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from gpubench_plugin.core.format import listed
+from gpubench_plugin.core.format import grouped, listed
 from gpubench_plugin.core.quality_flags import MEANINGS, doubtful_flags, other_flags
 from gpubench_plugin.core.verdicts import Verdict
 from gpubench_plugin.reports.dot_plot import Dot, Sign, dot_lines
@@ -105,11 +105,11 @@ class Explanation:
 
     def limit_texts(self, verdict: Verdict) -> list[str]:
         """The limits of the verdict, with their origin; those of several metrics once."""
-        metrics: dict[str, list[str]] = {}
-        for part in split_verdict(verdict):
-            if part.limit and part.metric in self.limits:
-                text = f"limit {part.limit}: {self.limits[part.metric]}"
-                metrics.setdefault(text, []).append(part.metric)
+        metrics = grouped(
+            (f"limit {part.limit}: {self.limits[part.metric]}", part.metric)
+            for part in split_verdict(verdict)
+            if part.limit and part.metric in self.limits
+        )
         return [
             f"{listed(names)}: {text}" if verdict.parts else text for text, names in metrics.items()
         ]

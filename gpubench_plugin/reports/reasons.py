@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpubench_plugin.compare.threshold import MEDIANS
-from gpubench_plugin.core.format import listed
+from gpubench_plugin.core.format import grouped, listed
 from gpubench_plugin.core.verdicts import Comparison, Verdict
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.reports.verdicts import changed, has_value, kind_text, worst_first
@@ -57,11 +57,7 @@ def reasons(
 
 def by_text(texts: Sequence[Iterable[str]]) -> Mapping[str, list[int]]:
     """Positions of those, such as heads, that have each text."""
-    positions: dict[str, list[int]] = {}
-    for position, own in enumerate(texts):
-        for text in own:
-            positions.setdefault(text, []).append(position)
-    return positions
+    return grouped((text, position) for position, own in enumerate(texts) for text in own)
 
 
 def with_labels(text: str, labels: Mapping[str, str]) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Final, TypeVar
 
-from gpubench_plugin.core.format import duration, listed, percentage
+from gpubench_plugin.core.format import duration, grouped, listed, percentage
 from gpubench_plugin.core.quality_flags import (
     DOUBTFUL_FLAGS,
     doubtful_flags,
@@ -111,11 +111,7 @@ class Remarks:
         self, measurements: Iterable[Measurement], keys: Callable[[Measurement], Iterable[_Key]]
     ) -> dict[_Key, list[str]]:
         """Names of the measurements by each of their `keys`."""
-        groups: dict[_Key, list[str]] = {}
-        for measurement in measurements:
-            for key in keys(measurement):
-                groups.setdefault(key, []).append(self.names[measurement.id])
-        return groups
+        return grouped((key, self.names[one.id]) for one in measurements for key in keys(one))
 
     def _line(self, text: str, markup: Markup) -> Iterator[Line]:
         return paragraph(text, self.width, markup)

@@ -20,8 +20,8 @@ from gpubench_plugin.cli.benchmark_names import run_benchmarks, selected_benchma
 from gpubench_plugin.cli.explain.judged import Measured, cures, judged_explanation
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.core.format import counted
-from gpubench_plugin.core.verdicts import Comparison, Verdict
+from gpubench_plugin.core.format import counted, grouped
+from gpubench_plugin.core.verdicts import Comparison
 from gpubench_plugin.reports.explanation import Explanation, LookVerdicts, Recommendation
 from gpubench_plugin.results import verdicts
 
@@ -93,27 +93,20 @@ class ExplainedComparison:
         launches = self.launches
         tracker = Tracker(*launches.warmup.values(), **self._state.request.judging)
         looks: dict[str, list[LookVerdicts]] = {}
-        previous = _by_benchmark(tracker.comparison())
+        previous = grouped((v.id, v) for v in tracker.comparison().verdicts)
         for look in self._state.looks:
             if look.pairs > len(launches.pairs):
                 break
             bases, heads = (launches.runs[side][: look.pairs] for side in SIDES)
             open_names = tracker.open
             tracker.judge(bases, heads, unchanged_from=look.unchanged_from)
-            current = _by_benchmark(tracker.comparison())
+            current = grouped((v.id, v) for v in tracker.comparison().verdicts)
             for name in open_names:
                 changed = [v for v in current.get(name, ()) if v not in previous.get(name, ())]
                 taken = LookVerdicts(pairs=look.pairs, verdicts=tuple(changed))
                 looks.setdefault(name, []).append(taken)
             previous = current
         return tracker.comparison(), looks
-
-
-def _by_benchmark(comparison: Comparison) -> dict[str, list[Verdict]]:
-    grouped: dict[str, list[Verdict]] = {}
-    for verdict in comparison.verdicts:
-        grouped.setdefault(verdict.id, []).append(verdict)
-    return grouped
 
 
 class Launches:

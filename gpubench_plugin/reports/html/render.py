@@ -18,7 +18,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.core.format import SCALES, byte_size, counted
+from gpubench_plugin.core.format import SCALES, byte_size, counted, grouped
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.reports.html.chart import Chart
 from gpubench_plugin.reports.html.page import History, Page, Row
@@ -107,16 +107,13 @@ def _of_row(row: Row, facets: Sequence[str], run_count: int) -> str:
 def _of_history(history: History, run_count: int) -> Json:
     """A history; its values as base64, since only those looked at are decoded."""
     values, runs = history.values, history.runs
-    doubts: dict[str, list[int]] = {}
-    for at, text in history.doubts.items():
-        doubts.setdefault(text, []).append(at)
     return {
         "metric": history.metric,
         "unit": history.unit,
         "band": history.band,
         "values": base64.b64encode(struct.pack(f"<{len(values)}d", *values)).decode(),
         **({} if runs == tuple(range(run_count)) else {"runs": runs}),
-        "doubts": [*doubts.items()],
+        "doubts": [*grouped((text, at) for at, text in history.doubts.items()).items()],
         "levels": history.levels,
     }
 

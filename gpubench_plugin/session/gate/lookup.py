@@ -18,6 +18,7 @@ from gpubench_plugin.baselines.resolve import Resolver, directories_of, looks_li
 from gpubench_plugin.baselines.store import Baselines
 from gpubench_plugin.compare.comparability import is_same_machine
 from gpubench_plugin.core.errors import GpubenchError, RegistryError, ResultsError, UsageProblem
+from gpubench_plugin.core.format import grouped
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.launchers.context import STATE
@@ -271,9 +272,6 @@ def _rounds(
                 rounds_of_runs.append((benchmark_id, reader.rounds()))
     if not rounds_of_runs:
         return None
-    pinned: dict[str, list[FixedRounds]] = {}
-    for benchmark_id, rounds in rounds_of_runs:
-        for name, plan in rounds.items() if benchmark_id is None else ():
-            pinned.setdefault(name, []).append(plan)
+    plans = (plan for i, rounds in rounds_of_runs if i is None for plan in rounds.items())
     accepted = {i: rounds[i] for i, rounds in rounds_of_runs if i is not None and i in rounds}
-    return {name: median_rounds(plans) for name, plans in pinned.items()} | accepted
+    return {name: median_rounds(own) for name, own in grouped(plans).items()} | accepted
