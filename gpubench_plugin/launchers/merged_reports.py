@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
 import pytest
@@ -17,7 +17,6 @@ from gpubench_plugin.results import report_payload
 
 Section = tuple[str, str]
 Phase = Literal["setup", "call", "teardown"]
-PhaseOutcome = Literal["passed", "failed", "skipped"]
 
 
 def merge_phase(
@@ -31,15 +30,14 @@ def merge_phase(
         return replacement_report(item, phase, outcomes, verdict), []
     present = [outcome for outcome in outcomes if outcome.reports]
     if not present:
-        return _report(item, phase, "passed"), []
+        return _report(item, phase), []
     failed = [outcome for outcome in present if outcome.reports[-1].failed]
     # Others were waiting for the rank that failed.
     shown = min(failed or present, key=lambda outcome: OUT_OF_STEP in outcome.reason)
     report = shown.reports[-1]
     beside = [outcome.reports[:-1] for outcome in (shown, *present)]
     others = max(beside, key=lambda reports: any(r.failed for r in reports))
-    last_reports = [outcome.reports[-1:] for outcome in present]
-    report.sections = [*_captured(present, last_reports), *_tracebacks(present, shown.rank)]
+    report.sections = [*_captured(present), *_tracebacks(present, shown.rank)]
     report.duration = max(outcome.reports[-1].duration for outcome in present)
     return report, [*others]
 
@@ -49,12 +47,12 @@ def replacement_report(
 ) -> pytest.TestReport:
     """Failed report of a phase that did not end alike on all ranks."""
     assert verdict.outcome is not None
-    report = _report(item, phase, "failed", verdict.reason)
+    report = _report(item, phase, verdict.reason)
     report.duration = max(sum(r.duration for r in o.reports) + o.duration_s for o in outcomes)
     report.sections = [
         *_tracebacks(outcomes),
         *stack_sections(item, outcomes),
-        *_captured(outcomes, [outcome.reports[-1:] for outcome in outcomes]),
+        *_captured(outcomes),
     ]
     report_payload.override(report, verdict.outcome, verdict.reason, [*map(_event, outcomes)])
     return report
@@ -70,13 +68,13 @@ def last_reports(
     phase: Phase = "teardown" if "call" in logged_phases else "call"
     reports = [replacement_report(item, phase, [outcome], verdict)]
     if "setup" not in logged_phases:
-        reports.insert(0, _report(item, "setup", "passed"))
-    return reports if phase == "teardown" else [*reports, _report(item, "teardown", "passed")]
+        reports.insert(0, _report(item, "setup"))
+    return reports if phase == "teardown" else [*reports, _report(item, "teardown")]
 
 
 def start_error_report(item: pytest.Item, error: GangError) -> pytest.TestReport:
     """Error report of an `item` whose ranks could not be started."""
-    call = _report(item, "call", "failed")
+    call = _report(item, "call", str(error))
     call.sections = [
         *((f"Stack of rank {rank}", stack) for rank, stack in error.stacks.items()),
         *([("Output of the rank", error.output)] if error.output else []),
@@ -107,27 +105,22 @@ def _event(outcome: RankOutcome) -> Json:
     return event.line()
 
 
-def _report(
-    item: pytest.Item, when: Phase, outcome: PhaseOutcome, text: str | None = None
-) -> pytest.TestReport:
-    path, line, _ = item.location
+def _report(item: pytest.Item, when: Phase, error: str | None = None) -> pytest.TestReport:
     return pytest.TestReport(
         nodeid=item.nodeid,
         location=item.location,
         keywords=dict.fromkeys(item.keywords, 1),
-        outcome=outcome,
-        longrepr=(path, (line or 0) + 1, text or "") if outcome == "skipped" else text,
+        outcome="passed" if error is None else "failed",
+        longrepr=error,
         when=when,
     )
 
 
-def _captured(
-    outcomes: Sequence[RankOutcome], reports: Iterable[Sequence[pytest.TestReport]]
-) -> Iterator[Section]:
-    """Captured output of each rank up to its `reports`; for one rank under pytest's titles."""
-    for outcome, rank_reports in zip(outcomes, reports, strict=True):
+def _captured(outcomes: Sequence[RankOutcome]) -> Iterator[Section]:
+    """Captured output of each rank in its last report; for one rank under pytest's titles."""
+    for outcome in outcomes:
         suffix = f" [rank {outcome.rank}]" if len(outcomes) > 1 else ""
-        for report in rank_reports:
+        for report in outcome.reports[-1:]:
             yield from ((f"{name}{suffix}", text) for name, text in report.sections)
 
 
