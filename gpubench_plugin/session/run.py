@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -156,13 +157,20 @@ def open_to_resume(
         ResultsError: the run cannot be read or written.
     """
     run = RunToResume(directory)
-    try:
-        with intact(directory):
-            _refuse_other_benchmarks(run, configurations)
-            _refuse_other_conditions(run, configurations, environment, rootdir)
-    except BaseException:
-        run.journal.close()
-        raise
+    with ExitStack() as stack, intact(directory):
+        stack.callback(run.journal.close)
+        _refuse_other_benchmarks(run, configurations)
+        mismatches = [
+            *_configuration_differences(run, configurations),
+            *_environment_differences(run, environment),
+        ]
+        if files := code.changes(rootdir, run.start_event["code"]):
+            remedy = "restore it, or start a new run without --resume"
+            mismatches.append(f"code: {listed(files)}; {remedy}")
+        if mismatches:
+            first = "the conditions differ from those of the resumed run"
+            raise UsageProblem("\n  ".join([first, *mismatches]))
+        stack.pop_all()
     return run
 
 
@@ -186,24 +194,6 @@ def _refuse_other_benchmarks(run: RunToResume, selected: Iterable[str]) -> None:
         raise UsageProblem(
             f"not part of the resumed run: {listed(new_ids)}; a run keeps the benchmarks it was "
             f"started with: {command}"
-        )
-
-
-def _refuse_other_conditions(
-    run: RunToResume,
-    configurations: Mapping[str, Json],
-    environment: Mapping[str, Any],
-    rootdir: Path,
-) -> None:
-    mismatches = [
-        *_configuration_differences(run, configurations),
-        *_environment_differences(run, environment),
-    ]
-    if files := code.changes(rootdir, run.start_event["code"]):
-        mismatches.append(f"code: {listed(files)}; restore it, or start a new run without --resume")
-    if mismatches:
-        raise UsageProblem(
-            "\n  ".join(["the conditions differ from those of the resumed run", *mismatches])
         )
 
 
