@@ -42,9 +42,9 @@ from gpubench_plugin.reports.verdicts import kind_text
 from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.progress import Curve, RunProgress, benchmark_events, curves_of
 from gpubench_plugin.results.prune import artifacts
-from gpubench_plugin.results.reader import RunReader, intact
-from gpubench_plugin.results.run_directory import RunDirectory, change_tags, find_run
-from gpubench_plugin.results.run_list import RunFilter, latest_runs
+from gpubench_plugin.results.reader import RunOverview, RunReader, intact
+from gpubench_plugin.results.run_directory import RunDirectory, change_tags, find_run, tag_of
+from gpubench_plugin.results.run_list import latest_runs
 
 _Part = TypeVar("_Part")
 
@@ -92,15 +92,20 @@ class Runs(Command):
 
 def _list(options: argparse.Namespace, resolver: Resolver) -> int:
     folder, connection = resolver.results_dir, resolver.reached
+
+    def matches(run: RunOverview) -> bool:
+        return (
+            options.experiment in {None, run.experiment}
+            and options.branch in {None, run.branch}
+            and options.status in {None, run.state}
+            and options.tag in {None, *run.tags, tag_of(run.run_id)}
+        )
+
     runs, notes = latest_runs(
         folder,
         connection.registry,
-        filter=RunFilter(
-            experiment=options.experiment,
-            branch=options.branch,
-            tag=options.tag,
-            state=options.status,
-        ),
+        matches,
+        experiment=options.experiment,
         limit=min(options.last, sys.maxsize) or None,
     )
     lines = run_table(runs, output_width()) if runs else [f"no matching run in {folder}"]
