@@ -77,23 +77,18 @@ def ingest_all(
         elif time.monotonic() > deadline:
             report.left += 1
         else:
-            _try_to_ingest(database, directory, report)
+            try:
+                was_stored = ingest(database, directory)
+                report.stored += was_stored
+                report.unchanged += not was_stored
+            except (ResultsError, UsageProblem) as error:  # also a file that was removed just now
+                report.errors.append(str(error))
     _index_documents(database, deadline, report)
     if check_all:
         with database.reading() as connection:
             unreadable = select(RUNS.c.error).where(RUNS.c.error != "").order_by(RUNS.c.run_id)
             report.errors += connection.execute(unreadable).scalars()
     return report
-
-
-def _try_to_ingest(database: Database, directory: RunDirectory, report: Report) -> None:
-    try:
-        was_stored = ingest(database, directory)
-    except (ResultsError, UsageProblem) as error:  # also a file that was removed just now
-        report.errors.append(str(error))
-        return
-    report.stored += was_stored
-    report.unchanged += not was_stored
 
 
 def _index_documents(database: Database, deadline: float, report: Report) -> None:
