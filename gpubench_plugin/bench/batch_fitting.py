@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import resource
-import sys
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-import psutil
 import torch
 from torch._subclasses import FakeTensorMode
 
@@ -18,7 +15,7 @@ from gpubench_plugin.core.errors import Unsupported, error_text
 from gpubench_plugin.environment.device_errors import failed_allocation, is_out_of_memory
 from gpubench_plugin.environment.devices import synchronize
 from gpubench_plugin.measure.probes.operations import census_of
-from gpubench_plugin.measure.process_state import release_memory
+from gpubench_plugin.measure.process_state import host_memory_limited, release_memory
 from gpubench_plugin.measure.torch_state import state_restored
 from gpubench_plugin.training.bands import has_batch_norm
 from gpubench_plugin.training.batch_fit import RESERVE_BYTES, fit_batch
@@ -26,7 +23,7 @@ from gpubench_plugin.training.seeding import nondeterminism_errors
 from gpubench_plugin.training.timed_collective import free_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     import pytest
 
@@ -38,10 +35,6 @@ if TYPE_CHECKING:
 _NO_REFERENCE: Final = (
     "the training fits, but not the fp32 reference beside it, which measure.check=false leaves out"
 )
-
-_HOST_SHARE: Final = 0.9
-"""Part of the free memory that may be taken: MemAvailable is an estimate (proc_meminfo(5)), and
-other processes grow meanwhile."""
 
 
 def fitted_configuration(request: pytest.FixtureRequest) -> Configuration[Any]:
@@ -162,7 +155,7 @@ def _trains(setup: TrainingSetup) -> bool:
     _reserve = torch.empty(RESERVE_BYTES, dtype=torch.uint8, device=setup.group.device)
     module = setup.module()
     with nondeterminism_errors(), closing(setup.source()) as source:
-        reference = reference_of(setup, shared=False)
+        reference = reference_of(setup)
         trainer = setup.trainer(module, source, reference=reference)
         if not trainer.rehearse():
             return False
@@ -177,25 +170,3 @@ def _inspect(step: Callable[[], None]) -> None:
     except Exception as error:  # any other would leave the census out, as of the bench
         if is_out_of_memory(error):
             raise
-
-
-@contextmanager
-def host_memory_limited(free_bytes: int | None) -> Iterator[None]:
-    """Let this process's allocations fail once they take nine tenths of `free_bytes`.
-
-    Linux promises more memory than there is, and ends a process that uses it. The limit is that of
-    the address space, RLIMIT_AS; a lower one stays. Without effect on other systems, or where the
-    free memory is unknown, None.
-    """
-    if free_bytes is None or sys.platform != "linux":
-        yield
-        return
-    most = psutil.Process().memory_info().vms + int(_HOST_SHARE * free_bytes)
-    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
-    if soft != resource.RLIM_INFINITY:
-        most = min(most, soft)
-    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

@@ -16,7 +16,6 @@ from gpubench_plugin.bench.subjects import case_of, subjects_of
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Unsupported, UsageProblem
 from gpubench_plugin.launchers.context import context_of
-from gpubench_plugin.measure.process_state import release_memory
 from gpubench_plugin.training import seeding
 from gpubench_plugin.training.check import recording, steps_of_check
 from gpubench_plugin.training.evaluation import Evaluation, Evaluator, check_evaluation
@@ -222,7 +221,7 @@ def checked_trainer(
         source,
         differs_from_one_process=parallelism.differs_from_one_process(module.train()),
         passes=parallelism.passes(module, setup.precision),
-        reference=reference_of(setup, shared=case_of(request).shares_device),
+        reference=reference_of(setup),
         evaluate=None if evaluator is None else evaluator.evaluate,
     )
     before: list[UntimedCheck] = []
@@ -280,8 +279,8 @@ def scheduled(setup: TrainingSetup, source: DataSource) -> TrainingSetup:
     return replace(setup, configuration=setup.configuration.model_copy(update=update))
 
 
-def reference_of(setup: TrainingSetup, *, shared: bool) -> Fp32Reference | None:
-    """Reference for the first training steps, if any; ranks with a `shared` device split memory."""
+def reference_of(setup: TrainingSetup) -> Fp32Reference | None:
+    """Reference for the first training steps, if any."""
     configuration, precision, group = setup.configuration, setup.precision, setup.group
     training, measure = configuration.training, configuration.measure
     if reason := check_refusal(configuration):  # of gpubench.train, which nothing refuses before
@@ -290,12 +289,9 @@ def reference_of(setup: TrainingSetup, *, shared: bool) -> Fp32Reference | None:
         return None
     is_full = configuration.experiment.preset == "full"
     reduced_in = configuration.distributed.fsdp_reduce_dtype
-
-    def free() -> int | None:
-        """Memory this rank may allocate after torch has released its unused cache."""
-        release_memory(group.device)
-        return free_bytes(group.device, local_ranks=group.world.local_size, shared=shared)
-
+    host_bytes = None
+    if is_full and group.device.type == "cpu":
+        host_bytes = partial(free_bytes, group.device, local_ranks=group.world.local_size)
     return Fp32Reference(
         workload=setup.workload,
         training=training,
@@ -309,7 +305,7 @@ def reference_of(setup: TrainingSetup, *, shared: bool) -> Fp32Reference | None:
         shares_batch=setup.parallelism.shares_batch,
         # A full preset compares one step by default.
         steps=1 if is_full and measure.check is None else measure.check_steps,
-        free_bytes=free if is_full else None,
+        host_bytes=host_bytes,
     )
 
 

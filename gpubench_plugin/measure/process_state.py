@@ -7,12 +7,15 @@ import gc
 import os
 import random
 import re
+import resource
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import psutil
 
 from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.environment.device_errors import failures_as_warnings
@@ -89,6 +92,33 @@ def release_memory(device: torch.device) -> None:
     elif sys.platform == "linux":
         with suppress(OSError, AttributeError):  # other C libraries lack it
             ctypes.CDLL(None).malloc_trim(0)
+
+
+_HOST_SHARE: Final = 0.9
+"""Part of the free memory that may be taken: MemAvailable is an estimate (proc_meminfo(5)), and
+other processes grow meanwhile."""
+
+
+@contextmanager
+def host_memory_limited(free_bytes: int | None) -> Iterator[None]:
+    """Let this process's allocations fail once they take nine tenths of `free_bytes`.
+
+    Linux promises more memory than there is, and ends a process that uses it. The limit is that of
+    the address space, RLIMIT_AS; a lower one stays. Without effect on other systems, or where the
+    free memory is unknown, None.
+    """
+    if free_bytes is None or sys.platform != "linux":
+        yield
+        return
+    most = psutil.Process().memory_info().vms + int(_HOST_SHARE * free_bytes)
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    if soft != resource.RLIM_INFINITY:
+        most = min(most, soft)
+    resource.setrlimit(resource.RLIMIT_AS, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def running_tasks() -> dict[object, str]:

@@ -8,7 +8,7 @@ own batches and average them by all_reduce, which also holds where they share on
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice, zip_longest
@@ -16,16 +16,15 @@ from math import hypot, isfinite
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
-from torch import Tensor, nn
 from torch import distributed as dist
-from torch._subclasses import FakeTensorMode
+from torch import nn
 
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import CorrectnessError
+from gpubench_plugin.core.errors import CorrectnessError, error_text
 from gpubench_plugin.core.quality_flags import UNCHECKED
 from gpubench_plugin.core.records import Check
 from gpubench_plugin.environment.device_errors import is_out_of_memory
-from gpubench_plugin.measure.process_state import release_memory
+from gpubench_plugin.measure.process_state import host_memory_limited, release_memory
 from gpubench_plugin.precision._nested import cast_floating, values_of
 from gpubench_plugin.training.bands import (
     Bands,
@@ -49,10 +48,6 @@ if TYPE_CHECKING:
 
 _DROPOUT: Final = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 
-_FP32_BYTES: Final = 4
-_OPTIMIZER_STATES: Final = 2
-"""Adam's states per weight, an upper bound for the other optimizers."""
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Fp32Reference:
@@ -60,8 +55,8 @@ class Fp32Reference:
 
     `seed` draws the weights. `precision` is the measured one, `compute_dtypes` are the dtypes it
     computes in and reduces gradients in. With `averaging` the ranks train one model, with
-    `shares_batch` each has a part of it and all have the same batch. `free_bytes` gives the free
-    memory, None where unknown; without it the reference is tried unconditionally.
+    `shares_batch` each has a part of it and all have the same batch. It is tried, and left out if
+    an allocation fails: of the host beyond what `host_bytes` tells to be free, unless it is None.
     """
 
     workload: Workload[Any]
@@ -75,7 +70,7 @@ class Fp32Reference:
     averaging: bool
     steps: int
     shares_batch: bool = False
-    free_bytes: Callable[[], int | None] | None = None
+    host_bytes: Callable[[], int] | None = None
     _precomputed: _ReferenceSteps | Check | None = field(default=None, init=False)
 
     def precompute_first_step(
@@ -189,19 +184,13 @@ class Fp32Reference:
 
     def _run_if_it_fits(self, steps: Sequence[StepInput]) -> _ReferenceSteps | Check:
         """Run the reference's steps, or record why it is unavailable."""
-        needed_bytes = free_bytes = None
-        if self.free_bytes is not None:
-            needed_bytes, free_bytes = self._needed_bytes(), self.free_bytes()
-        fits = needed_bytes is None or free_bytes is None or needed_bytes <= free_bytes
-        if self.agreement.everywhere(fits):
-            with suppress(_DoesNotFitError):  # which drops what its traceback refers to
+        try:
+            with host_memory_limited(self.host_bytes and self.host_bytes()):
                 return self._run(steps)
-            release_memory(self.device)
-        record = {
-            "unchecked": "the fp32 reference does not fit into memory",
-            "needed_bytes": self._needed_bytes() if needed_bytes is None else needed_bytes,
-            "free_bytes": free_bytes,
-        }
+        except _DoesNotFitError as error:  # whose traceback refers to what is to be released
+            reason = str(error)
+        release_memory(self.device)
+        record = {"unchecked": f"the fp32 reference does not fit into memory: {reason}"}
         return Check(correctness={"reference": record}, flags=(UNCHECKED,))
 
     def _run(self, steps: Sequence[StepInput]) -> _ReferenceSteps | Check:
@@ -257,23 +246,15 @@ class Fp32Reference:
         Raises:
             _DoesNotFitError: a rank, perhaps another one, ran out of memory.
         """
-        fits = False
+        reason = ""
         try:
             yield
-            fits = True
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
-        if not self.agreement.everywhere(fits):
-            raise _DoesNotFitError
-
-    def _needed_bytes(self) -> int | None:
-        """Memory it takes; None if the model cannot run without data."""
-        samples = self.training.samples
-        try:
-            return fp32_step_bytes(self.workload, samples=samples, updates=self.steps > 1)
-        except Exception:  # whatever a model of the user's raises where it needs values
-            return None
+            reason = f"{type(error).__name__}: {error_text(error)}".partition("\n")[0]
+        if not self.agreement.everywhere(not reason):
+            raise _DoesNotFitError(reason or "an allocation failed on another rank")
 
     def _incomparable_reason(self, module: nn.Module) -> str | None:
         """Reason the measured model differs from the reference by design, or None."""
@@ -366,43 +347,6 @@ def _average_gradients(module: nn.Module, ranks: int) -> None:
                 parameter.grad = torch.zeros_like(parameter)
             dist.all_reduce(parameter.grad)
             parameter.grad /= ranks
-
-
-def fp32_step_bytes(workload: Workload[Any], *, samples: int, updates: bool) -> int:
-    """Bytes of weights, gradients, and activations saved by one forward pass of `samples`.
-
-    Twice the largest saved tensor is added for the gradients of the backward pass, and with
-    `updates` the optimizer's states. Kernel workspaces are not counted. The forward pass runs on
-    fake tensors.
-    """
-    fake_workload = workload.for_fake_tensors()
-    recomputes = workload.section.activation_checkpointing  # for_fake_tensors() turns it off
-    fake_workload.section = fake_workload.section.model_copy(
-        update={"activation_checkpointing": recomputes}
-    )
-    with FakeTensorMode():
-        module = fake_workload.build().train()
-        batch = fake_workload.synthetic_batch(samples, device=torch.device("cpu"))
-        model_storages = {
-            t.untyped_storage()._cdata for t in (*module.parameters(), *module.buffers())
-        }
-        saved_tensors: dict[int, Tensor] = {}
-
-        def save_hook(tensor: Tensor) -> Tensor:
-            saved_tensors[tensor.untyped_storage()._cdata] = tensor
-            return tensor
-
-        with torch.autograd.graph.saved_tensors_hooks(save_hook, lambda tensor: tensor):
-            _loss = fake_workload.loss(module, batch)
-        sizes = [
-            tensor.untyped_storage().nbytes()
-            for storage, tensor in saved_tensors.items()
-            if storage not in model_storages
-        ]
-        trainable = sum(p.numel() for p in module.parameters() if p.requires_grad)
-        weights = sum(p.numel() for p in module.parameters())
-    copies = weights + trainable * (1 + (_OPTIMIZER_STATES if updates else 0))
-    return _FP32_BYTES * copies + sum(sizes) + 2 * max(sizes, default=0)
 
 
 def _errors(

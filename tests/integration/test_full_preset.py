@@ -35,6 +35,7 @@ def run(project: Project, *args: str, mutant: str = "") -> Run:
         "conftest.py",
         f"""
         import pytest
+        import torch
         from gpubench_plugin.training.optimization import Optimization
         @pytest.fixture(autouse=True)
         def mutant(monkeypatch):
@@ -79,14 +80,12 @@ def test_wrong_training_fails(project: Project, mutant: str, said: str, precisio
 
 
 def test_reference_that_does_not_fit_is_told(project: Project) -> None:
-    """Measured all the same, with a flag, and the bytes that it would take."""
-    little = (
-        'monkeypatch.setattr("gpubench_plugin.bench.training_setup.free_bytes",'
-        " lambda *a, **k: 1000)"
+    """Measured all the same, with a flag, and the allocation that failed."""
+    too_large = (
+        'monkeypatch.setattr("gpubench_plugin.training.reference.build_model",'
+        " lambda *a, **k: torch.empty(1 << 50))"
     )
-    (benchmark,) = run(project, mutant=little).summary["benchmarks"]
+    (benchmark,) = run(project, mutant=too_large).summary["benchmarks"]
     assert benchmark["outcome"] == "measured", benchmark["reason"]
     assert "unchecked" in benchmark["flags"]
-    reference = benchmark["correctness"]["reference"]
-    assert reference["needed_bytes"] > 4 * 2 * 64 * 64
-    assert reference["free_bytes"] == 1000
+    assert "can't allocate memory" in benchmark["correctness"]["reference"]["unchecked"]

@@ -8,8 +8,8 @@ import sys
 import pytest
 import torch
 
-from gpubench_plugin.bench.batch_fitting import host_memory_limited
 from gpubench_plugin.environment.device_errors import is_out_of_memory
+from gpubench_plugin.measure.process_state import host_memory_limited
 
 GIB = 2**30
 
