@@ -120,13 +120,9 @@ class TrainingSetup:
     def trainer(self, module: nn.Module, source: DataSource, **more: Any) -> Trainer:
         """Trainer of `module` on the batches of `source`, with `more` arguments of its class."""
         return Trainer(
-            module=module,
-            workload=self.workload,
-            data=source,
-            precision=self.precision,
+            **self._runs(module, source),
             training=self.configuration.training,
             precision_section=self.configuration.precision,
-            device=self.group.device,
             no_sync=partial(self.parallelism.no_sync, module),
             agreement=self.group.agreement,
             global_norm=self.parallelism.gradient_norm,
@@ -138,11 +134,7 @@ class TrainingSetup:
     def inference(self, module: nn.Module, source: DataSource) -> Inference:
         """Inference of `module` on the batches of `source`."""
         return Inference(
-            module=module,
-            workload=self.workload,
-            data=source,
-            precision=self.precision,
-            device=self.group.device,
+            **self._runs(module, source),
             ranks_per_batch=self.ranks_per_batch,
             checks=self.configuration.measure.check is not False,
         )
@@ -154,14 +146,17 @@ class TrainingSetup:
                 f"{self.parallelism.name}: no rank holds the whole model, which evaluation "
                 "needs; use another distributed.parallelism"
             )
-        return Evaluator(
-            module=module,
-            workload=self.workload,
-            data=source,
-            precision=self.precision,
-            device=self.group.device,
-            agreement=self.group.agreement,
-        )
+        return Evaluator(**self._runs(module, source), agreement=self.group.agreement)
+
+    def _runs(self, module: nn.Module, source: DataSource) -> dict[str, Any]:
+        """Arguments of whatever runs `module` on the batches of `source`."""
+        return {
+            "module": module,
+            "workload": self.workload,
+            "data": source,
+            "precision": self.precision,
+            "device": self.group.device,
+        }
 
     def course(self, module: nn.Module, source: DataSource) -> ReproducibleTraining:
         """Training of `module` to a target, which can start again."""
