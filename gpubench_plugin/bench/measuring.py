@@ -268,7 +268,7 @@ class Measuring:
         for subject in first_call.advanced:  # by foreign steps as well
             counts = subject.finish()
             if subject is timed.subject:
-                facts.update(counts, **self.subjects.facts(subject))
+                facts.update(counts)
         if (wrapped := first_call.wrapped) is not None and stated.flops is not None:
             self._work(stated, wrapped.work(), wrapped)  # refuses FLOPs other than counted
         flags = probes.flags(samples.block_calls, samples.calls_per_duration)

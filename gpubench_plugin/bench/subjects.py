@@ -6,7 +6,7 @@ override. Anything else is the project's, and is refused where a fixture of gpub
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -16,17 +16,14 @@ from gpubench_plugin.core.errors import Misuse
 from gpubench_plugin.core.records import Check
 
 if TYPE_CHECKING:
-    import torch
-
-    from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
-    from gpubench_plugin.measure.protocols import Log, Subject, UntimedCheck
-
-    Facts = Callable[[], Mapping[str, float]]
     import pytest
+    import torch
 
     from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.launchers.context import BenchmarkState
+    from gpubench_plugin.measure.probes.tensor_memory import TensorMemory
+    from gpubench_plugin.measure.protocols import Log, Subject, UntimedCheck
     from gpubench_plugin.ranks.process_group import ProcessGroup
     from gpubench_plugin.ranks.ranks import Alone
 
@@ -74,7 +71,6 @@ class Subjects:
         self._entries: list[tuple[Subject, tuple[UntimedCheck, ...]]] = []
         """Each subject with its own check and its further ones, in order."""
         self._checks: list[UntimedCheck] = []
-        self._facts: list[tuple[Subject, Facts]] = []
         self._tracked: list[FirstForward] = []
         self.is_fitted = False
         """Whether a batch size was fitted, whose trials may have compiled the step."""
@@ -109,10 +105,6 @@ class Subjects:
         was_called = [forward.was_called() for forward in self._tracked]  # removes every hook
         return self.is_fitted or any(was_called)
 
-    def add_facts(self, subject: Subject, facts: Facts) -> None:
-        """Request extra `facts` of `subject` after its timed calls, if it is the timed one."""
-        self._facts.append((subject, facts))
-
     @property
     def all(self) -> tuple[Subject, ...]:
         """All subjects, in the order in which fixtures registered them."""
@@ -136,10 +128,6 @@ class Subjects:
             facts=_merge(check.facts for check in checks),
             flags=tuple(flag for check in checks for flag in check.flags),
         )
-
-    def facts(self, timed: Subject) -> dict[str, float]:
-        """Extra facts requested of the `timed` subject."""
-        return _merge(facts() for subject, facts in self._facts if subject is timed)
 
 
 PROCESS: Final = "_gpubench_process"

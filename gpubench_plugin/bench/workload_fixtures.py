@@ -175,12 +175,8 @@ def convergence(
 
 
 @pytest.fixture
-def exposed_communication(
-    request: pytest.FixtureRequest, trainer: Trainer, _gpubench_setup: TrainingSetup
-) -> None:
+def exposed_communication(trainer: Trainer, _gpubench_setup: TrainingSetup) -> None:
     """Adds ``exposed_communication_s`` to a benchmark of `trainer` when requested."""
-    from gpubench_plugin.training.trainer import exchange_times
-
     require_kinds(trainer=trainer)
     name = _gpubench_setup.parallelism.name
     if name != "ddp":
@@ -188,7 +184,7 @@ def exposed_communication(
             f"exposed_communication: under {name} a step cannot run without its gradient "
             "exchange; use distributed.parallelism=ddp"
         )
-    subjects_of(request).add_facts(trainer, partial(exchange_times, trainer))
+    trainer.times_exchange = True
 
 
 @pytest.fixture

@@ -71,7 +71,8 @@ class Trainer:
     using `global_norm` for gradients spread over the ranks. `passes` replaces the loss and its
     backward pass under pipeline parallelism. Of `ranks_per_batch` ranks with the same batch each
     counts an equal part. `evaluate` evaluates the module after each untimed epoch. Without `checks`
-    it trains as it would with them, and judges nothing.
+    it trains as it would with them, and judges nothing. If it `times_exchange`, steps with and
+    without it follow the timed calls.
 
     Raises:
         UsageProblem: ``training.epochs`` of data without an end.
@@ -93,6 +94,7 @@ class Trainer:
     ranks_per_batch: int = 1
     checks: bool = True
     evaluate: Callable[[], Evaluation] | None = None
+    times_exchange: bool = False
     _loss: Tensor | None = field(default=None, init=False)
     _data_wait_ns: int = field(default=0, init=False)
     _batches: int = field(default=0, init=False)
@@ -299,7 +301,7 @@ class Trainer:
         self._data_wait_ns = 0
 
     def finish(self) -> Mapping[str, float]:
-        """``skipped_steps`` and ``data_wait_s`` since :meth:`begin`.
+        """``skipped_steps`` and ``data_wait_s`` since :meth:`begin`, and the times of an exchange.
 
         Raises:
             CorrectnessError: the last loss is not finite, or every step was skipped.
@@ -309,7 +311,8 @@ class Trainer:
             if self._loss is not None:
                 require_finite(self._mean([self._loss]))
             require_updates(self._optimization.steps, skipped)
-        return {"skipped_steps": float(skipped), "data_wait_s": self._data_wait_ns / 1e9}
+        counts = {"skipped_steps": float(skipped), "data_wait_s": self._data_wait_ns / 1e9}
+        return {**counts, **exchange_times(self)} if self.times_exchange else counts
 
     def work(self) -> Work:
         """Samples and tokens of one step on this rank."""
