@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import pytest
     from torch import nn
 
-    from gpubench_plugin.config.sections import Configuration, TrainingSection
+    from gpubench_plugin.config.sections import Configuration
     from gpubench_plugin.measure.protocols import UntimedCheck
     from gpubench_plugin.precision.base import Precision
     from gpubench_plugin.ranks.process_group import ProcessGroup
@@ -87,13 +87,17 @@ class TrainingSetup:
             parallelism=parallelism,
         )
 
-    def module(self) -> nn.Module:
-        """Build the model as it will be trained: seeded, on the device, compiled if configured."""
+    def module(self, *, is_eager: bool = False) -> nn.Module:
+        """Build the model as it will be trained: seeded, on the device, compiled if configured.
+
+        Not compiled if `is_eager`.
+        """
         return build_model(
             self.workload,
             seed=self.configuration.experiment.seed,
             device=self.group.device,
             precision=self.precision,
+            is_eager=is_eager,
             default_scope=self.parallelism.default_scope,
             compiled=self.parallelism.compiled,
             wrap=self.parallelism.wrap,
@@ -171,37 +175,26 @@ class TrainingSetup:
     @contextmanager
     def fp32_course(self) -> Iterator[ReproducibleTraining]:
         """Training in fp32 that is otherwise the same."""
-        fp32 = catalog.load("precision", "fp32")()
-        parallelism = in_fp32(self.parallelism, self.workload, self.configuration.training)
-        with fp32.switches():
-            module = build_model(
-                self.workload,
-                seed=self.configuration.experiment.seed,
-                device=self.group.device,
-                precision=fp32,
-                is_eager=True,
-                wrap=parallelism.wrap,
-            )
-            plain = replace(self, precision=fp32)
-            with closing(plain.source()) as source:
-                yield plain.course(module, source)
+        plain = self.in_fp32()
+        with plain.precision.switches(), closing(plain.source()) as source:
+            yield plain.course(plain.module(is_eager=True), source)
+
+    def in_fp32(self) -> TrainingSetup:
+        """The same in fp32, without the 16-bit gather and reduce dtypes of the parallelism."""
+        types = {"fsdp_param_dtype": None, "fsdp_reduce_dtype": None}
+        distributed = self.configuration.distributed.model_copy(update=types)
+        return TrainingSetup.of(
+            self.configuration.model_copy(update={"distributed": distributed}),
+            workload=self.workload,
+            precision=catalog.load("precision", "fp32")(),
+            group=self.group,
+        )
 
     @property
     def seeds(self) -> UntimedCheck:
         """Record of the seeds."""
         seed, world_size = self.configuration.experiment.seed, self.group.world.size
         return recording(seeds=seeding.seeds_of(seed, world_size=world_size))
-
-
-def in_fp32(
-    parallelism: Parallelism, workload: Workload[Any], training: TrainingSection
-) -> Parallelism:
-    """Copy `parallelism` without its 16-bit gather and reduce dtypes."""
-    types = {"fsdp_param_dtype": None, "fsdp_reduce_dtype": None}
-    section = parallelism.section.model_copy(update=types)
-    copy = type(parallelism)(parallelism.group, section)
-    copy.configure(workload, training)
-    return copy
 
 
 def checked_trainer(

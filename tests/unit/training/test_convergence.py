@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
-from gpubench_plugin.bench.training_setup import in_fp32
-from gpubench_plugin.config.sections import DistributedSection, TrainingSection
-from gpubench_plugin.core import catalog
+from gpubench_plugin.bench.training_setup import TrainingSetup
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
 from gpubench_plugin.environment import devices
+from gpubench_plugin.ranks.world import World
 from gpubench_plugin.training.convergence import ReproducibleTraining, Target, TimeToTarget
 from gpubench_plugin.training.evaluation import Evaluation, Evaluator
 from gpubench_plugin.training.trainer import Trainer
@@ -239,13 +239,23 @@ def test_precision_too_far_from_fp32_fails():
         convergence.prepare(lambda event: None)
 
 
-def test_reference_has_no_types_of_16_bits(slope):
+def test_reference_has_no_types_of_16_bits():
     """What fsdp2 gathers and reduces in is fp32 again where it trains the reference."""
-    section = DistributedSection(fsdp_param_dtype="bf16", fsdp_reduce_dtype="bf16")
-    chosen = catalog.load("parallelism", "fsdp2")(None, section)
-    reference = in_fp32(chosen, slope, TrainingSection())
-    assert type(reference) is type(chosen)
-    assert reference.section == DistributedSection()
+    types = {"fsdp_param_dtype": "bf16", "fsdp_reduce_dtype": "bf16"}
+    keys = {"parallelism": "fsdp2", **types}
+    overrides = (f"distributed.{key}={value}" for key, value in keys.items())
+    setting = Setting("diabetes", "bf16", *overrides)
+    setup = TrainingSetup.of(
+        setting.configuration,
+        workload=setting.workload,
+        precision=setting.precision,
+        group=SimpleNamespace(world=World(), device=CPU),
+    )
+    reference = setup.in_fp32()
+    assert (setup.precision.name, reference.precision.name) == ("bf16", "fp32")
+    assert type(reference.parallelism) is type(setup.parallelism)
+    section = reference.parallelism.section
+    assert (section.fsdp_param_dtype, section.fsdp_reduce_dtype) == (None, None)
 
 
 def test_timed_training_that_leads_elsewhere_fails():
