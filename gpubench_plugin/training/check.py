@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean
@@ -224,19 +224,13 @@ class StepRecorder:
     _norms: tuple[float, float] = field(default=(0.0, 0.0), init=False)
     _skipped: int = field(default=0, init=False)
 
-    def batches(self, source: Iterator[Batch]) -> Iterator[Batch]:
-        """Batches of `source`, recorded while active."""
-        for batch in source:
-            if self._is_active:
-                self._batches.append(batch)
-            yield batch
-
-    def losses(self, loss_of: LossFunction) -> LossFunction:
-        """Wrap `loss_of` to record losses while active."""
+    def recorded(self, loss_of: LossFunction) -> LossFunction:
+        """Wrap `loss_of` to record batches and losses while active."""
 
         def recorded_loss(module: nn.Module, batch: Batch) -> Tensor:
             loss = loss_of(module, batch)
             if self._is_active:
+                self._batches.append(batch)
                 self._losses.append(loss.detach())
             return loss
 

@@ -243,7 +243,7 @@ class Trainer:
         self, batches: Iterator[Batch], recorder: StepRecorder, training_log: TrainingLog, log: Log
     ) -> float:
         """Take the steps of the check; return the duration of the first."""
-        batches, loss_of = recorder.batches(batches), recorder.losses(self._loss_of)
+        loss_of = recorder.recorded(self._loss_of)
         first_step_s = self._first_step(batches, recorder)
         last_step = self.calls - 1 + self._check_steps
         log(PhaseEvent(phase="train", steps=last_step).line())
@@ -286,7 +286,7 @@ class Trainer:
         recorder, batches = self._recorder(
             repeat(self.data.fixed_batch()), start=start, most=REHEARSED_STEPS
         )
-        batches, loss_of = recorder.batches(batches), recorder.losses(self._loss_of)
+        loss_of = recorder.recorded(self._loss_of)
         for _ in range(REHEARSED_STEPS):
             self._recorded_step(batches, loss_of, recorder)
         if reference is not None and not reference.fits(recorder.steps, start=start):
@@ -349,7 +349,7 @@ class Trainer:
         """Run one step with all checks; return its duration without the gradient checks."""
         losses: list[Tensor] = []
         loss_of = require_scalar_loss(self._loss_of, losses, has_graph=self.passes is None)
-        gradients = partial(self._gradients, batches, recorder.losses(loss_of))
+        gradients = partial(self._gradients, batches, recorder.recorded(loss_of))
         duration_s = timed_s(gradients, self.device)
         if self.checks:
             # After the backward pass, in which other ranks would wait for one that failed.
