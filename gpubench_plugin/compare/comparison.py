@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from statistics import median
-from typing import Final, TypedDict, Unpack
+from typing import Final, Unpack
 
 from gpubench_plugin.compare.doubt import settled, with_next_command
-from gpubench_plugin.compare.effective_limits import SideName
 from gpubench_plugin.compare.history import judge_history
 from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.looks import UNCHANGED_FROM
-from gpubench_plugin.compare.matching import MatchResult, match
+from gpubench_plugin.compare.matching import MatchOptions, MatchResult, match
 from gpubench_plugin.compare.pairs import judge_pairs
 from gpubench_plugin.compare.places import place_notes, with_place
 from gpubench_plugin.compare.step_time import merge_parts
@@ -21,18 +20,6 @@ from gpubench_plugin.compare.threshold import LABEL, judge_threshold, simple_ver
 from gpubench_plugin.core.errors import NothingComparable
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.core.verdicts import Comparison, Verdict
-
-
-class MatchOptions(TypedDict, total=False):
-    """What :func:`compare.matching.match` takes besides the two runs."""
-
-    limits: Mapping[str, str]
-    default_limit: str
-    limits_from: SideName
-    allow_incomparable: bool
-    allow_doubt: bool
-    exempt: Sequence[str]
-    is_gone: Callable[[str], bool]
 
 
 def compare_runs(base: Run, head: Run, **options: Unpack[MatchOptions]) -> Comparison:

@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Unpack
 
-from gpubench_plugin.compare.comparison import MatchOptions, compare_history
-from gpubench_plugin.compare.matching import match, restricted_to
+from gpubench_plugin.compare.comparison import compare_history
+from gpubench_plugin.compare.matching import MatchOptions, match, restricted_to
 from gpubench_plugin.compare.threshold import family_size
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.core.verdicts import Comparison, Verdict

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypedDict, Unpack
 
 from gpubench_plugin.compare.comparability import (
     Comparability,
@@ -47,18 +47,27 @@ class MatchResult:
     renames: Mapping[str, str]
 
 
+class MatchOptions(TypedDict, total=False):
+    """What :func:`match` takes besides the runs."""
+
+    limits: Mapping[str, str]
+    """By metric, for every benchmark; they override those that base and head state."""
+    default_limit: str
+    """That of other judged metrics, instead of those that base and head state."""
+    limits_from: SideName
+    """The side whose limits count where they differ: by default the base."""
+    allow_incomparable: bool
+    """Compare incomparable results, with a note."""
+    allow_doubt: bool
+    """Judge numbers in doubt, or too wide, as pairs are judged anyway."""
+    exempt: Sequence[str]
+    """Prefixes of dot keys of facts or settings under comparison."""
+    is_gone: Callable[[str], bool]
+    """Whether a benchmark that only the base has no longer exists, so may be renamed."""
+
+
 def match(
-    bases: Sequence[Run],
-    heads: Sequence[Run],
-    *,
-    paired: bool,
-    limits: Mapping[str, str] = {},
-    default_limit: str = "",
-    limits_from: SideName = "base",
-    allow_incomparable: bool = False,
-    allow_doubt: bool = False,
-    exempt: Sequence[str] = (),
-    is_gone: Callable[[str], bool] = lambda _: True,
+    bases: Sequence[Run], heads: Sequence[Run], *, paired: bool, **options: Unpack[MatchOptions]
 ) -> MatchResult:
     """Match all benchmarks of the heads and return their series.
 
@@ -67,13 +76,7 @@ def match(
             pinned ones and the first :data:`WINDOW` other comparable ones count.
         heads: as many launches of the head, or usually one run.
         paired: the n-th base is compared with the n-th head.
-        limits: by metric, for every benchmark; they override those that base and head state.
-        default_limit: that of other judged metrics, instead of those that base and head state.
-        limits_from: the side whose limits count where they differ.
-        allow_incomparable: compare incomparable results, with a note.
-        allow_doubt: judge numbers in doubt, or too wide, as pairs are judged anyway.
-        exempt: prefixes of dot keys of facts or settings under comparison.
-        is_gone: whether a benchmark that only the base has no longer exists, so may be renamed.
+        options: see :class:`MatchOptions`.
 
     Raises:
         UsageProblem: launches that cannot be paired; a text of `limits` is no limit.
@@ -83,8 +86,12 @@ def match(
             f"{counted(len(bases), 'base launch')} but {counted(len(heads), 'head launch')}: "
             "pairs need the same number of each, in the same order"
         )
-    resolver = LimitResolver(limits, limits_from, default_limit)
-    comparability = Comparability(exempt=exempt, allow=allow_incomparable)
+    limits, side = options.get("limits", {}), options.get("limits_from", "base")
+    resolver = LimitResolver(limits, side, options.get("default_limit", ""))
+    is_allowed = options.get("allow_incomparable", False)
+    comparability = Comparability(exempt=options.get("exempt", ()), allow=is_allowed)
+    always: Callable[[str], bool] = lambda _: True  # noqa: E731 # mypy types no other default
+    is_gone = options.get("is_gone", always)
     matching = _Matching(bases, heads, paired, resolver, comparability, is_gone)
     items = [item for name in _names(heads) for item in matching.benchmark(name)]
     renames = {old: f"likely renamed to {new}" for new, old in matching.likely_renames.items()}
@@ -93,7 +100,7 @@ def match(
     differences = {repr(d): d for base, head in pairs for d in reported_differences(base, head)}
     return MatchResult(
         series=tuple(
-            replace(item, is_trusted=paired or allow_doubt)
+            replace(item, is_trusted=paired or options.get("allow_doubt", False))
             for item in items
             if isinstance(item, LaunchValues)
         ),

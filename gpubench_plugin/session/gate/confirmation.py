@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pytest
 
     from gpubench_plugin.baselines.model import Reference
-    from gpubench_plugin.compare.comparison import MatchOptions
+    from gpubench_plugin.compare.matching import MatchOptions
     from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.core.records import Measurement, Run
     from gpubench_plugin.core.verdicts import Comparison

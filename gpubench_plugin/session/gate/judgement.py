@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from gpubench_plugin.baselines.model import Reference
-    from gpubench_plugin.compare.comparison import MatchOptions
+    from gpubench_plugin.compare.matching import MatchOptions
     from gpubench_plugin.session.gate.lookup import BaselineLookup, Kind
     from gpubench_plugin.session.recording import SessionRecorder
 
