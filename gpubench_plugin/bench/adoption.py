@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -52,8 +52,6 @@ class AdoptionPlugin:
 
     def __init__(self, torch: Callable[[], Any | None] = imported_torch) -> None:
         self._torch = torch
-        self._accelerator: Accelerator | None = None
-        self._has_looked_up = False
         self.timers: dict[object, SynchronisedTimer] = {}
         self.fixture: _AdoptedFixture | None = None
 
@@ -110,10 +108,8 @@ class AdoptionPlugin:
 
     def find(self) -> Accelerator | None:
         """The accelerator, if there is one and torch is imported."""
-        if not self._has_looked_up and (torch := self._torch()) is not None:
-            self._accelerator = Accelerator.find(torch)
-            self._has_looked_up = True  # asking the driver takes milliseconds
-        return self._accelerator
+        torch = self._torch()
+        return None if torch is None else Accelerator.find(torch)
 
 
 class _AdoptedFixture:
@@ -259,6 +255,7 @@ class Accelerator:
         self._module = getattr(torch, kind)
 
     @classmethod
+    @cache  # asking the driver takes milliseconds
     def find(cls, torch: Any) -> Accelerator | None:
         """Find the accelerator; None without one."""
         with warnings.catch_warnings():  # for example of a driver too old: then there is none
