@@ -25,10 +25,8 @@ def pipeline(observation: Observation) -> Iterator[Metric]:
     samples through w ranks of equal parts gain M·w/(M + w - 1) at best, as for the micro-batches
     of Huang et al. 2018 (https://arxiv.org/abs/1811.06965), section 2.3.
     """
-    one_process_s = observation.facts.get("one_process_s")
-    ideal = observation.facts.get("ideal_speed_up")
-    if not one_process_s or not ideal:
-        return
+    one_process_s = observation.facts["one_process_s"]
+    ideal = observation.facts["ideal_speed_up"]
     yield Metric(name="one_process_s", value=one_process_s, unit="s")
     yield Metric(name="ideal_speed_up", value=ideal, unit="1")
     if doubtful_flags(observation.samples.flags):
