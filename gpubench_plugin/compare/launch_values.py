@@ -71,7 +71,15 @@ class LaunchValues:
     @cached_property
     def samples(self) -> HistorySamples:
         """The values of `base` as samples of a history."""
-        return HistorySamples.of(self)
+        launches = self.base_launches or tuple((value,) for value in self.base)
+        usable = [number for number, value in enumerate(self.base) if has_logarithm(value)]
+        level = [number for number in usable if number < len(self.level)]
+        return HistorySamples(
+            level=tuple(self.base[number] for number in level),
+            later=tuple(self.base[number] for number in usable[len(level) :]),
+            pinned=self.pinned != 0,
+            launches=tuple(tuple(filter(has_logarithm, launches[number])) for number in usable),
+        )
 
 
 def effect_text(series: LaunchValues, effect: float) -> str:
@@ -130,19 +138,6 @@ class HistorySamples:
     later: tuple[float, ...]
     pinned: bool
     launches: tuple[tuple[float, ...], ...]
-
-    @classmethod
-    def of(cls, series: LaunchValues) -> HistorySamples:
-        """Split the values of `series`."""
-        launches = series.base_launches or tuple((value,) for value in series.base)
-        usable = [number for number, value in enumerate(series.base) if has_logarithm(value)]
-        level = [number for number in usable if number < len(series.level)]
-        return cls(
-            level=tuple(series.base[number] for number in level),
-            later=tuple(series.base[number] for number in usable[len(level) :]),
-            pinned=series.pinned != 0,
-            launches=tuple(tuple(filter(has_logarithm, launches[number])) for number in usable),
-        )
 
     @property
     def steps(self) -> tuple[float, ...]:
