@@ -52,7 +52,6 @@ class AdoptionPlugin:
 
     def __init__(self, torch: Callable[[], Any | None] = imported_torch) -> None:
         self._torch = torch
-        self.timers: dict[object, SynchronisedTimer] = {}
         self.fixture: _AdoptedFixture | None = None
 
     def pytest_runtestloop(self) -> None:
@@ -215,13 +214,11 @@ class _AdoptedFixture:
         return (*(flag for flag, is_raised in flags.items() if is_raised), *self._contention.flags)
 
     def _synchronised(self, timer: Callable[[], float]) -> Callable[[], float]:
-        """Synchronized timer, cached since pytest-benchmark calibrates each timer once."""
+        """Synchronized timer, the same each time: pytest-benchmark calibrates each timer once."""
         assert self._accelerator is not None
-        timers = self._plugin.timers
-        if timer not in timers:
-            timers[timer] = SynchronisedTimer(timer, self._accelerator)
-        timers[timer].refresh()
-        return timers[timer]
+        synchronised = _synchronised_timer(timer, self._accelerator)
+        synchronised.refresh()
+        return synchronised
 
     def _options(self) -> dict[str, Any]:
         options: dict[str, Any] = self.benchmark.stats.options
@@ -332,3 +329,6 @@ class SynchronisedTimer:
         if self._accelerator.is_started:
             self.refresh()
             self()
+
+
+_synchronised_timer: Final = cache(SynchronisedTimer)
