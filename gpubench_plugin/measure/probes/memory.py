@@ -125,13 +125,11 @@ class MemoryGrowth:
 
         Not later: the next calls fault new pages in.
         """
-        if self._read is not None:
-            release_memory(self._device)
+        release_memory(self._device)
 
     def block_ended(self) -> None:
         """Read the counter after a timed block."""
-        if self._read is not None:
-            self._readings.append(self._read())
+        self._readings.append(self._read())
 
     def flags(self, block_calls: Sequence[int], calls_per_duration: int) -> tuple[str, ...]:
         """``growing_memory`` and ``uncollected``, as far as they apply, given the calls per block.
@@ -141,7 +139,7 @@ class MemoryGrowth:
         """
         is_device = self._device.type != "cpu"
         is_growing = grows(self._readings, block_calls, calls_per_duration)
-        if self._read is None or not (is_growing or is_device):
+        if not (is_growing or is_device):
             return ()
         before = self._read()
         release_memory(self._device)
@@ -184,12 +182,13 @@ def _module(device: torch.device) -> Any:
     return torch.get_device_module(device)
 
 
-def _reader(device: torch.device) -> Callable[[], int] | None:
+def _reader(device: torch.device) -> Callable[[], int]:
+    """Function that reads the memory in use; always zero where there is no counter."""
     if device.type != "cpu":
-        allocated = getattr(_module(device), "memory_allocated", None)
-        return None if allocated is None else lambda: int(allocated(device))
+        allocated = getattr(_module(device), "memory_allocated", lambda _: 0)
+        return lambda: int(allocated(device))
     if not psutil.LINUX:
-        return None
+        return lambda: 0
     process = psutil.Process()
 
     def anonymous() -> int:
