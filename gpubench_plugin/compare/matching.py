@@ -90,8 +90,7 @@ def match(
     resolver = LimitResolver(limits, side, options.get("default_limit", ""))
     is_allowed = options.get("allow_incomparable", False)
     comparability = Comparability(exempt=options.get("exempt", ()), allow=is_allowed)
-    always: Callable[[str], bool] = lambda _: True  # noqa: E731 # mypy types no other default
-    is_gone = options.get("is_gone", always)
+    is_gone = options.get("is_gone") or (lambda _: True)
     matching = _Matching(bases, heads, paired, resolver, comparability, is_gone)
     items = [item for name in _names(heads) for item in matching.benchmark(name)]
     renames = {old: f"likely renamed to {new}" for new, old in matching.likely_renames.items()}

@@ -22,6 +22,7 @@ from gpubench_plugin.core.errors import UsageProblem, did_you_mean, invalid_choi
 OWN_CODE: Final = "python"
 """The workload of a class or function of the project."""
 _MODES: Final = ("none", "default", "reduce-overhead", "max-autotune")
+_NUMBER: Final = r"0*[1-9]\d*"
 _NAMES: Final = "hf:NAME, timm:NAME, torchvision:NAME, or package.module:Class"
 
 
@@ -99,7 +100,7 @@ class ModelRequest:
             keys.append(f"model.sequence_length={length}")
             batches = batches or [samples]
         for batch in batches:
-            if batch != "auto" and not _is_number(batch):
+            if not re.fullmatch(rf"auto|{_NUMBER}", batch, re.ASCII):
                 raise UsageProblem(f"--batch={options.batch}: allowed: numbers above 0, or auto")
         modes = _listed("--compile", options.compile)
         for mode in modes:
@@ -179,12 +180,8 @@ def _listed(option: str, text: str | None) -> list[str]:
 
 
 def _dimensions(option: str, text: str, most: int = 9) -> list[str]:
-    numbers = text.lower().split("x")
-    if not (2 <= len(numbers) <= most and all(map(_is_number, numbers))):
+    numbers = text.lower()
+    if not re.fullmatch(rf"{_NUMBER}(x{_NUMBER}){{1,{most - 1}}}", numbers, re.ASCII):
         example = "4x512" if most == 2 else "8x3x224x224"
         raise UsageProblem(f"{option}={text}: not a shape; allowed: for example {example}")
-    return numbers
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and int(text) > 0
+    return numbers.split("x")
