@@ -111,7 +111,7 @@ class Measuring:
             result_check = False
         subject = steps.candidate.subject
         if subject is not None:
-            self.subjects.include(subject)
+            self.subjects.add(subject)
         if pytest_benchmark.measuring_disabled(self.fixture):
             return self._run_once(steps, result_check)
         traffic_before = dict(self.group.control.traffic)
@@ -246,17 +246,21 @@ class Measuring:
         if self.is_pedantic:
             variant = warmed_up(variant, self._case.configuration.measure.warmup_iterations)
         first_call = FirstCallValidator(timed, self.subjects.all, stated=stated)
-        with self._probed([variant.clock]) as probes:
-            if not self.is_pedantic:
-                self.group.agreement.barrier()
-                variant = self._called(variant, tracers)
+
+        def on_first_call() -> None:
             self._passed_by_all(lambda: first_call.validate(variant.clock.take_result()))
             self._require_settled()
             self.record.enter("warm-up")
             probes.begin(timed.run_briefly)
-            work = replace(own_work, **stated.known_amounts)
+
+        with self._probed([variant.clock]) as probes:
             (samples,) = self._timed_calls(
-                [variant], probes, tracers, work, on_timed=first_call.begin
+                [variant],
+                probes,
+                tracers,
+                replace(own_work, **stated.known_amounts),
+                on_first=on_first_call,
+                on_timed=first_call.begin,
             )
         self.result, self.has_result = variant.clock.result, True
         first_call.end(samples.calls, self.result)
@@ -285,8 +289,11 @@ class Measuring:
         variants: list[Variant] = []
 
         def run(name: str, timed: TimedStep) -> object:
-            variants.append(self._called(self._variant(name, timed), tracers))
-            return variants[-1].clock.take_result()
+            variant = self._variant(name, timed)
+            with self.metric_log.refused():
+                first_call_s = tracers.paused(partial(variant.clock.time_single_call, variant.task))
+            variants.append(replace(variant, first_call_s=first_call_s))
+            return variant.clock.take_result()
 
         _, agreement = self._compare_results(steps, run, check)
         self._require_settled()
@@ -314,12 +321,6 @@ class Measuring:
             ),
         )
 
-    def _called(self, variant: Variant, tracers: Tracers) -> Variant:
-        """The `variant` after its first call."""
-        with self.metric_log.refused():
-            first_call_s = tracers.paused(partial(variant.clock.time_single_call, variant.task))
-        return replace(variant, first_call_s=first_call_s)
-
     def _timed_calls(
         self,
         variants: Sequence[Variant],
@@ -327,14 +328,16 @@ class Measuring:
         tracers: Tracers,
         work: Work,
         *,
-        on_timed: Step = lambda: None,
+        on_first: Step | None = None,
+        on_timed: Step | None = None,
     ) -> list[Samples]:
         """Samples of `variants`, without tracers; `work` is that of a call, for the journal."""
         progress_log = ProgressLog(self.record.log, work, self.group.world.size)
 
         def begin() -> None:
             progress_log.begin()
-            on_timed()
+            if on_timed is not None:
+                on_timed()
             probes.device_state.begin()
 
         def on_progress(progress: Progress) -> None:
@@ -346,6 +349,7 @@ class Measuring:
             variants,
             section=self._case.configuration.measure,
             agreement=self.group.agreement,
+            on_first=on_first,
             fixed_rounds=self._case.fixed_rounds,
             make_contention=partial(Contention, *self._ranks_of_host()),
             on_timed=begin,

@@ -84,13 +84,9 @@ class Subjects:
         before: Iterable[UntimedCheck] = (),
         after: Iterable[UntimedCheck] = (),
     ) -> None:
-        """Register `subject` with the checks that run right before and after its own."""
-        self._entries.append((subject, (*before, subject.prepare, *after)))
-
-    def include(self, subject: Subject) -> None:
-        """Register `subject` if no fixture has done so."""
+        """Register `subject`, once, with the checks that run right before and after its own."""
         if all(registered is not subject for registered in self.all):
-            self.add(subject)
+            self._entries.append((subject, (*before, subject.prepare, *after)))
 
     def add_check(self, check: UntimedCheck) -> None:
         """Register a check that belongs to no subject."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, Literal
 
+from gpubench_plugin.core.format import grouped
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import Measurement, Metric, Work, confidence_bounds_of
 
@@ -57,10 +58,7 @@ class Families:
 
 def families(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
     """Families measured on at least two numbers of ranks, smallest first."""
-    by_family: dict[object, list[Measurement]] = {}
-    for measurement in measurements:
-        if measurement.outcome == "measured":
-            by_family.setdefault(_family(measurement), []).append(measurement)
+    by_family = grouped((_family(m), m) for m in measurements if m.outcome == "measured")
     return [
         sorted(family, key=lambda measurement: measurement.world_size)
         for family in by_family.values()

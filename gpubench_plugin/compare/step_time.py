@@ -13,6 +13,7 @@ from dataclasses import fields, replace
 from typing import Final
 
 from gpubench_plugin.compare.launch_values import LaunchValues, effect_text
+from gpubench_plugin.core.format import grouped
 from gpubench_plugin.core.verdicts import Verdict, VerdictKind, VerdictPart
 
 _WORST_FIRST: Final[tuple[VerdictKind, ...]] = (
@@ -40,9 +41,7 @@ def merge_parts(
     series: Sequence[LaunchValues], verdicts: Sequence[Verdict]
 ) -> dict[Subject, Verdict]:
     """Merge the verdicts on the parts of a step time; others stay single."""
-    subjects: dict[Subject, list[tuple[LaunchValues, Verdict]]] = {}
-    for pair in zip(series, verdicts, strict=True):
-        subjects.setdefault(subject_of(pair[0]), []).append(pair)
+    subjects = grouped((subject_of(pair[0]), pair) for pair in zip(series, verdicts, strict=True))
     return {subject: _merge_verdicts(parts) for subject, parts in subjects.items()}
 
 

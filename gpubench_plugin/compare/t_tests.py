@@ -42,6 +42,7 @@ from gpubench_plugin.compare.statistics import (
 )
 from gpubench_plugin.compare.step_time import Subject, subject_of
 from gpubench_plugin.compare.threshold import better_bar, fraction, log_ratio, verdict, worse_bar
+from gpubench_plugin.core.format import grouped
 from gpubench_plugin.core.verdicts import Method, Verdict, VerdictKind
 
 if TYPE_CHECKING:
@@ -237,9 +238,7 @@ def paired_samples(
     effects = [_effects(item, number) for item, number in zip(series, pairs, strict=True)]
     effects += [_effects(item, len(item.head)) for item in decided]
     spreads = [spread_about_mean(values) for values in effects]
-    suites: dict[str, list[Spread]] = {}
-    for item, spread in zip((*series, *decided), spreads, strict=True):
-        suites.setdefault(_noise_kind(item), []).append(spread)
+    suites = grouped(zip(map(_noise_kind, (*series, *decided)), spreads, strict=True))
     priors = {kind: estimate_prior(_stacked(suite)) for kind, suite in suites.items()}
     members: dict[Subject, Floats] = {}
     for item, spread in zip(series, spreads, strict=False):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, get_arg
 from pydantic import BaseModel
 
 from gpubench_plugin.core.errors import CERTAIN, UsageProblem, alike, did_you_mean, suggest
+from gpubench_plugin.core.format import grouped
 
 if TYPE_CHECKING:
     from pydantic.fields import FieldInfo
@@ -91,10 +92,7 @@ OWN_WORDS: Final = {"value_error", "assertion_error"}  # raised by a validator o
 
 def to_usage_error(errors: Iterable[ErrorDetails], merged: Merged, schema: Schema) -> UsageProblem:
     """One error for all pydantic `errors` in the `merged` layers, one line for each key."""
-    lines: dict[str, list[str]] = {}
-    for details in errors:
-        line, requirement = _line(details, merged, schema)
-        lines.setdefault(line, []).append(requirement)
+    lines = grouped(_line(details, merged, schema) for details in errors)
     return UsageProblem(
         "\n".join(line + ", or ".join(dict.fromkeys(parts)) for line, parts in lines.items())
     )

@@ -72,10 +72,11 @@ def measure(
     *,
     section: MeasureSection,
     agreement: RankAgreement,
+    on_first: Step | None = None,
     fixed_rounds: FixedRounds | None = None,
     make_contention: Callable[[], Contention] | None = None,
-    on_timed: Step = lambda: None,
-    on_progress: Callable[[Progress], object] = lambda _: None,
+    on_timed: Step | None = None,
+    on_progress: Callable[[Progress], object] | None = None,
 ) -> list[Samples]:
     """Measure `variants` in turns on this rank of the `agreement`; all have equally many turns.
 
@@ -87,8 +88,8 @@ def measure(
     clock of the last variant keeps the result of its last call, the others release theirs after
     each turn.
 
-    `on_timed` is called when the timed calls begin, `on_progress` after each pass with the progress
-    of the variant with the widest interval.
+    `on_first` is called once, before the warm-up, `on_timed` when the timed calls begin;
+    `on_progress` after each pass with the progress of the variant with the widest interval.
 
     Raises:
         MeasurementError: a duration is not finite or not positive.
@@ -106,6 +107,8 @@ def measure(
             v.clock.time_single_call(v.task) if v.first_call_s is None else v.first_call_s
             for v in variants
         ]
+        if on_first is not None:
+            on_first()
         is_counted = fixed_rounds is None and section.by == "steps"
         warmups = []
         for variant, planner, first_s in zip(variants, planners, first_calls_s, strict=True):
@@ -130,11 +133,11 @@ def measure(
         turns = _Turns(
             courses=courses,
             rule=make_rule(section, rounds),
-            section=section,
             agreement=agreement,
             leads_in=len(variants) > 1 and not is_costly,
         )
-        on_timed()
+        if on_timed is not None:
+            on_timed()
         turns.take(on_progress)
     return [
         timed_samples(course.blocks, warmup, is_cut_short=course.blocks.rounds < rounds).flagged(
@@ -160,11 +163,10 @@ class _Turns:
 
     courses: Sequence[_Course]
     rule: StoppingRule
-    section: MeasureSection
     agreement: RankAgreement
     leads_in: bool
 
-    def take(self, on_progress: Callable[[Progress], object]) -> None:
+    def take(self, on_progress: Callable[[Progress], object] | None) -> None:
         """Take turns until the stopping rule is met; every decision acts as a barrier."""
         now, count = self.courses[0].variant.clock.now, len(self.courses)
         start_ns, elapsed_s, direction = now(), 0.0, 1
@@ -181,8 +183,9 @@ class _Turns:
             for course in self.courses:
                 if course.checks.due(course.blocks.rounds, elapsed_s):
                     course.blocks.update_interval(course.checks.confidence)
-            widest = max((c.blocks for c in self.courses), key=lambda b: b.half_width)
-            on_progress(Progress(widest, self.rule, elapsed_s, variants=count))
+            if on_progress is not None:
+                widest = max((c.blocks for c in self.courses), key=lambda b: b.half_width)
+                on_progress(Progress(widest, self.rule, elapsed_s, variants=count))
 
     def _lengths(self, elapsed_s: float) -> list[int]:
         """Durations of each variant's next turn; all zero to stop."""
@@ -192,7 +195,7 @@ class _Turns:
             len(lengths) > 1
             and isinstance(self.rule, ByInterval)
             and len(all_blocks[0].block_s) < FEWEST_BLOCKS
-            and elapsed_s < self.section.max_time_s
+            and elapsed_s < self.rule.section.max_time_s
         )
         if not any(lengths) and not lacks_turns:
             return lengths

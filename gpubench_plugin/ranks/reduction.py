@@ -119,10 +119,7 @@ def _groups(values: Sequence[T], limit: int) -> Iterator[Sequence[T]]:
 def _times(samples: Samples, rank: int, host: str) -> RankTimes:
     import numpy as np
 
-    durations_s = sorted(samples.spread_s)
-    if not durations_s or not math.isfinite(sum(durations_s)):
-        durations_s = [math.nan]  # NaN has no order, so no quantiles
-    rounds = samples.rounds_s if math.isfinite(durations_s[0]) else ()
+    durations_s = sorted(samples.spread_s)  # finite: the recording refuses others
     count = samples.timing.durations
     p5_s, p95_s, p99_s = (
         value if has_quantile(count, fraction) else None
@@ -136,7 +133,7 @@ def _times(samples: Samples, rank: int, host: str) -> RankTimes:
         count=count,
         min_s=durations_s[0],
         p5_s=p5_s,
-        median_s=median(rounds or durations_s),
+        median_s=median(samples.rounds_s or durations_s),
         p95_s=p95_s,
         p99_s=p99_s,
         max_s=durations_s[-1],
@@ -172,8 +169,9 @@ class RankAggregate:
         """Facts by dot key in which a rank differs from the first, with its host."""
         self._first: RankReport | None = None
         self._longest: Samples | None = None
-        self._work: defaultdict[str, array[float]] = defaultdict(_column)
-        self._facts: defaultdict[str, array[float]] = defaultdict(_column)
+        # Values of all ranks, 8 bytes each.
+        self._work: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
+        self._facts: defaultdict[str, array[float]] = defaultdict(lambda: array("d"))
 
     def add(self, report: RankReport) -> None:
         """Add the report of one rank."""
@@ -220,11 +218,6 @@ class RankAggregate:
     def _complete(self, columns: Mapping[str, array[float]]) -> list[tuple[str, array[float]]]:
         """Columns in which every rank has a value."""
         return [(name, c) for name, c in columns.items() if len(c) == len(self._ranks)]
-
-
-def _column() -> array[float]:
-    """Values of all ranks, 8 bytes each."""
-    return array("d")
 
 
 def _combined(name: str, values: Sequence[float]) -> float:

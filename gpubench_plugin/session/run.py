@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from gpubench_plugin.config.options import RUN_FILE
 from gpubench_plugin.config.settings import Settings, option_dest
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
-from gpubench_plugin.core.format import listed
+from gpubench_plugin.core.format import grouped, listed
 from gpubench_plugin.core.hookspecs import wrong_result
 from gpubench_plugin.environment import code
 from gpubench_plugin.environment.fingerprints import (
@@ -201,11 +201,11 @@ def _configuration_differences(
     run: RunToResume, configurations: Mapping[str, Json]
 ) -> Iterator[str]:
     """Each configuration difference once, with the affected benchmarks."""
-    ids_by_difference: dict[str, list[str]] = {}
-    for node_id, current in configurations.items():
-        recorded = flat(run.configurations[node_id])
-        for key, pair in differences(recorded, flat(current)).items():
-            ids_by_difference.setdefault(f"{key}: {change_text(pair)}", []).append(node_id)
+    ids_by_difference = grouped(
+        (f"{key}: {change_text(pair)}", node_id)
+        for node_id, current in configurations.items()
+        for key, pair in differences(flat(run.configurations[node_id]), flat(current)).items()
+    )
     return (f"{text} ({listed(ids)})" for text, ids in ids_by_difference.items())
 
 

@@ -51,7 +51,7 @@ class VirtualVariants:
         *,
         profile: str | None = None,
         fixed_rounds: FixedRounds | None = None,
-        on_timed: Any = lambda: None,
+        on_timed: Any = None,
         **keys: Any,
     ) -> list[Samples]:
         """The samples of each variant, with the keys of `profile`."""

@@ -110,7 +110,9 @@ class CudaKernelClock(Clock):
         behind_s: list[float] = []
         late_count = 0
         with self._device.current():
-            self._create_events()
+            if not self._starts:  # one more start, for the end of a burst
+                self._starts = [self._device.event() for _ in range(_BURST + 1)]
+                self._ends = [self._device.event() for _ in range(_BURST)]
             while len(lengths) < durations:
                 count = min(self._burst_durations(calls_per_duration), durations - len(lengths))
                 late_count += count * self._run_burst(task, run, count, calls_per_duration)
@@ -183,12 +185,6 @@ class CudaKernelClock(Clock):
         timer_overhead = self._cold and is_short and not elsewhere
         flags = {LAUNCH_BOUND: launch_bound, TIMER_OVERHEAD: timer_overhead}
         return (*(flag for flag, is_raised in flags.items() if is_raised), *elsewhere)
-
-    def _create_events(self) -> None:
-        """Create the events of a burst once: one more start, for the end of it."""
-        if not self._starts:
-            self._starts = [self._device.event() for _ in range(_BURST + 1)]
-            self._ends = [self._device.event() for _ in range(_BURST)]
 
     def _burst_durations(self, calls_per_duration: int) -> int:
         """Durations of the next burst."""

@@ -81,15 +81,6 @@ def test_a_rank_tells_only_the_quantiles_beyond_which_it_has_a_duration(
     assert told == tuple(0.25 if one else None for one in there)
 
 
-@pytest.mark.parametrize("durations", [(), (0.1, math.nan, 0.2), (0.1, math.inf)])
-def test_what_cannot_be_ordered_has_no_quantile(durations: tuple[float, ...]) -> None:
-    """One time that is none makes every statistic so, wherever it stood."""
-    times = report(replace(SAMPLES, durations_s=durations)).times
-    statistics = (times.min_s, times.median_s, times.max_s)
-    assert [math.isnan(value) for value in statistics] == [True] * 3
-    assert times.count == len(durations)
-
-
 def test_no_report_is_too_large() -> None:
     """Of a million durations about 100 KB are sent, and flagged; the counts stay."""
     million = replace(
