@@ -27,7 +27,12 @@ class Merged:
 
     def get(self, key: Key) -> Any:
         """The value at `key`, or None where there is none."""
-        return _at(self.values, key)
+        value: Any = self.values
+        for part in key:
+            if not isinstance(value, Mapping) or part not in value:
+                return None
+            value = value[part]
+        return value
 
     def source(self, key: Key) -> str:
         """Source of the value at `key`; for a mapping, all sources; empty if unset."""
@@ -41,12 +46,12 @@ class Merged:
 def merge(layers: Iterable[Layer]) -> Merged:
     """Merge `layers`: mappings key by key, other values are replaced."""
     values: dict[str, Any] = {}
-    sources: dict[Key, str] = {}
+    stating: dict[Key, str] = {}  # the last layer with a key has also set it, if it is still a leaf
     for layer in layers:
         values = _merged(values, layer.values)
-        for leaf in _leaves(layer.values, ()):
-            _record(sources, leaf, layer)
-    return Merged(values=values, sources=sources)
+        stating |= {key: layer.source for key, _ in _walk(layer.values)}
+    leaves = (key for key, value in _walk(values) if not (isinstance(value, Mapping) and value))
+    return Merged(values=values, sources={leaf: stating[leaf] for leaf in leaves})
 
 
 def nested(key: Key, value: Any) -> dict[str, Any]:
@@ -132,15 +137,6 @@ def _is_greater(first: object, second: object) -> bool:
     return isinstance(first, int | float) and isinstance(second, int | float) and first > second
 
 
-def _at(values: Mapping[str, Any], key: Key) -> Any:
-    value: Any = values
-    for part in key:
-        if not isinstance(value, Mapping) or part not in value:
-            return None
-        value = value[part]
-    return value
-
-
 def _merged(base: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in update.items():
@@ -152,19 +148,10 @@ def _merged(base: Mapping[str, Any], update: Mapping[str, Any]) -> dict[str, Any
     return merged
 
 
-def _leaves(values: Mapping[str, Any], prefix: Key) -> Iterator[Key]:
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, (*prefix, key))
-        else:
-            yield (*prefix, key)
-
-
-def _record(sources: dict[Key, str], leaf: Key, layer: Layer) -> None:
-    """Record the source of a leaf, dropping those above and below it."""
-    replaced = [key for key in sources if len(key) > len(leaf) and key[: len(leaf)] == leaf]
-    if replaced and _at(layer.values, leaf) == {}:
-        return  # an empty mapping adds nothing to one that is there
-    for key in [*replaced, *(leaf[:length] for length in range(1, len(leaf)))]:
-        sources.pop(key, None)
-    sources[leaf] = layer.source
+def _walk(values: Mapping[str, Any], prefix: Key = ()) -> Iterator[tuple[Key, Any]]:
+    """All keys with their values, mappings before what is in them."""
+    for name, value in values.items():
+        key = (*prefix, name)
+        yield key, value
+        if isinstance(value, Mapping):
+            yield from _walk(value, key)
