@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, Final, get_type_hints
 
 from gpubench_plugin.config.case import Case
@@ -74,8 +74,8 @@ class CaseFactory:
         self._settings = settings
         self._rootdir = rootdir
         self._local_rank = local_rank
-        self._devices: dict[tuple[str, int], devices.Device] = {}
-        self._rounds: dict[str, dict[str, FixedRounds]] = {}
+        self._device = cache(devices.find)
+        self._fixed_rounds = cache(self._read_rounds)
         self._configurations: dict[tuple[object, ...], Configuration[Any]] = {}
 
     def of(self, item: pytest.Item, *, uses_torch: bool = False) -> Case:
@@ -92,20 +92,15 @@ class CaseFactory:
         name = params.get(DEVICE, self._settings.devices[0])
         world_size = int(params.get("world_size", "1"))
         uses_torch = uses_torch or world_size > 1 or self._uses_torch(item, name)
+        measures = FIXTURE in fixture_names(item)
+        case = partial(
+            Case, id=id_of(item), params=params, mark=mark, world_size=world_size, measures=measures
+        )
         try:  # its type, and what fits into its memory
             device = self._device(name, local_rank=0) if uses_torch else devices.host()
         except MissingPackage as missing:
-            return Case(
-                id=id_of(item),
-                params=params,
-                mark=mark,
-                world_size=world_size,
-                device=devices.host(),
-                configuration=_defaults(),
-                measures=FIXTURE in fixture_names(item),
-                uses_torch=False,
-                lacks=missing,
-            )
+            device = devices.host()
+            return case(device=device, configuration=_defaults(), uses_torch=False, lacks=missing)
         uses = PRECISION in fixture_names(item)
         default = self._settings.default_precisions[0] if uses else _PLAIN
         precision = params.get("precision", default)
@@ -122,18 +117,13 @@ class CaseFactory:
         )
         if uses_torch and not (world_size > 1 and configuration.distributed.share_device):
             device = self._device(name, local_rank=self._local_rank)
-        return Case(
-            id=id_of(item),
-            params=params,
-            mark=mark,
-            world_size=world_size,
+        return case(
             device=device,
             configuration=configuration,
             fixed_rounds=self._fixed_rounds(configuration.measure.rounds_file).get(id_of(item)),
             full_profile_only=full_profile_only(item, precision),
             uses_precision=uses,
             is_offered=is_offered,
-            measures=FIXTURE in fixture_names(item),
             uses_torch=uses_torch,
             memory_shortage=_too_small(mark, device, precision)
             or self._memory_shortage(mark.config, configuration, name, world_size),
@@ -183,21 +173,13 @@ class CaseFactory:
             adopted=True,
         )
 
-    def _fixed_rounds(self, name: str | None) -> Mapping[str, FixedRounds]:
+    def _read_rounds(self, name: str | None) -> Mapping[str, FixedRounds]:
         """Fixed rounds in the file `name`, relative to the rootdir."""
         if name is None:
             return {}
         from gpubench_plugin.config import rounds_file
 
-        if name not in self._rounds:
-            self._rounds[name] = rounds_file.read(self._rootdir / name, "measure.rounds_file")
-        return self._rounds[name]
-
-    def _device(self, name: str, *, local_rank: int) -> devices.Device:
-        key = name, local_rank
-        if key not in self._devices:
-            self._devices[key] = devices.find(name, local_rank=local_rank)
-        return self._devices[key]
+        return rounds_file.read(self._rootdir / name, "measure.rounds_file")
 
     def _configuration(
         self,
