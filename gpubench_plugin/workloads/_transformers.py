@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
+
+from torch._guards import detect_fake_mode
 
 from gpubench_plugin.core.errors import MissingPackage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import nn
 
     from gpubench_plugin.config.sections import ModelSection
@@ -35,6 +40,18 @@ def from_library(section_name: str | None, library: str, *names: str) -> tuple[A
             package=package,
             install=f"pip install {package}" if package in _OF_NO_EXTRA else INSTALL_SUITE,
         ) from error
+
+
+def drawn(
+    build: Callable[[Any], nn.Module], config: Any, section: ModelSection, section_name: str | None
+) -> nn.Module:
+    """A model of transformers, :func:`recomputing`, that `build` makes of its `config`.
+
+    Its weights are random, but for fake ones, which have no values for transformers to inspect.
+    """
+    (undrawn,) = from_library(section_name, "transformers.initialization", "no_init_weights")
+    with undrawn() if detect_fake_mode() else nullcontext():
+        return recomputing(build(config), section)
 
 
 def recomputing(module: nn.Module, section: ModelSection) -> nn.Module:

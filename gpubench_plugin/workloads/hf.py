@@ -5,15 +5,13 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from torch._guards import detect_fake_mode
-
 from gpubench_plugin.core.errors import UsageProblem, error_text, suggest
+from gpubench_plugin.environment.fingerprints import flat
 from gpubench_plugin.workloads._source import (
     LAYERS,
     SHRUNK_SIDE,
@@ -23,7 +21,7 @@ from gpubench_plugin.workloads._source import (
     SourceSection,
     SourceWorkload,
 )
-from gpubench_plugin.workloads._transformers import NEEDS_TRANSFORMERS, from_library, recomputing
+from gpubench_plugin.workloads._transformers import NEEDS_TRANSFORMERS, drawn, from_library
 
 if TYPE_CHECKING:
     from torch import nn
@@ -104,12 +102,11 @@ class Hf(SourceWorkload):
         stated = self._stated.to_dict()
         values = {**_adapted(stated, recipe or ()), **self.section.init}
         self._config = type(self._stated).from_dict(values)
-        (no_weights,) = from_library(
-            self.__name__, "transformers.initialization", "no_init_weights"
-        )
-        with no_weights() if detect_fake_mode() else nullcontext():
-            module = _architecture(self.__name__, self._config)(deepcopy(self._config))
-        return recomputing(module, self.section), dict(_sizes(_adapted(stated, ()), values))
+        build = _architecture(self.__name__, self._config)
+        module = drawn(build, deepcopy(self._config), self.section, self.__name__)
+        full = flat(_adapted(stated, ()))
+        changed = {k: v for k, v in flat(values).items() if v != full.get(k)}
+        return module, {k: v for k, v in changed.items() if not k.endswith("_id")}
 
     def infer_inputs(self, module: nn.Module) -> Inputs:
         """Inputs by the names of the model's parameters and the sizes of its configuration."""
@@ -168,15 +165,6 @@ def _adapted(values: Mapping[Any, Any], sizes: Sizes) -> dict[str, Any]:
 
 def _limit(key: str, sizes: Sizes) -> int | None:
     return next((limit for pattern, limit in sizes if re.fullmatch(pattern, str(key))), None)
-
-
-def _sizes(before: Mapping[str, Any], after: Mapping[str, Any], prefix: str = "") -> Any:
-    """Sizes that differ, by dot key."""
-    for key, value in after.items():
-        if isinstance(value, dict) and isinstance(before.get(key), dict):
-            yield from _sizes(before[key], value, f"{prefix}{key}.")
-        elif value != before.get(key) and not str(key).endswith("_id"):
-            yield f"{prefix}{key}", value
 
 
 def _architecture(name: str, config: Any) -> Any:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar
 
 from gpubench_plugin.config.sections import PositiveInt
 from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
-from gpubench_plugin.workloads._transformers import NEEDS_TRANSFORMERS, from_library, recomputing
+from gpubench_plugin.workloads._transformers import NEEDS_TRANSFORMERS, drawn, from_library
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from torch import nn
 
 
@@ -37,15 +34,6 @@ class ViT(ImageClassifier[ViTSection]):
     convolutional = True
     where = NEEDS_TRANSFORMERS
     checkpoints_activations = True
-    _initialisation: Callable[[], AbstractContextManager[None]] = nullcontext
-
-    def for_fake_tensors(self) -> Self:
-        """Skip weight initialisation, which inspects values that fake tensors lack."""
-        clone = super().for_fake_tensors()
-        (clone._initialisation,) = from_library(
-            self.section.name, "transformers.initialization", "no_init_weights"
-        )
-        return clone
 
     def build(self) -> nn.Module:
         """Encoder and classifier with random weights, without dropout."""
@@ -65,5 +53,4 @@ class ViT(ImageClassifier[ViTSection]):
             hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )
-        with self._initialisation():
-            return recomputing(model_class(config), section)
+        return drawn(model_class, config, section, section.name)
