@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
 from gpubench_plugin.config.settings import option_dest
 
 if TYPE_CHECKING:
-    import pytest
-    from _pytest.mark import ParameterSet
-
     from gpubench_plugin.config.settings import Settings
 
 FIXTURE = "gpubench"
@@ -131,20 +130,15 @@ def parametrize(metafunc: pytest.Metafunc, settings: Settings, world_size: int |
         if DEVICE not in metafunc.fixturenames:
             metafunc.fixturenames.append(DEVICE)
         add(DEVICE, settings.devices)
-    add("world_size", map(_ranks, sizes))
+    # One rank shows in no id.
+    ids = {size: f"ranks{size}" if size > 1 else pytest.HIDDEN_PARAM for size in sizes}
+    add("world_size", (pytest.param(str(size), id=ids[size]) for size in sizes))
 
 
 def supports(item: pytest.Item, precision: str) -> bool:
     """Whether the benchmark's ``precision`` mark, if any, allows `precision`."""
     supported = _supported_precisions(item)
     return not supported or precision in supported
-
-
-def _ranks(size: int) -> ParameterSet:
-    """The parameter of so many ranks, of which one shows in no id."""
-    import pytest
-
-    return pytest.param(str(size), id=f"ranks{size}" if size > 1 else pytest.HIDDEN_PARAM)
 
 
 def _default_world_sizes(item: pytest.Item) -> tuple[int, ...]:
