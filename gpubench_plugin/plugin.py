@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,6 +31,7 @@ from gpubench_plugin.config.parametrization import (
     is_benchmark,
     parametrize,
 )
+from gpubench_plugin.config.settings import Settings
 from gpubench_plugin.core import hookspecs
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.session import ending
@@ -45,7 +46,11 @@ pytest_plugins: Final = FIXTURE_MODULES
 
 _PROBLEM = pytest.StashKey[UsageProblem]()
 _ROOT_DELAY_S: Final = 30
-"""Long enough for rank zero to reach a usage error after another rank."""
+"""How long other ranks of torchrun wait for rank zero to report a usage error.
+
+torchrun ends all ranks when one leaves, so that rank zero must leave first; a rank that is not
+ended meanwhile reports the error itself. The controller of a gang listens to every rank.
+"""
 _FOLDER: Final = "benchmarks"
 """Collected by ranks of torchrun where no ini key names paths, if a test file is for gpubench."""
 _PATHS = pytest.StashKey[list[str]]()
@@ -120,20 +125,17 @@ def pytest_configure(config: pytest.Config) -> None:
     if "RANK" in os.environ:
         _defer_output(config)
     if not _defers_output(config):
-        _with_usage_errors(refuse_unknown_ini_keys, config)
-    if is_requested(config) and not _defers_output(config):
-        from gpubench_plugin.config.settings import Settings
-
-        _with_usage_errors(Settings.from_config, config)
+        with _usage_errors():
+            refuse_unknown_ini_keys(config)
+            if is_requested(config):
+                Settings.from_config(config)
     if words := config.getoption("gpubench_measure"):
         from gpubench_plugin.config.model_request import ModelRequest
         from gpubench_plugin.session.generated_module import GeneratedModules
 
-        def collect() -> None:
+        with _usage_errors():
             plugin = GeneratedModules(ModelRequest.parse(words))
             config.pluginmanager.register(plugin, "gpubench-measure")
-
-        _with_usage_errors(collect)
     if any("[" in argument for argument in config.args):
         from gpubench_plugin.session.nearest_id import NearestId
 
@@ -151,7 +153,8 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     if is_requested(config, by_flag=True) and not is_other:
         from gpubench_plugin.session.mistakes import check_options
 
-        _with_usage_errors(lambda: check_options(config, _context(config).settings))
+        with _usage_errors():
+            check_options(config, _context(config).settings)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -207,15 +210,17 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         benchmarks = own_benchmarks
     if benchmarks or _PROBLEM in config.stash or _is_rank(config):
         try:
-            _with_usage_errors(_start, session, benchmarks, after_s=_usage_error_delay_s(config))
-        except pytest.UsageError as error:
+            _start(session, benchmarks)
+        except (UsageProblem, pytest.UsageError) as error:
+            if _defers_output(config) and not _is_rank(config):
+                time.sleep(_ROOT_DELAY_S)
             if config.pluginmanager.hasplugin("benchmark"):
                 from gpubench_plugin.results import pytest_benchmark
 
                 # Its warning that nothing is saved may hide the message.
                 pytest_benchmark.disable_output(config)
             if not ending.is_worker(config):
-                raise
+                raise pytest.UsageError(str(error)) from None
             ending.end_worker(session, str(error))  # raised, it would be an error within xdist
     else:
         if not (ending.is_worker(config) or _defers_output(config)):
@@ -262,11 +267,10 @@ def _obey_controller(config: pytest.Config) -> None:
     Raises:
         pytest.UsageError: it cannot be reached.
     """
-    from gpubench_plugin.launchers.link import INVITATION
+    from gpubench_plugin.launchers.link import INVITATION, Invitation
 
     if text := os.environ.pop(INVITATION, ""):
         from gpubench_plugin.core.errors import GangError
-        from gpubench_plugin.launchers.link import Invitation
         from gpubench_plugin.launchers.rank import Rank
 
         try:
@@ -333,7 +337,6 @@ def _context(config: pytest.Config) -> RunContext:
     Raises:
         UsageProblem: a flag, an ini key or the environment of a rank is invalid.
     """
-    from gpubench_plugin.config.settings import Settings
     from gpubench_plugin.launchers.context import CONTEXT, RunContext
     from gpubench_plugin.ranks.ranks import RankSession
     from gpubench_plugin.results.registry.locations import absolute_url
@@ -347,20 +350,10 @@ def _context(config: pytest.Config) -> RunContext:
     return config.stash[CONTEXT]
 
 
-def _with_usage_errors(function: Any, *arguments: object, after_s: float = 0.0) -> None:
-    """Call `function`, converting a UsageProblem to pytest's usage error (exit code 4)."""
+@contextmanager
+def _usage_errors() -> Iterator[None]:
+    """Context in which a UsageProblem becomes pytest's usage error (exit code 4)."""
     try:
-        function(*arguments)
+        yield
     except UsageProblem as error:
-        time.sleep(after_s)
         raise pytest.UsageError(str(error)) from None
-
-
-def _usage_error_delay_s(config: pytest.Config) -> float:
-    """Seconds that this process waits for rank zero to report a usage error.
-
-    torchrun ends all ranks when one leaves, so that rank zero must leave first; a rank that is not
-    ended meanwhile reports the error itself. The controller of a gang listens to every rank.
-    """
-    waits = _defers_output(config) and not _is_rank(config)
-    return _ROOT_DELAY_S if waits else 0.0
