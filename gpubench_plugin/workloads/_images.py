@@ -22,6 +22,15 @@ class ImageSection(ModelSection):
     """Number of classes"""
 
 
+class SmallImageSection(ImageSection):
+    """Size and classes of the bundled digits."""
+
+    image_size: PositiveInt = 8
+    """Image height and width in pixels"""
+    classes: PositiveInt = 10
+    """Number of classes"""
+
+
 S = TypeVar("S", bound=ImageSection)
 
 

@@ -9,16 +9,12 @@ from pydantic import model_validator
 from torch import nn
 
 from gpubench_plugin.config.sections import PositiveInt
-from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
+from gpubench_plugin.workloads._images import ImageClassifier, SmallImageSection
 
 
-class CNNSection(ImageSection):
+class CNNSection(SmallImageSection):
     """Widths of the stages."""
 
-    image_size: PositiveInt = 8
-    """Image height and width in pixels"""
-    classes: PositiveInt = 10
-    """Number of classes"""
     stage_channels: tuple[PositiveInt, ...] = (32, 64)
     """Channels per stage"""
     hidden_size: PositiveInt = 64

@@ -5,17 +5,13 @@ from __future__ import annotations
 from torch import nn
 
 from gpubench_plugin.config.sections import PositiveInt
-from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
+from gpubench_plugin.workloads._images import ImageClassifier, SmallImageSection
 from gpubench_plugin.workloads.base import dense_layers
 
 
-class MLPSection(ImageSection):
+class MLPSection(SmallImageSection):
     """Widths of the layers."""
 
-    image_size: PositiveInt = 8
-    """Image height and width in pixels"""
-    classes: PositiveInt = 10
-    """Number of classes"""
     hidden_sizes: tuple[PositiveInt, ...] = (128, 128)
     """Widths of the hidden layers"""
 

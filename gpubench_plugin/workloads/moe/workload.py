@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from gpubench_plugin.config.sections import MoeSection, PositiveFloat, PositiveInt, RoutedSection
-from gpubench_plugin.workloads._images import ImageClassifier, ImageSection
+from gpubench_plugin.workloads._images import ImageClassifier, SmallImageSection
 from gpubench_plugin.workloads.base import Batch
 from gpubench_plugin.workloads.moe.dispatchers import Local
 from gpubench_plugin.workloads.moe.experts import KINDS, draw_router, weights
@@ -18,13 +18,9 @@ from gpubench_plugin.workloads.moe.layer import MoELayer
 from gpubench_plugin.workloads.moe.routing import Router
 
 
-class MoEModelSection(RoutedSection, ImageSection):
+class MoEModelSection(RoutedSection, SmallImageSection):
     """Sizes of the blocks; every rank holds all experts."""
 
-    image_size: PositiveInt = 8
-    """Image height and width in pixels"""
-    classes: PositiveInt = 10
-    """Number of classes"""
     blocks: PositiveInt = 2
     """Mixture-of-experts layers"""
     expert_kind: Literal["sequential", "grouped"] = "grouped"
