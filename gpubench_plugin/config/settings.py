@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple, cast
 
@@ -51,10 +52,6 @@ class OptionValue(NamedTuple):
         return self.key.startswith("--")
 
 
-def _value(option: OptionValue) -> Any:
-    return option.value
-
-
 @dataclass(frozen=True, kw_only=True)
 class Option:
     """An option: ``--gpubench-<name>``, and with a default `ini` the ini key ``gpubench_<name>``.
@@ -65,7 +62,7 @@ class Option:
 
     name: str
     help: str = ""
-    parse: Callable[[OptionValue], Any] = _value
+    parse: Callable[[OptionValue], Any] = attrgetter("value")
     metavar: str = ""
     action: str = "store"
     alone: str = ""
