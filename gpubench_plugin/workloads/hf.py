@@ -173,12 +173,8 @@ def _architecture(name: str, config: Any) -> Any:
     for architecture in config.architectures or ():
         if model := getattr(library, architecture, None):
             return model
-    heads = (
-        ("Seq2SeqLM", "SpeechSeq2Seq", *_HEADS)
-        if getattr(config, "is_encoder_decoder", False)
-        else _HEADS
-    )
-    for head in heads:
+    first = ("Seq2SeqLM", "SpeechSeq2Seq") if getattr(config, "is_encoder_decoder", False) else ()
+    for head in (*first, *_HEADS):
         auto = getattr(library, f"AutoModelFor{head}" if head else "AutoModel", None)
         mapping = getattr(auto, "_model_mapping", {})
         if type(config) in mapping:
