@@ -34,6 +34,10 @@ TOKENS: Final = 128
 """Tokens of a sample, unless stated."""
 
 
+Built = tuple[nn.Module, Mapping[str, object]]
+"""A model, and what of it has been made small."""
+
+
 class SourceSection(ModelSection):
     """A model by its name; what is not stated of its inputs is inferred."""
 
@@ -105,7 +109,7 @@ class SourceWorkload(Workload[SourceSection]):
         self._untrained: Sequence[str] | None = None
 
     @abstractmethod
-    def construct(self, recipe: Any) -> tuple[nn.Module, Mapping[str, object]]:
+    def construct(self, recipe: Any) -> Built:
         """The model on torch's default device, made small by a recipe or None, and what is small.
 
         Raises:
@@ -326,7 +330,12 @@ def aside() -> Iterator[None]:
         np.random.set_state(of_numpy)
 
 
-def shortened(module: nn.Module) -> Iterator[tuple[str, str]]:
+def shrunk(module: nn.Module, recipe: Mapping[str, Any] | None) -> Built:
+    """A `module` built by a `recipe`, less all but two of equal layers in a row; None: as it is."""
+    return module, {} if recipe is None else {**recipe, **dict(_shortened(module))}
+
+
+def _shortened(module: nn.Module) -> Iterator[tuple[str, str]]:
     """Leave two of equal layers in a row, in place; how many there were, by the list's name."""
     for name, part in module.named_modules():
         if not isinstance(part, nn.Sequential | nn.ModuleList):

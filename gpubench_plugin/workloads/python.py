@@ -18,7 +18,7 @@ from gpubench_plugin.workloads._source import (
     SourceWorkload,
     aside,
     failure,
-    shortened,
+    shrunk,
 )
 
 _SIDES: Final = (224, 32, 28, 64, 8)
@@ -43,8 +43,7 @@ class Python(SourceWorkload):
             raise UsageProblem(f"{source}: {error_text(error)}") from error
         except (TypeError, ValueError) as error:
             raise UsageProblem(f"{source}: {error_text(error)}; see model.init (--init)") from error
-        module: nn.Module = require_returned(make(**arguments), nn.Module, source)
-        return module, {} if recipe is None else dict(shortened(module))
+        return shrunk(require_returned(make(**arguments), nn.Module, source), recipe)
 
     def infer_inputs(self, module: nn.Module) -> Inputs:
         """Inputs of the first layer, the first that the model can be called with."""

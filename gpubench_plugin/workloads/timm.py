@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpubench_plugin.core.errors import UsageProblem, suggest
-from gpubench_plugin.workloads._source import SHRUNK_SIDE, Input, Inputs, SourceWorkload, shortened
+from gpubench_plugin.workloads._source import SHRUNK_SIDE, Input, Inputs, SourceWorkload, shrunk
 from gpubench_plugin.workloads._transformers import from_library
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ class Timm(SourceWorkload):
         name = self.section.source
         if name.partition(".")[0] not in (known := list_models()):
             raise UsageProblem(f"timm:{name}: no model of timm{suggest(name, known)}")
-        module = create(name, pretrained=False, **{**(recipe or {}), **self.section.init})
-        return module, {} if recipe is None else {**recipe, **dict(shortened(module))}
+        keys = {**(recipe or {}), **self.section.init}
+        return shrunk(create(name, pretrained=False, **keys), recipe)
 
     def infer_inputs(self, module: nn.Module) -> Inputs:
         """Images of the size in its ``default_cfg``."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.core.errors import UsageProblem, suggest
-from gpubench_plugin.workloads._source import SHRUNK_SIDE, Input, Inputs, SourceWorkload, shortened
+from gpubench_plugin.workloads._source import SHRUNK_SIDE, Input, Inputs, SourceWorkload, shrunk
 from gpubench_plugin.workloads._transformers import from_library
 
 if TYPE_CHECKING:
@@ -35,8 +35,7 @@ class Torchvision(SourceWorkload):
         # Those of the backbone are downloaded unless told.
         weights = [key for key in inspect.signature(builder(name)).parameters if "weights" in key]
         keys = {**dict.fromkeys(weights), **(recipe or {}), **self.section.init}
-        module = get(name, **keys)
-        return module, {} if recipe is None else {**recipe, **dict(shortened(module))}
+        return shrunk(get(name, **keys), recipe)
 
     def infer_inputs(self, module: nn.Module) -> Inputs:
         """Images or clips of the size that its published weights are evaluated with."""
