@@ -82,13 +82,11 @@ def sizes(section: MoeSection, world_size: int) -> tuple[int, int, int]:
     """
     tensor = section.tensor_parallel
     if world_size % tensor:
-        raise _not_divided("moe.tensor_parallel", tensor, f"{world_size} ranks", world_size)
+        raise _not_divided("moe.tensor_parallel", tensor, world_size)
     remaining_ranks = world_size // tensor
     expert = section.expert_parallel or remaining_ranks
     if remaining_ranks % expert:
-        raise _not_divided(
-            "moe.expert_parallel", expert, f"{remaining_ranks} ranks", remaining_ranks
-        )
+        raise _not_divided("moe.expert_parallel", expert, remaining_ranks)
     if section.experts % expert:
         raise Unsupported(
             f"moe.experts={section.experts} is not divisible by {expert} ranks; allowed: "
@@ -97,9 +95,9 @@ def sizes(section: MoeSection, world_size: int) -> tuple[int, int, int]:
     return tensor, expert, remaining_ranks // expert
 
 
-def _not_divided(key: str, value: int, description: str, total: int) -> Unsupported:
-    allowed = ", ".join(str(n) for n in range(1, total + 1) if total % n == 0)
-    return Unsupported(f"{key}={value} does not divide {description}; allowed: {allowed}")
+def _not_divided(key: str, value: int, ranks: int) -> Unsupported:
+    allowed = ", ".join(str(n) for n in range(1, ranks + 1) if ranks % n == 0)
+    return Unsupported(f"{key}={value} does not divide {ranks} ranks; allowed: {allowed}")
 
 
 @dataclass(frozen=True)
