@@ -115,7 +115,7 @@ def require_gradients(
     for name, is_missing, is_not_finite in zip(names, missing_share, not_finite, strict=True):
         if is_missing:
             raise CorrectnessError(
-                f"parameter {name} received no gradient: it does not affect the loss"
+                f"parameter {name} received no gradient: it does not affect the loss of this batch"
             )
         if is_not_finite:
             raise CorrectnessError(f"the gradient of parameter {name} is not finite")

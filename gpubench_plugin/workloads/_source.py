@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cached_property
+from textwrap import shorten
 from typing import Any, ClassVar, Final, NamedTuple
 
 import numpy as np
@@ -19,6 +22,7 @@ from gpubench_plugin.config.model_request import split_name
 from gpubench_plugin.config.sections import ModelSection, PositiveInt
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Misuse, UsageProblem, error_text, suggest
+from gpubench_plugin.core.format import listed
 from gpubench_plugin.precision._nested import tensors_in
 from gpubench_plugin.workloads._own.model import fake_copy, require_plain
 from gpubench_plugin.workloads._own.workload import loss_in
@@ -103,8 +107,6 @@ class SourceWorkload(Workload[SourceSection]):
     def __init__(self, section: SourceSection):
         super().__init__(section)
         self._inputs: Inputs | None = None
-        self._recipe: Any = None
-        self._has_chosen = not section.shrink
         self._sizes: Mapping[str, object] = {}
         self._untrained: Sequence[str] | None = None
 
@@ -117,8 +119,8 @@ class SourceWorkload(Workload[SourceSection]):
         """
 
     @abstractmethod
-    def infer_inputs(self, module: nn.Module) -> Inputs:
-        """Inputs of the built `module`.
+    def infer_inputs(self, module: nn.Module, *, is_small: bool) -> Inputs:
+        """Inputs of the built `module`, of which images and the like are small if it `is_small`.
 
         Raises:
             UsageProblem: they cannot be inferred.
@@ -138,24 +140,22 @@ class SourceWorkload(Workload[SourceSection]):
         Raises:
             UsageProblem: it cannot be built of ``model.init``, or cannot be shrunk.
         """
-        if not self._has_chosen:
-            self._choose_recipe()
+        recipe = self._recipe
         try:
-            module, self._sizes = self.construct(self._recipe)
-        except UsageProblem:
-            raise
+            module, self._sizes = self.construct(recipe)
         except Exception as error:  # whatever a library raises on an argument
-            if not self.section.init:
+            if isinstance(error, UsageProblem) or not self.section.init:
                 raise
-            text = f"{self.__name__}: {_reason(error)}; see model.init (--init)"
+            text = f"{self.__name__}: {reason_of(error)}; see model.init (--init)"
             raise UsageProblem(text) from error
         require_plain(module)
         self._require_convolutions(module)
         for part in module.modules():
-            if isinstance(part, nn.modules.dropout._DropoutNd):
-                part.p = 0.0
+            if re.search("Dropout|DropPath|StochasticDepth", type(part).__name__):
+                vars(part).update(dict.fromkeys({"p", "drop_prob"} & vars(part).keys(), 0.0))
         if self._inputs is None:
-            self._inputs = self.infer_inputs(module)
+            self._inputs = self.infer_inputs(module, is_small=recipe is not None)
+            self._require_stated(self._inputs)
             if ids := self._inputs.arguments.get("input_ids"):
                 self.tokens_per_sample = ids.shape[0]
         if self._untrained is None:
@@ -165,20 +165,27 @@ class SourceWorkload(Workload[SourceSection]):
                 parameter.requires_grad_(False)
         return module.train()
 
-    @property
-    def is_small(self) -> bool:
-        """Whether images and the like are to be small, too."""
-        return self._recipe is not None
+    def _require_stated(self, inputs: Inputs) -> None:
+        """Refuse a stated shape, or number of tokens, that no input has."""
+        shapes = [value.shape for value in inputs.arguments.values()]
+        section = self.section
+        stated = {"input_shape": section.input_shape, "sequence_length": (section.sequence_length,)}
+        for key in section.model_fields_set & stated.keys():
+            if any(stated[key]) and stated[key] not in shapes:
+                text = f"model.{key}={[*stated[key]]}: that of none of its inputs, {inputs}"
+                raise UsageProblem(f"{self.__name__}: {text}")
 
-    def _choose_recipe(self) -> None:
-        """Choose the first recipe whose model can be called, on the CPU.
+    @cached_property
+    def _recipe(self) -> Any:
+        """The first recipe whose model can be called, on the CPU; None unless it is to be small.
 
         Raises:
             UsageProblem: none can be.
         """
+        if not self.section.shrink:
+            return None
         reason = "it stays large"
         for recipe in self.recipes:
-            self._recipe = recipe
             with aside():
                 try:
                     with suppress(Exception), torch.device("meta"):  # without its memory
@@ -186,33 +193,37 @@ class SourceWorkload(Workload[SourceSection]):
                         if sum(p.numel() for p in trial.parameters()) > SHRUNK_PARAMETERS:
                             continue
                     module, _ = self.construct(recipe)
-                    reason = failure(module, self.infer_inputs(module))
+                    inputs = self.infer_inputs(module, is_small=recipe is not None)
+                    reason = failure(module, inputs)
                 except UsageProblem:
                     raise
                 except Exception as error:  # whatever a library raises on sizes that do not fit
-                    reason = _reason(error)
+                    reason = reason_of(error)
             if not reason:
-                self._has_chosen = True
-                return
+                return recipe
         raise UsageProblem(
-            f"{self.__name__} cannot be shrunk: {reason}; state sizes by model.init (--init)"
+            f"{self.__name__} cannot be shrunk: {reason}; state sizes by model.init (--init), or "
+            "inputs that fit"
         )
 
     def _without_gradient(self, module: nn.Module) -> Sequence[str]:
         """Parameters that the loss does not reach: of a pooler, of masks, of an encoder not called.
 
         Found by a step of two samples: of a small model on the CPU, else of a copy of the `module`
-        without data. None are where it fails.
+        without data. None are where it fails. What bears the name of a reached one, but for
+        numbers, may be reached by other samples: an expert.
         """
         with aside(), suppress(Exception), ExitStack() as contexts:
-            if self.is_small:
+            if self._recipe is not None:
                 trial, _ = self.construct(self._recipe)
             else:
                 contexts.enter_context(next(module.parameters()).device)
                 contexts.enter_context(FakeTensorMode())
                 trial = fake_copy(module)
             self.loss_of(trial.train(), self.batch(2)).backward()
-            return [n for n, p in trial.named_parameters() if p.requires_grad and p.grad is None]
+            named = {n: p for n, p in trial.named_parameters() if p.requires_grad}
+            reached = {re.sub(r"\d+", "", n) for n, p in named.items() if p.grad is not None}
+            return [n for n in named if re.sub(r"\d+", "", n) not in reached]
         return ()
 
     @property
@@ -230,9 +241,8 @@ class SourceWorkload(Workload[SourceSection]):
             sizes = ", ".join(f"{key}={value}" for key, value in self._sizes.items())
             parts.append(f"shrunk: {sizes}" if sizes else "not shrunk: nothing of it can be cut")
         parts.append(f"inputs {self.inputs}")
-        if names := self._untrained:
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            parts.append(f"not trained: {names[0]}{more}")
+        if self._untrained:
+            parts.append(f"not trained: {listed(self._untrained, 1)}")
         return f"{self.__name__}: {'; '.join(parts)}"
 
     def batch(self, samples: int, *, labelled: bool = True) -> dict[str, Tensor]:
@@ -310,12 +320,13 @@ def failure(module: nn.Module, inputs: Inputs) -> str:
         with torch.no_grad():
             module.eval()(**arguments)
     except Exception as error:
-        return _reason(error)
+        return reason_of(error)
     return ""
 
 
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {error_text(error)}".partition("\n")[0]
+def reason_of(error: Exception) -> str:
+    """Type and text of a library's `error`, in a line."""
+    return shorten(f"{type(error).__name__}: {error_text(error)}", 300, placeholder=" …")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gpubench_plugin.core.errors import UsageProblem, error_text, suggest
+from gpubench_plugin.core.errors import UsageProblem, suggest
 from gpubench_plugin.environment.fingerprints import flat
 from gpubench_plugin.workloads._source import (
     LAYERS,
@@ -20,6 +20,7 @@ from gpubench_plugin.workloads._source import (
     Inputs,
     SourceSection,
     SourceWorkload,
+    reason_of,
 )
 from gpubench_plugin.workloads._transformers import NEEDS_TRANSFORMERS, drawn, from_library
 
@@ -108,9 +109,9 @@ class Hf(SourceWorkload):
         changed = {k: v for k, v in flat(values).items() if v != full.get(k)}
         return module, {k: v for k, v in changed.items() if not k.endswith("_id")}
 
-    def infer_inputs(self, module: nn.Module) -> Inputs:
+    def infer_inputs(self, module: nn.Module, *, is_small: bool) -> Inputs:
         """Inputs by the names of the model's parameters and the sizes of its configuration."""
-        return _inputs(module, self._config, self.section, is_small=self.is_small)
+        return _inputs(module, self._config, self.section, is_small=is_small)
 
     def _read(self) -> Any:
         """The configuration as it is stated.
@@ -126,12 +127,12 @@ class Hf(SourceWorkload):
         else:
             try:
                 config = auto.from_pretrained(name, local_files_only=not section.download)
-            except (OSError, ValueError, KeyError) as error:
+            except Exception as error:  # whatever the library raises on what it finds there
                 hint = "" if "/" in name else suggest(name, types)
-                if section.download:
-                    text = f"its configuration was not fetched: {error_text(error)}"
-                    raise UsageProblem(f"hf:{name}{hint}: {text}".partition("\n")[0]) from error
-                raise UsageProblem(f"hf:{name}{hint}: {_NO_CONFIGURATION}") from error
+                text = _NO_CONFIGURATION
+                if section.download or Path(name).is_dir():
+                    text = f"its configuration cannot be read: {reason_of(error)}"
+                raise UsageProblem(f"hf:{name}{hint}: {text}") from error
         for key in section.init.keys() - (known := config.to_dict()):
             text = f"model.init.{key}: no key of the configuration of hf:{name}"
             raise UsageProblem(f"{text}{suggest(key, known)}")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from torch import nn
 
-from gpubench_plugin.core.errors import UsageProblem, error_text, require_returned
+from gpubench_plugin.core.errors import UsageProblem, error_text, require_returned, suggest
 from gpubench_plugin.workloads._source import (
     TOKENS,
     Input,
@@ -40,12 +40,13 @@ class Python(SourceWorkload):
                 make: Any = reduce(getattr, name.split("."), import_module(module_name))
             inspect.signature(make).bind(**arguments)
         except (ImportError, AttributeError, SyntaxError) as error:
-            raise UsageProblem(f"{source}: {error_text(error)}") from error
+            hint = suggest(name, dir(error.obj)) if isinstance(error, AttributeError) else ""
+            raise UsageProblem(f"{source}: {error_text(error)}{hint}") from error
         except (TypeError, ValueError) as error:
             raise UsageProblem(f"{source}: {error_text(error)}; see model.init (--init)") from error
         return shrunk(require_returned(make(**arguments), nn.Module, source), recipe)
 
-    def infer_inputs(self, module: nn.Module) -> Inputs:
+    def infer_inputs(self, module: nn.Module, *, is_small: bool) -> Inputs:
         """Inputs of the first layer, the first that the model can be called with."""
         parameters = inspect.signature(module.forward).parameters.values()
         name = next((p.name for p in parameters if p.default is p.empty), "input")

@@ -37,9 +37,9 @@ class Timm(SourceWorkload):
         keys = {**(recipe or {}), **self.section.init}
         return shrunk(create(name, pretrained=False, **keys), recipe)
 
-    def infer_inputs(self, module: nn.Module) -> Inputs:
+    def infer_inputs(self, module: nn.Module, *, is_small: bool) -> Inputs:
         """Images of the size in its ``default_cfg``."""
         channels, *sides = getattr(module, "default_cfg", {}).get("input_size", (3, 224, 224))
-        if self.is_small:
+        if is_small:
             sides = [SHRUNK_SIDE] * len(sides)
         return Inputs({"x": Input(self.section.input_shape or (channels, *sides))})

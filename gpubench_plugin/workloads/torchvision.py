@@ -37,7 +37,7 @@ class Torchvision(SourceWorkload):
         keys = {**dict.fromkeys(weights), **(recipe or {}), **self.section.init}
         return shrunk(get(name, **keys), recipe)
 
-    def infer_inputs(self, module: nn.Module) -> Inputs:
+    def infer_inputs(self, module: nn.Module, *, is_small: bool) -> Inputs:
         """Images or clips of the size that its published weights are evaluated with."""
         (weights_of,) = from_library(self.__name__, "torchvision.models", "get_model_weights")
         kind = type(module).__module__
@@ -47,7 +47,7 @@ class Torchvision(SourceWorkload):
                 "it from a test: gpubench(step, samples=…)"
             )
         keywords = getattr(next(iter(weights_of(self.section.source))).transforms, "keywords", {})
-        side = SHRUNK_SIDE if self.is_small else keywords.get("crop_size", 224)
+        side = SHRUNK_SIDE if is_small else keywords.get("crop_size", 224)
         height, width = side if isinstance(side, tuple) else (side, side)
         frames = (_FRAMES,) if ".video." in kind else ()
         shape = self.section.input_shape or (3, *frames, height, width)

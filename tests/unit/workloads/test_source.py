@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,9 +14,6 @@ from gpubench_plugin.core.errors import Misuse, Unsupported, UsageProblem
 from gpubench_plugin.training.seeding import seeded
 from gpubench_plugin.workloads.base import run_fake_step
 from tests.support.exhaustive import shown
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CPU = torch.device("cpu")
 
@@ -73,6 +70,21 @@ class Two(nn.Module):
 
     def forward(self, first, second):
         return self.layer(first, second)
+
+
+class StochasticDepth(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.p, self.mode = 0.5, "row"
+
+    def forward(self, x):
+        return x * (torch.rand(len(x), 1) > self.p)
+
+
+class Deep(Net):
+    def __init__(self):
+        super().__init__()
+        self.layers.append(StochasticDepth())
 
 
 class Unused(Net):
@@ -168,6 +180,14 @@ def test_what_the_loss_does_not_reach_is_frozen_and_said(shrink: bool) -> None:
     assert missing == ["unused.weight", "unused.bias"]
 
 
+def test_experts_that_few_samples_do_not_reach_are_trained() -> None:
+    """Another batch reaches them: only what no batch reaches is frozen."""
+    workload = load("hf:switch_transformers", shrink=True, sequence_length=2)
+    module, _, _, missing = step(workload)
+    assert any("expert" in name for name in missing)
+    assert all(parameter.requires_grad for parameter in module.parameters())
+
+
 def test_a_recipe_that_leaves_a_model_large_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its parameters are counted without their memory; it is refused if no other makes it small."""
     monkeypatch.setattr("gpubench_plugin.workloads._source.SHRUNK_PARAMETERS", 100_000)
@@ -227,6 +247,12 @@ def test_own_classes_and_functions_are_models() -> None:
     assert len(whole.build().layers) == 6
 
 
+def test_no_sample_is_left_out_at_random() -> None:
+    """Stochastic depth is off as dropout is."""
+    _, _, losses, _ = step(load("nets_of_a_test:Deep"), samples=16)
+    assert losses[0] == losses[1]
+
+
 def test_what_an_import_draws_shifts_no_weights() -> None:
     """Nor are the tensors of the module without data, where a trial imports it."""
     module, *_ = step(load("nets_of_a_test:Scaled", shrink=True))
@@ -280,8 +306,11 @@ def test_channels_last_reaches_images_and_is_refused_without_convolutions() -> N
         ("hf:someone/nothing", {}, ["someone/nothing", "--download"]),
         ("hf:bert", {"init": {"num_layers": 1}}, ["model.init.num_layers", "num_hidden_layers"]),
         ("hf:bert", {"init": {"hidden_size": "wide"}}, ["hf:bert", "model.init (--init)"]),
-        ("hf:someone/nothing", {"download": True}, ["someone/nothing", "was not fetched"]),
-        ("nets_of_a_test:Nets", {}, ["nets_of_a_test", "Nets"]),
+        ("hf:someone/nothing", {"download": True}, ["someone/nothing", "cannot be read"]),
+        ("hf:bert", {"input_shape": (3, 4)}, ["model.input_shape=[3, 4]", "input_ids Nx128"]),
+        ("hf:vit", {"sequence_length": 9}, ["model.sequence_length=[9]", "pixel_values Nx3"]),
+        ("hf:odd", {}, ["hf:odd", "cannot be read", "'wide'"]),
+        ("nets_of_a_test:Nets", {}, ["nets_of_a_test", "did you mean 'Net'?"]),
         ("no_such_module:Net", {}, ["no_such_module"]),
         ("nets_of_a_test:Net", {"init": {"dept": 1}}, ["dept", "--init"]),
         ("nets_of_a_test:number", {}, ["nets_of_a_test:number"]),
@@ -292,6 +321,8 @@ def test_channels_last_reaches_images_and_is_refused_without_convolutions() -> N
 )
 def test_what_is_no_model_is_refused_in_a_line(name, keys, named) -> None:
     """With the name, what is wrong, and what helps."""
+    Path("odd").mkdir()
+    Path("odd", "config.json").write_text('{"model_type": "bert", "hidden_size": "wide"}')
     with pytest.raises(UsageProblem) as refused:
         load(name, **keys).build()
     text = str(refused.value)
