@@ -33,6 +33,7 @@ SECTIONS: Final = (
     "diffusion",
     "micro",
     "inference",
+    "engine",
 )
 """The sections of a configuration, known here without importing the schema."""
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from gpubench_plugin.config import schema_errors, yaml_reader
+from gpubench_plugin.config.engine_section import EngineSection
 from gpubench_plugin.config.files import PRESETS, ConfigurationFile, find, search_path
 from gpubench_plugin.config.layers import Key, Layer, Merged, default_layers, merge, nested
 from gpubench_plugin.config.marks import Preset
@@ -281,6 +282,17 @@ def check_stated(overlays: Sequence[Path], overrides: Sequence[str], *, rootdir:
             certain = [e for e in error.errors() if e["type"] not in schema_errors.OWN_WORDS]
             if certain:
                 raise schema_errors.to_usage_error(certain, merged, schema) from None
+
+
+def engine_section(
+    overlays: Sequence[Path], overrides: Sequence[str], *, rootdir: Path
+) -> EngineSection:
+    """Section ``engine`` of ``--config`` and dot keys, which :func:`check_stated` has checked."""
+    schema = _schema(ModelSection)
+    files = [file.layers(PRESETS[0]) for file in _files(None, overlays, rootdir)]
+    own = [override_layer(text, schema) for text in overrides]
+    stated = merge([*chain.from_iterable(files), *own]).values.get("engine", {})
+    return EngineSection.model_validate_json(json.dumps(stated))
 
 
 def _refuse_two_lengths(configuration: Configuration[Any], merged: Merged) -> None:

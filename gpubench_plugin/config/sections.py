@@ -12,39 +12,21 @@ from typing import Annotated, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     PrivateAttr,
     field_validator,
     model_validator,
 )
 
+from gpubench_plugin.config.engine_section import EngineSection
 from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.config.marks import Preset
+from gpubench_plugin.config.section import Section
 from gpubench_plugin.core.errors import Unsupported, UsageProblem, suggest
 from gpubench_plugin.environment.redaction import redact
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
-
-
-class Section(BaseModel):
-    """A frozen section that rejects unknown keys."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
-
-    multiples: ClassVar[Mapping[str, str]] = {}
-    """Keys whose value must be a multiple of another key's; not a key."""
-
-    @model_validator(mode="after")
-    def _check_multiples(self) -> Self:
-        for name, divisor in self.multiples.items():
-            values, of = getattr(self, name), getattr(self, divisor)
-            for value in values if isinstance(values, tuple) else (values,):
-                if value % of:
-                    raise ValueError(f"{name} {value} is not a multiple of {divisor} {of}")
-        return self
 
 
 SCHEDULERS: Final = {
@@ -107,7 +89,7 @@ LimitText = Annotated[str, AfterValidator(_require_limit)]
 class GateSection(Section):
     """Settings of ``--gate``; not part of comparability."""
 
-    limits: dict[str, LimitText] = {}
+    limits: dict[str, LimitText] = Field(default={})
     """By metric: allowed regression, or an absolute bound"""
 
 
@@ -562,6 +544,7 @@ class Configuration(Section, Generic[M_co]):
     diffusion: DiffusionSection = DiffusionSection()
     micro: MicroSection = MicroSection()
     inference: InferenceSection = InferenceSection()
+    engine: EngineSection = Field(default=EngineSection(), exclude=True)
     _sources: Mapping[str, str] = PrivateAttr(default_factory=dict)
 
     @property

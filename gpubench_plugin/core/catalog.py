@@ -31,6 +31,7 @@ _PACKAGES = {
     "collectives": "workloads/collectives",
     "commands": "cli/commands",
     "data": "training/data",
+    "engines": "engines",
     "formats": "reports/formats",
     "launchers": "launchers/ways",
     "metrics": "measure/metrics",

@@ -46,7 +46,7 @@ def test_what_is_written_is_read_back_equal(tmp_path: Path, values: dict[str, st
     assert read == yaml.safe_load(path.read_text(encoding="utf-8")) == plain
     assert (list(read), list(read[next(iter(read))])) == (
         list(written),
-        list(Configuration.model_fields),
+        [name for name in Configuration.model_fields if name != "engine"],
     )
 
 

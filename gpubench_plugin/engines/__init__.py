@@ -1,0 +1,1 @@
+"""Engines: where the shards of a session run."""
