@@ -53,6 +53,7 @@ ended meanwhile reports the error itself. The controller of a gang listens to ev
 """
 _FOLDER: Final = "benchmarks"
 """Collected by ranks of torchrun where no ini key names paths, if a test file is for gpubench."""
+_SHARD: Final = "gpubench-shard"
 _PATHS = pytest.StashKey[list[str]]()
 """Paths of the benchmarks that were added to the command line."""
 _OUTPUT: pytest.StashKey[DeferredStream] = pytest.StashKey()
@@ -79,6 +80,11 @@ def pytest_load_initial_conftests(
     """
     if "RANK" in os.environ:  # saves other processes the 0.4 ms of importing launchers
         _obey_controller(early_config)
+    if "GPUBENCH_SHARD" in os.environ:
+        from gpubench_plugin.session.shards.shard import ShardSession
+
+        if (shard := ShardSession.of(early_config)) is not None:
+            early_config.pluginmanager.register(shard, _SHARD)
     yield
     expand_short_names(args, parser)
     suggest_options(args, parser)
@@ -346,6 +352,8 @@ def _context(config: pytest.Config) -> RunContext:
         # A benchmark may change the working directory.
         registry = absolute_url(settings.registry, cwd=config.invocation_params.dir)
         settings = replace(settings, registry=registry)
+        if (shard := config.pluginmanager.get_plugin(_SHARD)) is not None:
+            settings = shard.settings(settings)
         config.stash[CONTEXT] = RunContext(settings=settings, ranks=RankSession(os.environ))
     return config.stash[CONTEXT]
 

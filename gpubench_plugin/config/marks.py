@@ -43,7 +43,8 @@ class BenchmarkMark:
 
     `timing` is how a CUDA device is timed unless ``measure.timing`` says it. It is measured with
     the preset `preset` only, None for any. `needs_memory_gib` is the device memory that it needs in
-    precisions that compute in 32 bits; in 16 bits it needs half.
+    precisions that compute in 32 bits; in 16 bits it needs half. With ``--on`` an `exclusive` one
+    runs with nothing else on its host; None decides by its device and data.
     """
 
     config: str | None = None
@@ -53,6 +54,7 @@ class BenchmarkMark:
     timing: Timing = "step"
     preset: Preset | None = None
     needs_memory_gib: float | None = None
+    exclusive: bool | None = None
 
     @classmethod
     def of(cls, node: pytest.Item) -> BenchmarkMark:
@@ -112,6 +114,7 @@ class BenchmarkMark:
             "timeout_s": (_is_positive(self.timeout_s), "seconds above 0"),
             "preset": (self.preset in (None, *get_args(Preset)), "tiny, full"),
             "needs_memory_gib": (_is_positive(self.needs_memory_gib), "GiB above 0"),
+            "exclusive": (isinstance(self.exclusive, bool | None), "True, False"),
         }
         for name, (is_valid, allowed) in checks.items():
             if not is_valid:

@@ -40,7 +40,7 @@ SECTIONS: Final = (
 MARKS: Final = (
     (
         "gpubench(config=None, ranks=1, limits=None, timeout_s=None, timing='step', "
-        "preset=None, needs_memory_gib=None): a benchmark; "
+        "preset=None, needs_memory_gib=None, exclusive=None): a benchmark; "
         "`config` names its configuration, `ranks` the world sizes it runs on (an int, a tuple, "
         "'any' or '>=N'), `timing` how CUDA is timed ('step' or 'kernel'), `preset` the only one "
         "it is measured with, `needs_memory_gib` the device memory it needs in 32 bits."

@@ -74,7 +74,7 @@ class CaseFactory:
         self._settings = settings
         self._rootdir = rootdir
         self._local_rank = local_rank
-        self._device = cache(devices.find)
+        self._device = cache(_elsewhere if settings.on else devices.find)
         self._fixed_rounds = cache(self._read_rounds)
         self._configurations: dict[tuple[object, ...], Configuration[Any]] = {}
 
@@ -234,6 +234,11 @@ class CaseFactory:
         from gpubench_plugin.config.resolution import needs_memory_gib
 
         return needs_memory_gib(name, overlays=self._settings.configs, rootdir=self._rootdir)
+
+
+def _elsewhere(name: str, *, local_rank: int = 0) -> devices.Device:
+    """With ``--on``, this host's CPU, which stands for the devices of a shard."""
+    return devices.host()
 
 
 def _too_small(mark: BenchmarkMark, device: devices.Device, precision: str) -> str:

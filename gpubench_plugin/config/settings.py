@@ -140,6 +140,13 @@ def whole_number(key: str, minimum: int, text: str) -> int:
     return int(text)
 
 
+def _engine(option: OptionValue) -> str:
+    """Parse the name of an engine, with a target or without: ``slurm:gpu``."""
+    if option.value and (name := option.value.partition(":")[0]) not in catalog.choices("engines"):
+        raise invalid_choice(option.key, name, catalog.choices("engines"))
+    return str(option.value)
+
+
 def _positive_seconds(option: OptionValue) -> float:
     try:
         seconds = float(option.value)
@@ -220,6 +227,13 @@ class Settings:
         "Measure a model by its name instead of tests: the words of gpubench measure, as in "
         "--measure='hf:bert --shrink --batch=1,8'",
         parse=_non_empty("a model's name, such as hf:bert"),
+    )
+    on: str = _option(
+        "on=ENGINE",
+        "Run the benchmarks in shards: local[:SLOTS] on the GPUs of this host, ray[:ADDRESS], or "
+        "slurm[:PARTITION]; details are keys, such as --engine.slurm.time",
+        parse=_engine,
+        ini="",
     )
     launches: int = _option(
         "launches=K",

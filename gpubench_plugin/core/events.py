@@ -41,6 +41,7 @@ class PhaseEvent(Event):
 
     phase: Phase
     steps: int | None = field(default=None, metadata=doc("Of ``train``: its last step", ge=1))
+    node: str = field(default="", metadata=doc("Of a shard: where it runs"))
 
 
 @dataclass(frozen=True, kw_only=True)

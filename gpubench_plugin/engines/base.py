@@ -67,12 +67,14 @@ class JobStatus:
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What an engine offers: shards at once, and a `text` for the header of the session.
+    """What an engine offers: `slots` for shards at once on so many `hosts`.
 
-    `gpus` tells whether a slot has a GPU; None if that shows on the nodes only.
+    The `text` is for the header of the session. `gpus` tells whether a slot has a GPU; None if that
+    shows on the nodes only.
     """
 
     slots: int
+    hosts: int
     text: str
     gpus: bool | None = None
 

@@ -48,7 +48,7 @@ def decode(config: pytest.Config, rank: int, message: Json) -> RankOutcome:
     return RankOutcome(
         rank=rank,
         state="ended",
-        reports=tuple(_report_from_json(config, data) for data in message["reports"]),
+        reports=tuple(report_from_json(config, data) for data in message["reports"]),
         warnings=tuple(message["warnings"]),
         exit=message.get("exit"),
         exit_code=message.get("exit_code"),
@@ -78,7 +78,7 @@ def _report_to_json(config: pytest.Config, report: pytest.TestReport, *, recorde
     return {name: _to_json_types(value) for name, value in data.items()}
 
 
-def _report_from_json(config: pytest.Config, data: Json) -> pytest.TestReport:
+def report_from_json(config: pytest.Config, data: Json) -> pytest.TestReport:
     """Decode a report; JSON's lists become pytest's tuples again."""
     if isinstance(data["longrepr"], list):  # of a skip
         data["longrepr"] = tuple(data["longrepr"])

@@ -82,6 +82,15 @@ class LiveStatus:
         """Show `text` until the next event."""
         self._line.show(text, at_once=True)
 
+    def tell(self, text: str) -> None:
+        """Show `text` while no benchmark runs, in a log once."""
+        if self._run.current is not None or text == self._text:
+            return
+        self._text = text
+        self._line.show(text, at_once=True)
+        if self._writes_lines and text:
+            self.write("", text)
+
     def clear(self) -> None:
         """Make way for other output."""
         self._line.clear()

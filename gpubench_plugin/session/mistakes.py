@@ -15,6 +15,7 @@ from gpubench_plugin.results.run_directory import (
     require_writable,
     writable_file,
 )
+from gpubench_plugin.session.ending import has_workers
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.settings import Settings
@@ -38,6 +39,8 @@ def check_options(config: pytest.Config, settings: Settings) -> None:
     path_component("--experiment", settings.experiment)
     path_component("--tag", settings.tag or "run")
     check_columns(settings.table)
+    if settings.on and has_workers(config):
+        raise UsageProblem("--on: the shards are the workers; run without -n (pytest-xdist)")
     if settings.overrides or settings.configs:
         from gpubench_plugin.config.resolution import check_stated
 

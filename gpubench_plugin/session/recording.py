@@ -152,6 +152,10 @@ class SessionRecorder:
         """Show `text` on the status line until the next event."""
         self._status.show(text)
 
+    def tell(self, text: str) -> None:
+        """Tell how the shards stand."""
+        self._status.tell(text)
+
     def _log(self, benchmark: str, event: Json) -> None:
         """Journal an `event` of a running benchmark; a failure ends the session after it."""
         if self._is_finished:

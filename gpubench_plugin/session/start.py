@@ -4,6 +4,7 @@
 way to run   in the process the user started    in the other processes
 ============ ================================== ======================
 plain        SessionRecorder, InProcessLauncher –
+--on         SessionRecorder, Front             sessions of their own, each in one of these ways
 gang         SessionRecorder, Controller        Rank
 torchrun     SessionRecorder, Controller (0)    Rank, also for rank 0
 ============ ================================== ======================
@@ -79,7 +80,10 @@ def start_session(
     if records and items and not is_worker(config):
         check_options(config, context_of(config).settings)
     is_single = rank is None and not context_of(config).ranks.started_world_size
-    _resolve_cases(config, items, checks_free_memory=is_single, asks_components=records)
+    is_front = bool(context_of(config).settings.on)  # whose shards know their components
+    _resolve_cases(
+        config, items, checks_free_memory=is_single, asks_components=records and not is_front
+    )
     if any(item.stash[STATE].case.adopted for item in items):
         manager.register(AdoptionPlugin(), "gpubench-adopter")
     if rank is None and not world.is_root and items:
@@ -124,6 +128,10 @@ def _choose_launcher(
     """
     if is_worker(session.config):  # it starts no ranks: tests of several are skipped
         return InProcessLauncher(session.config)
+    if context_of(session.config).settings.on:
+        from gpubench_plugin.session.shards.front import Front
+
+        return Front(session.config)
     cases = [case for item in benchmarks if (case := case_on_ranks(item)) is not None]
     way = launcher_of(context_of(session.config), cases)
     if way is None:
@@ -182,6 +190,7 @@ def _record(
     recording = SessionRecorder(config, {item.nodeid: item.stash[STATE].case for item in items})
     recording.start()
     manager.register(recording, "gpubench-recording")
+    launcher.tell = recording.tell
     world_size = context_of(config).ranks.started_world_size
     usage_errors = UsageErrors(recorder=recording, started_world_size=world_size)
     manager.register(usage_errors, "gpubench-usage-errors")
@@ -228,6 +237,8 @@ def _confirmation(
         return Confirmation(recording, None, why_not=cause)
     if has_debugger(config):
         return Confirmation(recording, None, why_not="a debugger uses the terminal (--pdb)")
+    if context_of(config).settings.on:
+        return Confirmation(recording, launcher.remeasure)
 
     def launch(
         items: Sequence[pytest.Item], rounds: Mapping[str, FixedRounds]

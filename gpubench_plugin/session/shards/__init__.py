@@ -1,0 +1,1 @@
+"""Shards: sessions on other nodes, and the session that shows, judges and records them."""

@@ -1,0 +1,160 @@
+"""What a shard writes, read while it runs: its tests' reports, records and events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from gpubench_plugin.core.errors import GpubenchError
+from gpubench_plugin.core.records import Json, Measurement
+from gpubench_plugin.engines.base import OUTPUT
+from gpubench_plugin.environment.fingerprints import machine_facts
+from gpubench_plugin.launchers import report_transport
+from gpubench_plugin.results import journal, report_payload
+from gpubench_plugin.results.journal import JournalTail
+from gpubench_plugin.results.reader import RunReader
+from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.session.shards.shard import REPORTS, RESULTS
+from gpubench_plugin.system import stored
+from gpubench_plugin.system.child_process import last_lines
+
+if TYPE_CHECKING:
+    import pytest
+
+_LINES: Final = 40
+_KEPT: Final = ("traces", "checkpoints", "ranks")
+"""Folders of a run that its journal and summary do not have."""
+
+
+@dataclass(kw_only=True)
+class ShardTest:
+    """A test that a shard has finished, or one that ended with it, for the `failure`.
+
+    `record` is None of a test that is no benchmark.
+    """
+
+    nodeid: str
+    reports: list[pytest.TestReport] = field(default_factory=list)
+    warnings: list[Json] = field(default_factory=list)
+    record: Measurement | None = None
+    failure: str = ""
+    output: str = ""
+
+
+class ShardFiles:
+    """Files in the `folder` of a shard, of which every line is read once.
+
+    `running` is the test that has begun and not finished, `end` what the session told at its end,
+    None before. `on_event` gets the events of benchmarks, by their ids.
+    """
+
+    def __init__(self, config: pytest.Config, folder: Path):
+        self.folder = folder
+        self.on_event: Callable[[str, Json], None] = lambda benchmark, event: None
+        self.running: ShardTest | None = None
+        self.end: Json | None = None
+        self._config = config
+        self._reports = JournalTail(folder / REPORTS)
+        self._runs: dict[Path, tuple[JournalTail, Json]] = {}
+        self._records: dict[str, Measurement] = {}
+        self._finished: list[ShardTest] = []
+
+    def read(self, ids: Mapping[str, str], *, is_last: bool = False) -> Iterator[ShardTest]:
+        """Tests that have finished, with their records, which `ids` names by node ids.
+
+        A record may arrive after the reports; if this `is_last`, it is not waited for.
+
+        Raises:
+            GpubenchError: a file is broken.
+        """
+        if (self.folder / REPORTS).exists():
+            for line in self._reports:
+                self._take(line)
+        for path in self._new_journals():
+            facts = machine_facts(RunReader(RunDirectory(path=path.parent)).environment)
+            self._runs[path] = JournalTail(path), facts
+        for tail, facts in self._runs.values():
+            for line in tail:
+                self._take_event(line, facts)
+        waiting, self._finished = self._finished, []
+        for test in waiting:
+            node_id = ids.get(test.nodeid)
+            if node_id is None or is_last or node_id in self._records:
+                test.record = self._records.pop(node_id or "", None)
+                yield test
+            else:
+                self._finished.append(test)
+
+    def _new_journals(self) -> list[Path]:
+        return [
+            journal
+            for journal in sorted((self.folder / RESULTS).glob("*/*/metrics.jsonl"))
+            if journal not in self._runs and RunDirectory(path=journal.parent).system.exists()
+        ]
+
+    def _take(self, line: Json) -> None:
+        match line["event"]:
+            case "test_started":
+                self.running, self.end = ShardTest(nodeid=line["nodeid"]), None
+            case "test_reported" if self.running is not None:
+                self.running.reports.append(
+                    report_transport.report_from_json(self._config, line["report"])
+                )
+                self.running.warnings += line["warnings"]
+            case "test_finished" if self.running is not None:
+                self._finished.append(self.running)
+                self.running = None
+            case "shard_ended":
+                self.end = line
+                if self.running and any(r.when == "teardown" for r in self.running.reports):
+                    self._finished.append(self.running)  # a forced exit, of one that hangs
+                    self.running = None
+
+    def _take_event(self, line: Json, facts: Json) -> None:
+        if line["event"] == "benchmark":
+            record = stored.restore(Measurement, journal.restore_non_finite(line), str(self.folder))
+            self._records[record.id] = replace(record, machine={**facts, **record.machine})
+        elif benchmark := (line.get("benchmark")):
+            self.on_event(benchmark, {k: v for k, v in line.items() if k != "benchmark"})
+
+    def unfinished_record(self, node_id: str) -> Measurement | None:
+        """Record without numbers of a benchmark that ended with its session; None if unknown."""
+        for path in reversed(self._runs):
+            with suppress(GpubenchError, KeyError):
+                return RunReader(RunDirectory(path=path.parent)).measurement(node_id)
+        return None
+
+    def last_output(self) -> str:
+        """The last lines that the session printed; empty if there are none."""
+        output = self.folder / OUTPUT
+        return "\n".join(last_lines(output, _LINES)) if output.exists() else ""
+
+    def move_into(self, run: RunDirectory) -> None:
+        """Move what only the shard's run directories have into that of the front."""
+        for path in self._runs:
+            for file in (f for name in _KEPT for f in (path.parent / name).rglob("*")):
+                target = run.path / file.relative_to(path.parent)
+                if file.is_file():
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    if target.suffix == ".jsonl" and target.exists():  # of a rank's samples
+                        with target.open("ab") as rows:
+                            rows.write(file.read_bytes())
+                    else:
+                        file.replace(target)
+
+
+def with_record(test: ShardTest) -> list[pytest.TestReport]:
+    """Reports of the `test` with its record, and without what the journal has already."""
+    reports = [r for r in test.reports if not report_payload.is_of_subtest(r)]
+    for report in reports:
+        payload: dict[str, Any] = {**report_payload.read(report)}
+        payload.pop("events", None)
+        if test.record is not None:
+            payload[report_payload.RECORD] = test.record
+            if report.when == "call" and test.record.outcome == "measured":
+                payload["measurement"] = test.record
+        setattr(report, report_payload.ATTRIBUTE, payload)
+    return test.reports

@@ -1,0 +1,253 @@
+"""The session with ``--on``: shows, judges and records what shards measure."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from gpubench_plugin.config.parametrization import DEVICE, id_of
+from gpubench_plugin.config.resolution import engine_section
+from gpubench_plugin.core import catalog
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.records import Json
+from gpubench_plugin.engines.base import Engine, Shard
+from gpubench_plugin.environment import code
+from gpubench_plugin.environment.system_facts import interpreter_options
+from gpubench_plugin.launchers import merged_reports, report_transport
+from gpubench_plugin.launchers.context import STATE, state_of
+from gpubench_plugin.launchers.in_process import InProcessLauncher, refuse_debugger
+from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
+from gpubench_plugin.results import pytest_benchmark
+from gpubench_plugin.session.shards.files import ShardTest, with_record
+from gpubench_plugin.session.shards.plan import History, cut
+from gpubench_plugin.session.shards.pool import Part, Pool, ShardFailed, ShardStopped
+from gpubench_plugin.session.shards.shard import Request
+
+if TYPE_CHECKING:
+    from gpubench_plugin.config.case import Case
+    from gpubench_plugin.config.rounds_file import FixedRounds
+    from gpubench_plugin.core.records import Measurement
+    from gpubench_plugin.results.run_directory import RunDirectory
+
+_SHARDS: Final = "shards"
+"""Folder of a run in which its shards have theirs until they have ended."""
+
+
+class Front(InProcessLauncher):
+    """Runs all tests in shards on the engine of ``--on``, and replays their reports as they come.
+
+    Fixtures and what other plugins do around a test act in the shards, what they do with reports
+    here. The gate judges here.
+
+    Raises:
+        UsageProblem: the engine cannot be used, or another option does not go with it.
+    """
+
+    def __init__(self, config: pytest.Config):
+        super().__init__(config)
+        refuse_debugger(config)
+        settings = self._context.settings
+        if size := self._context.ranks.started_world_size:
+            raise UsageProblem(f"--on: torchrun has already started {size} ranks; start it without")
+        name, _, target = settings.on.partition(":")
+        section = engine_section(settings.configs, settings.overrides, rootdir=config.rootpath)
+        self._engine: Engine = catalog.load("engines", name, key="--on")(target, section)
+        self._capacity = self._engine.describe()
+        self._items: dict[str, pytest.Item] = {}
+
+    def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
+        """Take all tests of the session."""
+        self._items = {item.nodeid: item for item in session.items}
+
+    def pytest_report_collectionfinish(self) -> str:
+        """Header line about the engine."""
+        return f"shards: {self._capacity.text}"
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool | None:
+        """Run the tests in shards, then what others have added here."""
+        if session.testsfailed and not session.config.option.continue_on_collection_errors:
+            return None  # pytest's own loop tells it
+        run = self._context.run
+        assert run is not None
+        mine = [item for item in session.items if item.nodeid in self._items]
+        fixed = {s.case.id: f for i in mine if (s := state_of(i)) and (f := s.case.fixed_rounds)}
+        try:
+            self._run(session, self._new_pool(run.path / _SHARDS, mine, fixed, run))
+        finally:
+            with suppress(OSError):  # kept for a shard that did not end by itself
+                (run.path / _SHARDS).rmdir()
+        others = [item for item in session.items if item.nodeid not in self._items]
+        for item, next_item in pairwise([*others, None]):
+            assert item is not None
+            item.config.hook.pytest_runtest_protocol(item=item, nextitem=next_item)
+            _end_if_asked(session)
+        return True
+
+    def pytest_unconfigure(self) -> None:
+        """Release the engine, however the session ended."""
+        self._engine.close()
+
+    def remeasure(
+        self, items: Sequence[pytest.Item], rounds: Mapping[str, FixedRounds]
+    ) -> Iterator[Measurement]:
+        """Measure `items` once more without reporting to pytest; `rounds` to time by their ids."""
+        run = self._context.run
+        assert run is not None
+        with tempfile.TemporaryDirectory(dir=run.path, prefix="relaunch-") as folder:
+            pool = self._new_pool(Path(folder), items, rounds, None)
+            try:
+                for test in pool.run():
+                    yield self._record_of(test)
+            except BaseException:
+                pool.cancel()
+                raise
+
+    def _new_pool(
+        self,
+        folder: Path,
+        items: Sequence[pytest.Item],
+        rounds: Mapping[str, FixedRounds],
+        run: RunDirectory | None,
+    ) -> Pool:
+        """A pool of shards that have been submitted, after those that `folder` has already."""
+        config, settings = self._config, self._context.settings
+        ids = {item.nodeid: id_of(item) for item in items}
+        history = History.of(settings.results_dir, {*ids.values()})
+        arguments = tuple(map(str, config.invocation_params.args))
+        own_cache = ("-o", "cache_dir=$GPUBENCH_SHARD/cache")
+        arguments += own_cache if config.pluginmanager.hasplugin("cacheprovider") else ()
+        pool = Pool(
+            config,
+            self._engine,
+            folder,
+            shard=Shard(
+                name="",
+                folder=folder,
+                options=tuple(interpreter_options()),
+                arguments=arguments,
+                rootdir=config.rootpath,
+                cwd=config.invocation_params.dir,
+            ),
+            request=Request(
+                arguments=arguments,
+                ids=(),
+                expected_s={i: s for i, b in ids.items() if (s := history.durations_s.get(b))},
+                code=code.digests(config.rootpath),
+            ),
+            run=run,
+            benchmarks={i.nodeid: id_of(i) for i in items if state_of(i) is not None},
+            rounds=rounds,
+            on_event=self._on_event if run is not None else lambda *_: None,
+            tell=self.tell,
+        )
+        taken = pool.adopt(ids)
+        pool.submit(self._parts([i for i in items if i.nodeid not in taken], history))
+        return pool
+
+    def _parts(self, items: Sequence[pytest.Item], history: History) -> list[Part]:
+        """Tests that may run beside others, in shards of equal duration; and those that may not."""
+        capacity, section = self._capacity, self._engine.section
+        known_s = {i.nodeid: s for i in items if (s := history.durations_s.get(id_of(i)))}
+        alone = [i.nodeid for i in items if self._runs_alone(i, history)]
+        together = [item.nodeid for item in items if item.nodeid not in {*alone}]
+        shards = section.shards or capacity.slots
+        return [
+            *(Part(ids=ids) for ids in cut(together, known_s, shards)),
+            *(Part(ids=ids, is_alone=True) for ids in cut(alone, known_s, capacity.hosts)),
+        ]
+
+    def _runs_alone(self, item: pytest.Item, history: History) -> bool:
+        """Whether nothing may run beside the test on its host.
+
+        Without a mark that is so on a CPU, of several ranks, of data that workers load, of what is
+        no benchmark, and of steps for which a GPU was found to wait for Python.
+        """
+        if self._capacity.slots == self._capacity.hosts:
+            return False
+        state = state_of(item)
+        if state is None or state.case.adopted:
+            return True
+        case = state.case
+        if case.mark.exclusive is not None:
+            return case.mark.exclusive
+        device = case.params.get(DEVICE, self._context.settings.devices[0])
+        on_cpu = device == "cpu" or not (case.uses_torch and self._capacity.gpus)
+        data = case.configuration.data
+        is_loading = data.workers > 0 or data.source != "synthetic"
+        return on_cpu or case.world_size > 1 or is_loading or case.id in history.launch_bound
+
+    def _run(self, session: pytest.Session, pool: Pool) -> None:
+        """Replay the tests of the `pool` as they finish.
+
+        Raises:
+            pytest.UsageError: a shard refused what it was asked.
+            Session.Failed, Session.Interrupted: as pytest's own loop does.
+        """
+        try:
+            for test in pool.run():
+                self._replay(test)
+                _end_if_asked(session)
+        except BaseException as error:
+            is_left = self._engine.outlives_session and "SIGHUP" in str(error)
+            if not is_left:
+                pool.cancel()
+            if isinstance(error, UsageProblem):
+                raise pytest.UsageError(str(error)) from None
+            if isinstance(error, ShardFailed):
+                kind = pytest.UsageError if error.code == 4 else session.Interrupted
+                raise kind(str(error)) from None
+            if isinstance(error, ShardStopped):
+                if error.is_exit:
+                    pytest.exit(str(error), error.code)
+                raise session.Interrupted(str(error)) from None
+            raise
+        if pool.cancelled:
+            raise session.Interrupted("; ".join(pool.cancelled))
+
+    def _replay(self, test: ShardTest) -> None:
+        item = self._items.get(test.nodeid)
+        if item is None:
+            return
+        outcome = RankOutcome(rank=0, state="ended", warnings=tuple(test.warnings))
+        for warning in report_transport.merged_warnings([outcome]):
+            self._config.hook.pytest_warning_recorded.call_historic(kwargs=warning)
+        if test.failure:
+            test.reports = self._failed_reports(item, test)
+        if test.record is not None:
+            result = pytest_benchmark.store_foreign_result(self._config, test.record)
+            if result is not None:
+                self._context.fixture_metadata[test.record.id] = result
+        item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        for report in with_record(test):
+            item.ihook.pytest_runtest_logreport(report=report)
+        item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+
+    def _failed_reports(self, item: pytest.Item, test: ShardTest) -> list[pytest.TestReport]:
+        phases = {str(report.when) for report in test.reports}
+        outcome = RankOutcome(rank=0, state="died", details=test.failure, output=test.output)
+        verdict = JointVerdict(outcome="crashed", reason=test.failure)
+        return [*test.reports, *merged_reports.last_reports(item, outcome, verdict, phases)]
+
+    def _record_of(self, test: ShardTest) -> Measurement:
+        if test.record is not None:
+            return test.record
+        case: Case = self._items[test.nodeid].stash[STATE].case
+        return case.unmeasured("crashed", test.failure or "it has no record")
+
+    def _on_event(self, node: str, benchmark: str, event: Json) -> None:
+        if self._context.journal is not None:
+            where = {"node": node} if node and event["event"] == "phase" else {}
+            self._context.journal(benchmark, {**event, **where})
+
+
+def _end_if_asked(session: pytest.Session) -> None:
+    if session.shouldfail:
+        raise session.Failed(session.shouldfail)
+    if session.shouldstop:
+        raise session.Interrupted(session.shouldstop)
