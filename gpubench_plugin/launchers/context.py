@@ -34,6 +34,7 @@ class RunContext:
         cases: resolves a test anew; known once the session has started.
         journal: records an event of the benchmark with this node id at once; None on ranks whose
             events are not recorded.
+        tell: tells the user what other processes wait for, while they run no benchmark.
         fixture_metadata: pytest-benchmark's metadata by node id, filled while benchmarks run.
     """
 
@@ -44,6 +45,7 @@ class RunContext:
     cases: CaseFactory | None = None
     resumed: Collection[str] = ()
     journal: Callable[[str, Json], None] | None = None
+    tell: Callable[[str], None] | None = None
     fixture_metadata: dict[str, Metadata] = field(default_factory=dict)
 
 

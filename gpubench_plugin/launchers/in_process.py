@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -18,10 +17,6 @@ from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
 from gpubench_plugin.results import report_payload
 from gpubench_plugin.system import stacks
 from gpubench_plugin.system.watchdog import Watchdog
-
-if TYPE_CHECKING:
-    from gpubench_plugin.config.rounds_file import FixedRounds
-    from gpubench_plugin.core.records import Measurement
 
 
 def has_debugger(config: pytest.Config) -> bool:
@@ -55,8 +50,6 @@ class InProcessLauncher:
     """Whether the session is asked to end."""
 
     def __init__(self, config: pytest.Config):
-        self.tell: Callable[[str], None] = lambda text: None
-        """Tells the user how the processes stand that run the tests, if other ones do."""
         self._config = config
         self._watchdog = Watchdog(self._end)
         self._running_test: tuple[pytest.Item, Deadline] | None = None
@@ -73,16 +66,6 @@ class InProcessLauncher:
         Raises:
             UsageProblem: the ranks cannot run them together.
         """
-
-    def remeasure(
-        self, items: Sequence[pytest.Item], rounds: Mapping[str, FixedRounds]
-    ) -> Iterator[Measurement]:
-        """Measure `items` in fresh processes without reporting to pytest.
-
-        `rounds` to time by node id. A benchmark that could not be measured has another outcome,
-        with its reason.
-        """
-        raise NotImplementedError
 
     def is_expected(self, number: int) -> bool:
         """Whether the signal follows from what the session ends for anyway; called in handlers."""

@@ -96,7 +96,11 @@ class SessionRecorder:
         for node_id in self._unselected | self._run.carried_over:
             self._measurements |= self._scaled(earlier[node_id])
         update_context(
-            self._config, run=self._directory, resumed=self._run.carried_over, journal=self._log
+            self._config,
+            run=self._directory,
+            resumed=self._run.carried_over,
+            journal=self._log,
+            tell=self._status.tell,
         )
 
     @property
@@ -151,10 +155,6 @@ class SessionRecorder:
     def show(self, text: str) -> None:
         """Show `text` on the status line until the next event."""
         self._status.show(text)
-
-    def tell(self, text: str) -> None:
-        """Tell how the shards stand."""
-        self._status.tell(text)
 
     def _log(self, benchmark: str, event: Json) -> None:
         """Journal an `event` of a running benchmark; a failure ends the session after it."""

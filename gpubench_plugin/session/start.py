@@ -190,7 +190,6 @@ def _record(
     recording = SessionRecorder(config, {item.nodeid: item.stash[STATE].case for item in items})
     recording.start()
     manager.register(recording, "gpubench-recording")
-    launcher.tell = recording.tell
     world_size = context_of(config).ranks.started_world_size
     usage_errors = UsageErrors(recorder=recording, started_world_size=world_size)
     manager.register(usage_errors, "gpubench-usage-errors")
@@ -238,6 +237,9 @@ def _confirmation(
     if has_debugger(config):
         return Confirmation(recording, None, why_not="a debugger uses the terminal (--pdb)")
     if context_of(config).settings.on:
+        from gpubench_plugin.session.shards.front import Front
+
+        assert isinstance(launcher, Front)
         return Confirmation(recording, launcher.remeasure)
 
     def launch(

@@ -144,7 +144,7 @@ class Front(InProcessLauncher):
             benchmarks={i.nodeid: id_of(i) for i in items if state_of(i) is not None},
             rounds=rounds,
             on_event=self._on_event if run is not None else lambda *_: None,
-            tell=self.tell,
+            tell=self._context.tell or (lambda text: None),
         )
         taken = pool.adopt(ids)
         pool.submit(self._parts([i for i in items if i.nodeid not in taken], history))

@@ -79,6 +79,7 @@ def case_of(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> CaseOf:
             default_precisions=("fp32",),
             precisions=(),
             profile=False,
+            on="",
             preset=preset,
             configs=(),
             overrides=overrides,

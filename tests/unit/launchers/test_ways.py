@@ -67,7 +67,9 @@ def test_alarm_is_confirmed_in_the_way_in_which_it_was_measured(
             pass
 
     monkeypatch.setattr(controller, "Controller", Played)
-    context = SimpleNamespace(ranks=SimpleNamespace(started_world_size=None))
+    context = SimpleNamespace(
+        ranks=SimpleNamespace(started_world_size=None), settings=SimpleNamespace(on="")
+    )
     config: Any = SimpleNamespace(stash={CONTEXT: context}, getoption=lambda *_: None)
     items = [
         SimpleNamespace(stash={STATE: SimpleNamespace(case=SimpleNamespace(adopted=adopted))})

@@ -106,7 +106,8 @@ def test_events_are_made_by_their_classes() -> None:
     literals = {name for text in texts for name in re.findall(r'"event": "(\w+)"', text)}
     of_runs = {"run_started", "run_resumed", "run_finished", "benchmark", "verdicts"}
     of_rank_files = {"pipeline", "failed"}
-    assert literals <= of_runs | of_rank_files
+    of_shards = {"test_started", "test_reported", "test_finished", "shard_ended"}
+    assert literals <= of_runs | of_rank_files | of_shards
 
 
 def test_an_event_leaves_out_what_it_does_not_know() -> None:
