@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import signal
 import sys
 import tempfile
@@ -36,6 +35,7 @@ _GRACE_S: Final = 8.0
 class Slot:
     """What one shard has to itself: GPUs, by UUID, and cores."""
 
+    name: str
     gpus: tuple[str, ...]
     cores: frozenset[int]
 
@@ -74,7 +74,7 @@ class Local(Engine):
             noun = "GPU" if gpus else "core"
             raise UsageProblem(f"--on=local:{target}: this host has {counted(most, noun)}")
         self.slots = slots_of(gpus, usable_cores(), number)
-        self._host = Slot(gpus=tuple(gpus), cores=usable_cores())
+        self._host = Slot(name="host", gpus=tuple(gpus), cores=usable_cores())
         self._jobs: dict[str, _Job] = {}
 
     def describe(self) -> Capacity:
@@ -104,9 +104,9 @@ class Local(Engine):
             return JobStatus(state="lost", reason="its session ended")
         if job.code is not None:
             return JobStatus(state="ended", code=job.code)
-        if job.child is None:
+        if job.slot is None:
             return JobStatus(state="queued", reason=blocked)
-        return JobStatus(state="running", node=platform.node())
+        return JobStatus(state="running", node=job.slot.name)
 
     def _start(self) -> str:
         """Start queued shards in their order; why the first of the others waits, if for others."""
@@ -179,7 +179,7 @@ def slots_of(gpus: Mapping[str, frozenset[int]], cores: frozenset[int], number: 
     slots = []
     for at, (share, own) in enumerate(zip(shares, near, strict=True)):
         part = sorted(own)[near[:at].count(own) :: near.count(own)]
-        slots.append(Slot(gpus=share, cores=frozenset(part or own)))
+        slots.append(Slot(name=f"slot {at + 1}", gpus=share, cores=frozenset(part or own)))
     return slots
 
 

@@ -17,15 +17,22 @@ _MOST_NUMBERS: Final = 6
 
 
 def current_line(run: RunProgress, name: str = "") -> str:
-    """One line about the running benchmark: ``[3/12] name: build``; empty where none is running.
+    """One line about what is running: ``[3/12] name: build``; empty where nothing is.
 
     Without a `name` it is ``[3/12] build``.
     """
     live = run.current
     if live is None:
         return ""
+    if len(run.running) > 1:
+        return printable(f"{_place(run)} {' | '.join(map(_where, run.running.values()))}")
     label = f"{name}: " if name else ""
     return printable(f"{_place(run)} {label}{status_text(live)}")
+
+
+def _where(live: BenchmarkProgress) -> str:
+    """What runs on a node, in short: ``node7: test_step[fp32] measure, 3 s left``."""
+    return f"{live.node}: {live.id.rpartition('::')[2]} {status_text(live)}"
 
 
 def _place(run: RunProgress) -> str:
@@ -76,7 +83,9 @@ def ended_line(run: RunProgress, benchmark: str) -> str:
 def live_lines(run: RunProgress, state: str, width: int) -> list[str]:
     """Lines about the run and its current benchmark, none wider than `width`."""
     lines = [run_line(run, state)]
-    if (live := run.current) is not None:
+    if len(run.running) > 1:
+        lines += [printable(f"  {_where(live)}") for live in run.running.values()]
+    elif (live := run.current) is not None:
         room = width - 2 * (1 + _LABEL_COLUMNS) - 2
         bars = sparkline(evenly_chosen(live.losses, room))
         loss = "" if live.loss is None else f" {live.loss:.4g}"
@@ -104,7 +113,7 @@ def live_json(run: RunProgress, state: str) -> dict[str, Any]:
     """The state of the run as JSON; durations are in seconds."""
     live = run.current
     names = (
-        *("id", "phase", "launch", "step", "steps", "loss", "rounds", "half_width"),
+        *("id", "node", "phase", "launch", "step", "steps", "loss", "rounds", "half_width"),
         *("step_s", "samples_per_s", "tokens_per_s", "remaining_s", "numbers"),
     )
     return {
@@ -113,4 +122,5 @@ def live_json(run: RunProgress, state: str) -> dict[str, Any]:
         "benchmarks": run.total,
         "outcomes": run.outcomes,
         "current": None if live is None else {name: getattr(live, name) for name in names},
+        "running": [{name: getattr(b, name) for name in names} for b in run.running.values()],
     }

@@ -31,9 +31,11 @@ class BenchmarkProgress:
 
     `steps` is what the untimed training takes at most, and `step` how far it, or a test's own loop,
     is in this phase; `numbers` are the last of each name that was logged. Times are in seconds.
+    `node` is where its shard runs, empty for an undivided run.
     """
 
     id: str
+    node: str = ""
     phase: str = ""
     launch: int | None = None
     steps: int | None = None
@@ -111,8 +113,8 @@ class RunProgress:
     """A run as far as its journal tells.
 
     `outcomes` are those of the benchmarks that are done, by id, `step_times_s` their results, and
-    `flags` those of the results; `status` is None before an orderly end, and `current` a benchmark
-    that the end interrupted.
+    `flags` those of the results; `status` is None before an orderly end, and `running` those that
+    run, one on each node, or that the end interrupted.
     """
 
     run_id: str
@@ -120,8 +122,13 @@ class RunProgress:
     outcomes: dict[str, str] = field(default_factory=dict)
     step_times_s: dict[str, float] = field(default_factory=dict)
     flags: dict[str, list[str]] = field(default_factory=dict)
-    current: BenchmarkProgress | None = None
+    running: dict[str, BenchmarkProgress] = field(default_factory=dict)
     status: str | None = None
+
+    @property
+    def current(self) -> BenchmarkProgress | None:
+        """The one that has begun last."""
+        return next(reversed(self.running.values()), None)
 
     @property
     def total(self) -> int:
@@ -133,9 +140,9 @@ class RunProgress:
         match line.get("event"):
             case "run_started":
                 self.ids = tuple(line["params"])
-                self.outcomes, self.current, self.status = {}, None, None
+                self.outcomes, self.running, self.status = {}, {}, None
             case "run_resumed":
-                self.status = self.current = None
+                self.running, self.status = {}, None
                 self.outcomes = {i: o for i, o in self.outcomes.items() if o == "measured"}
             case "run_finished":
                 self.status = line["status"]
@@ -145,15 +152,15 @@ class RunProgress:
                 self._add_event(benchmark, line)
 
     def _add_event(self, benchmark: str, event: Json) -> None:
-        is_running = self.current is not None and self.current.id == benchmark
         phase = event.get("phase")
-        if phase == "build" or (phase == "start" and not is_running):
-            self.current = BenchmarkProgress(id=benchmark)  # another try, if it was running or over
+        if phase == "build" or (phase == "start" and benchmark not in self.running):
+            node = event.get("node", "")
+            others = {i: b for i, b in self.running.items() if b.node != node and i != benchmark}
+            # Another try, if it was running or over.
+            self.running = {**others, benchmark: BenchmarkProgress(id=benchmark, node=node)}
             self.outcomes.pop(benchmark, None)
-        elif not is_running:  # what a thread tells of one that is done
-            return
-        assert self.current is not None
-        self.current.add(event)
+        if (live := self.running.get(benchmark)) is not None:  # else a thread tells of one done
+            live.add(event)
 
     def _end(self, record: Json) -> None:
         benchmark = record["id"]
@@ -162,7 +169,7 @@ class RunProgress:
         metric = record.get("metrics", {}).get("step_time_s")
         if metric is not None and metric["value"] is not None:
             self.step_times_s[benchmark] = metric["value"]
-        self.current = None
+        self.running.pop(benchmark, None)
 
 
 def _seconds(start: str, end: str) -> float:

@@ -73,8 +73,8 @@ def _state(directory: RunDirectory, tail: JournalTail, run: RunProgress) -> str:
                 run.add(line)
     if is_written:
         return "running"
-    if run.current is not None:
-        run.current.remaining_s = None  # nothing of it is to come
+    for live in run.running.values():
+        live.remaining_s = None  # nothing of it is to come
     return run.status or "interrupted"
 
 

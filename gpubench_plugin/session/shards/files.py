@@ -124,7 +124,8 @@ class ShardFiles:
         """Record without numbers of a benchmark that ended with its session; None if unknown."""
         for path in reversed(self._runs):
             with suppress(GpubenchError, KeyError):
-                return RunReader(RunDirectory(path=path.parent)).measurement(node_id)
+                run = RunReader(RunDirectory(path=path.parent))
+                return replace(run.measurement(node_id), host=run.environment["hostname"])
         return None
 
     def last_output(self) -> str:

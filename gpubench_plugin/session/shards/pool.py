@@ -254,7 +254,7 @@ class Pool:
         benchmark = self._benchmarks.get(test.nodeid)
         record = job.files.unfinished_record(benchmark) if benchmark else None
         if record is not None:
-            test.record = replace(record, outcome="crashed", reason=reason, host=job.status.node)
+            test.record = replace(record, outcome="crashed", reason=reason)
         return self._placed(test, job)
 
     def _complaint(self, job: _Job) -> str:
