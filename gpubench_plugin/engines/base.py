@@ -30,7 +30,7 @@ State = Literal["queued", "running", "ended", "lost", "cut", "cancelled"]
 
 @dataclass(frozen=True, kw_only=True)
 class Shard:
-    """Benchmarks that one session measures on one node, or on several by torchrun.
+    """Tests, by node ids, that one session runs on one node, or on several by torchrun.
 
     `folder` has what the session reads, ``request.json`` and ``rounds.json``, and gets what it
     writes, always appended to or replaced as a whole. Its session runs in `cwd`, which is in the
@@ -38,7 +38,7 @@ class Shard:
     `is_alone` needs a host to itself. `avoid` are nodes on which it was lost.
     """
 
-    name: str
+    ids: tuple[str, ...] = ()
     folder: Path
     options: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
@@ -46,6 +46,11 @@ class Shard:
     cwd: Path
     is_alone: bool = False
     avoid: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """Its number in the run."""
+        return self.folder.name
 
     def command(self, python: str, *launcher: str) -> list[str]:
         """Command line of its session, or of a `launcher` of ranks, such as torchrun's module."""

@@ -51,9 +51,9 @@ class ShardFiles:
     None before. `on_event` gets the events of benchmarks, by their ids.
     """
 
-    def __init__(self, config: pytest.Config, folder: Path):
+    def __init__(self, config: pytest.Config, folder: Path, on_event: Callable[[str, Json], None]):
         self.folder = folder
-        self.on_event: Callable[[str, Json], None] = lambda benchmark, event: None
+        self._on_event = on_event
         self.running: ShardTest | None = None
         self.end: Json | None = None
         self._config = config
@@ -116,17 +116,26 @@ class ShardFiles:
     def _take_event(self, line: Json, facts: Json) -> None:
         if line["event"] == "benchmark":
             record = stored.restore(Measurement, journal.restore_non_finite(line), str(self.folder))
-            self._records[record.id] = replace(record, machine={**facts, **record.machine})
+            machine = {**facts, **record.machine}
+            self._records[record.id] = self._placed(replace(record, machine=machine))
         elif benchmark := (line.get("benchmark")):
-            self.on_event(benchmark, {k: v for k, v in line.items() if k != "benchmark"})
+            self._on_event(benchmark, {k: v for k, v in line.items() if k != "benchmark"})
 
-    def unfinished_record(self, node_id: str) -> Measurement | None:
-        """Record without numbers of a benchmark that ended with its session; None if unknown."""
-        for path in reversed(self._runs):
-            with suppress(GpubenchError, KeyError):
-                run = RunReader(RunDirectory(path=path.parent))
-                return replace(run.measurement(node_id), host=run.environment["hostname"])
-        return None
+    def crashed(self, test: ShardTest, benchmarks: Mapping[str, str], reason: str) -> ShardTest:
+        """The running `test`, which has ended with its session for that `reason`."""
+        test.failure, test.output = reason, self.last_output()
+        with suppress(GpubenchError, LookupError):
+            path = [*self._runs][-1]
+            run = RunReader(RunDirectory(path=path.parent))
+            record = run.measurement(benchmarks[test.nodeid])
+            machine, host = self._runs[path][1], run.environment["hostname"]
+            test.record = self._placed(
+                replace(record, outcome="crashed", reason=reason, host=host, machine=machine)
+            )
+        return test
+
+    def _placed(self, record: Measurement) -> Measurement:
+        return replace(record, shard=self.folder.name)
 
     def last_output(self) -> str:
         """The last lines that the session printed; empty if there are none."""

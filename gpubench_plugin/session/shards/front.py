@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,7 +18,6 @@ from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.engines.base import Engine, Shard
-from gpubench_plugin.environment import code
 from gpubench_plugin.environment.system_facts import interpreter_options
 from gpubench_plugin.launchers import merged_reports, report_transport
 from gpubench_plugin.launchers.context import STATE, state_of
@@ -26,8 +26,7 @@ from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.session.shards.files import ShardTest, with_record
 from gpubench_plugin.session.shards.plan import History, cut
-from gpubench_plugin.session.shards.pool import Part, Pool, ShardFailed, ShardStopped
-from gpubench_plugin.session.shards.shard import Request
+from gpubench_plugin.session.shards.pool import Pool
 
 if TYPE_CHECKING:
     from gpubench_plugin.config.case import Case
@@ -77,11 +76,13 @@ class Front(InProcessLauncher):
         assert run is not None
         mine = [item for item in session.items if item.nodeid in self._items]
         fixed = {s.case.id: f for i in mine if (s := state_of(i)) and (f := s.case.fixed_rounds)}
-        try:
-            self._run(session, self._new_pool(run.path / _SHARDS, mine, fixed, run))
-        finally:
-            with suppress(OSError):  # kept for a shard that did not end by itself
-                (run.path / _SHARDS).rmdir()
+        pool = self._new_pool(run.path / _SHARDS, mine, fixed, run)
+        with self._cancelling(pool):
+            for test in pool.run():
+                self._replay(test)
+                _end_if_asked(session)
+        with suppress(OSError):  # kept for a shard that did not end by itself
+            (run.path / _SHARDS).rmdir()
         others = [item for item in session.items if item.nodeid not in self._items]
         for item, next_item in pairwise([*others, None]):
             assert item is not None
@@ -101,12 +102,9 @@ class Front(InProcessLauncher):
         assert run is not None
         with tempfile.TemporaryDirectory(dir=run.path, prefix="relaunch-") as folder:
             pool = self._new_pool(Path(folder), items, rounds, None)
-            try:
+            with self._cancelling(pool):
                 for test in pool.run():
                     yield self._record_of(test)
-            except BaseException:
-                pool.cancel()
-                raise
 
     def _new_pool(
         self,
@@ -122,45 +120,42 @@ class Front(InProcessLauncher):
         arguments = tuple(map(str, config.invocation_params.args))
         own_cache = ("-o", "cache_dir=$GPUBENCH_SHARD/cache")
         arguments += own_cache if config.pluginmanager.hasplugin("cacheprovider") else ()
+        shard = Shard(
+            folder=folder,
+            options=tuple(interpreter_options()),
+            arguments=arguments,
+            rootdir=config.rootpath,
+            cwd=config.invocation_params.dir,
+        )
         pool = Pool(
-            config,
-            self._engine,
-            folder,
-            shard=Shard(
-                name="",
-                folder=folder,
-                options=tuple(interpreter_options()),
-                arguments=arguments,
-                rootdir=config.rootpath,
-                cwd=config.invocation_params.dir,
-            ),
-            request=Request(
-                arguments=arguments,
-                ids=(),
-                expected_s={i: s for i, b in ids.items() if (s := history.durations_s.get(b))},
-                code=code.digests(config.rootpath),
-            ),
-            run=run,
+            config=config,
+            engine=self._engine,
+            shard=shard,
             benchmarks={i.nodeid: id_of(i) for i in items if state_of(i) is not None},
             rounds=rounds,
+            expected_s={i: s for i, b in ids.items() if (s := history.durations_s.get(b))},
             on_event=self._on_event if run is not None else lambda *_: None,
             tell=self._context.tell or (lambda text: None),
+            on_end=lambda files: None if run is None else files.move_into(run),
         )
         taken = pool.adopt(ids)
-        pool.submit(self._parts([i for i in items if i.nodeid not in taken], history))
+        self._submit([item for item in items if item.nodeid not in taken], pool, history)
         return pool
 
-    def _parts(self, items: Sequence[pytest.Item], history: History) -> list[Part]:
-        """Tests that may run beside others, in shards of equal duration; and those that may not."""
-        capacity, section = self._capacity, self._engine.section
-        known_s = {i.nodeid: s for i in items if (s := history.durations_s.get(id_of(i)))}
-        alone = [i.nodeid for i in items if self._runs_alone(i, history)]
-        together = [item.nodeid for item in items if item.nodeid not in {*alone}]
-        shards = section.shards or capacity.slots
-        return [
-            *(Part(ids=ids) for ids in cut(together, known_s, shards)),
-            *(Part(ids=ids, is_alone=True) for ids in cut(alone, known_s, capacity.hosts)),
-        ]
+    def _submit(self, items: Sequence[pytest.Item], pool: Pool, history: History) -> None:
+        """Submit shards of equal duration, and others of what may not run beside anything."""
+        capacity, shards = self._capacity, self._engine.section.shards
+        alone = {item.nodeid: self._runs_alone(item, history) for item in items}
+        pool.submit(
+            [
+                replace(pool.shard, ids=tuple(ids), is_alone=is_alone)
+                for is_alone, count in (
+                    (False, shards or capacity.slots),
+                    (True, capacity.hosts),
+                )
+                for ids in cut([i for i in alone if alone[i] is is_alone], pool.expected_s, count)
+            ]
+        )
 
     def _runs_alone(self, item: pytest.Item, history: History) -> bool:
         """Whether nothing may run beside the test on its host.
@@ -182,33 +177,20 @@ class Front(InProcessLauncher):
         is_loading = data.workers > 0 or data.source != "synthetic"
         return on_cpu or case.world_size > 1 or is_loading or case.id in history.launch_bound
 
-    def _run(self, session: pytest.Session, pool: Pool) -> None:
-        """Replay the tests of the `pool` as they finish.
+    @contextmanager
+    def _cancelling(self, pool: Pool) -> Iterator[None]:
+        """Cancel the shards of the `pool` when something ends the session before them.
 
-        Raises:
-            pytest.UsageError: a shard refused what it was asked.
-            Session.Failed, Session.Interrupted: as pytest's own loop does.
+        The end of its terminal does not, where they outlive the session, which may be resumed.
         """
         try:
-            for test in pool.run():
-                self._replay(test)
-                _end_if_asked(session)
+            yield
         except BaseException as error:
-            is_left = self._engine.outlives_session and "SIGHUP" in str(error)
-            if not is_left:
+            if not (self._engine.outlives_session and "SIGHUP" in str(error)):
                 pool.cancel()
             if isinstance(error, UsageProblem):
                 raise pytest.UsageError(str(error)) from None
-            if isinstance(error, ShardFailed):
-                kind = pytest.UsageError if error.code == 4 else session.Interrupted
-                raise kind(str(error)) from None
-            if isinstance(error, ShardStopped):
-                if error.is_exit:
-                    pytest.exit(str(error), error.code)
-                raise session.Interrupted(str(error)) from None
             raise
-        if pool.cancelled:
-            raise session.Interrupted("; ".join(pool.cancelled))
 
     def _replay(self, test: ShardTest) -> None:
         item = self._items.get(test.nodeid)
