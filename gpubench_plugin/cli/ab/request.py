@@ -107,6 +107,7 @@ _RESERVED_OPTIONS: Final = {
     "registry": "the launches are not registered as runs",
     "resume": "pass it to `gpubench ab` instead, before --",
     "launches": "each launch of `gpubench ab` is a fresh process already",
+    "on": "both sides run on one node: start `gpubench ab` there, as in a job of SLURM",
     "baseline": "`gpubench ab` does the judging, not its launches",
     "gate": "`gpubench ab` does the judging, not its launches",
     "report": "every launch would write it; `gpubench report` makes one of the comparison",

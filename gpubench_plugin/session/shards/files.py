@@ -37,6 +37,7 @@ class ShardTest:
     """
 
     nodeid: str
+    node: str = ""
     reports: list[pytest.TestReport] = field(default_factory=list)
     warnings: list[Json] = field(default_factory=list)
     record: Measurement | None = None

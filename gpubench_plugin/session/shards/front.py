@@ -16,15 +16,17 @@ from gpubench_plugin.config.parametrization import DEVICE, id_of
 from gpubench_plugin.config.resolution import engine_section
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.core.records import Json
+from gpubench_plugin.core.records import STEP_TIME, Json
 from gpubench_plugin.engines.base import Engine, Shard
 from gpubench_plugin.environment.system_facts import interpreter_options
 from gpubench_plugin.launchers import merged_reports, report_transport
 from gpubench_plugin.launchers.context import STATE, state_of
 from gpubench_plugin.launchers.in_process import InProcessLauncher, refuse_debugger
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
+from gpubench_plugin.reports.text import printable
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.session.shards.files import ShardTest, with_record
+from gpubench_plugin.session.shards.nodes import is_control, outliers
 from gpubench_plugin.session.shards.plan import History, cut
 from gpubench_plugin.session.shards.pool import Pool
 
@@ -59,6 +61,8 @@ class Front(InProcessLauncher):
         self._engine: Engine = catalog.load("engines", name, key="--on")(target, section)
         self._capacity = self._engine.describe()
         self._items: dict[str, pytest.Item] = {}
+        self._replayed: set[str] = set()
+        self._step_s: dict[str, dict[str, float]] = {}
 
     def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
         """Take all tests of the session."""
@@ -89,6 +93,11 @@ class Front(InProcessLauncher):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=next_item)
             _end_if_asked(session)
         return True
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        """Name nodes that are not like the others."""
+        for line in outliers(self._step_s):
+            terminalreporter.write_line(printable(line), yellow=True)
 
     def pytest_unconfigure(self) -> None:
         """Release the engine, however the session ended."""
@@ -143,12 +152,16 @@ class Front(InProcessLauncher):
         return pool
 
     def _submit(self, items: Sequence[pytest.Item], pool: Pool, history: History) -> None:
-        """Submit shards of equal duration, and others of what may not run beside anything."""
+        """Submit shards of equal duration, and others of what may not run beside anything.
+
+        On several hosts each begins with the controls, which tell whether their nodes are equal.
+        """
         capacity, shards = self._capacity, self._engine.section.shards
         alone = {item.nodeid: self._runs_alone(item, history) for item in items}
+        controls = [i.nodeid for i in items if is_control(i)] if capacity.hosts > 1 else []
         pool.submit(
             [
-                replace(pool.shard, ids=tuple(ids), is_alone=is_alone)
+                replace(pool.shard, ids=tuple(dict.fromkeys([*controls, *ids])), is_alone=is_alone)
                 for is_alone, count in (
                     (False, shards or capacity.slots),
                     (True, capacity.hosts),
@@ -194,8 +207,11 @@ class Front(InProcessLauncher):
 
     def _replay(self, test: ShardTest) -> None:
         item = self._items.get(test.nodeid)
-        if item is None:
+        if test.record is not None and (step := test.record.metrics.get(STEP_TIME)):
+            self._step_s.setdefault(test.record.name, {})[test.node] = step.value
+        if item is None or test.nodeid in self._replayed:
             return
+        self._replayed |= {test.nodeid, id_of(item)}
         outcome = RankOutcome(rank=0, state="ended", warnings=tuple(test.warnings))
         for warning in report_transport.merged_warnings([outcome]):
             self._config.hook.pytest_warning_recorded.call_historic(kwargs=warning)
@@ -223,7 +239,7 @@ class Front(InProcessLauncher):
         return case.unmeasured("crashed", test.failure or "it has no record")
 
     def _on_event(self, node: str, benchmark: str, event: Json) -> None:
-        if self._context.journal is not None:
+        if self._context.journal is not None and benchmark not in self._replayed:
             where = {"node": node} if node and event["event"] == "phase" else {}
             self._context.journal(benchmark, {**event, **where})
 

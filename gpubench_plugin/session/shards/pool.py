@@ -137,7 +137,7 @@ class Pool:
                 is_over = job.status.state not in {"queued", "running"}
                 for test in job.files.read(self.benchmarks, is_last=is_over):
                     job.done.add(test.nodeid)
-                    yield test
+                    yield replace(test, node=job.status.node)
                 if is_over:
                     self._jobs.remove(job)
                     yield from self._ended(job)
