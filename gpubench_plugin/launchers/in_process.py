@@ -34,7 +34,7 @@ def refuse_debugger(config: pytest.Config) -> None:
         raise UsageProblem(
             "--pdb: a debugger needs the terminal, which the processes of ranks do not have; "
             "debug in this process: without torchrun, with --world-size=1 and without "
-            "--isolate or --launches"
+            "--on, --isolate or --launches"
         )
 
 
