@@ -18,11 +18,11 @@ from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.records import STEP_TIME, Json
 from gpubench_plugin.engines.base import Engine, Shard
-from gpubench_plugin.environment.system_facts import interpreter_options
 from gpubench_plugin.launchers import merged_reports, report_transport
 from gpubench_plugin.launchers.context import STATE, state_of
 from gpubench_plugin.launchers.in_process import InProcessLauncher, refuse_debugger
 from gpubench_plugin.launchers.outcome import JointVerdict, RankOutcome
+from gpubench_plugin.launchers.processes import RankCommand
 from gpubench_plugin.reports.text import printable
 from gpubench_plugin.results import pytest_benchmark
 from gpubench_plugin.session.shards.files import ShardTest, with_record
@@ -126,13 +126,13 @@ class Front(InProcessLauncher):
         config, settings = self._config, self._context.settings
         ids = {item.nodeid: id_of(item) for item in items}
         history = History.of(settings.results_dir, {*ids.values()})
-        arguments = tuple(map(str, config.invocation_params.args))
+        command = RankCommand.of_session(config, folder).command
         own_cache = ("-o", "cache_dir=$GPUBENCH_SHARD/cache")
-        arguments += own_cache if config.pluginmanager.hasplugin("cacheprovider") else ()
+        has_cache = config.pluginmanager.hasplugin("cacheprovider")
         shard = Shard(
             folder=folder,
-            options=tuple(interpreter_options()),
-            arguments=arguments,
+            options=tuple(command[1 : command.index("-m")]),
+            arguments=(*command[command.index("-m") + 2 :], *(own_cache if has_cache else ())),
             rootdir=config.rootpath,
             cwd=config.invocation_params.dir,
         )
