@@ -259,12 +259,12 @@ def _status(line: str) -> tuple[str, JobStatus]:
     array, task, word, reason, node, wait_status, restarts, _ = line.split("|")
     state: State = next((s for s, words in _STATES.items() if word in words.split()), "queued")
     # OUT_OF_MEMORY comes with a signal that does not exist.
-    code = -9 if word == "OUT_OF_MEMORY" else _code(os.waitstatus_to_exitcode(int(wait_status)))
+    wait_status = "9" if word == "OUT_OF_MEMORY" else wait_status
+    code = _code(os.waitstatus_to_exitcode(int(wait_status))) if state == "ended" else None
     word = reason if word in {"PENDING", "FAILED"} else word
     word = "" if state == "running" or word in {"None", "NonZeroExitCode", "COMPLETED"} else word
     text = next((f"{m} ({word})" for start, m in _MEANINGS.items() if word.startswith(start)), word)
-    if state in {"queued", "running"}:
-        code, text = None, f"requeued: {text}" if text and int(restarts) else text
+    text = f"requeued: {text}" if text and state == "queued" and int(restarts) else text
     return f"{array}_{task}", JobStatus(state=state, node=node, reason=text, code=code)
 
 

@@ -1,0 +1,106 @@
+"""A SLURM of two nodes on this machine, whose nodes can fail."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from shutil import which
+from time import monotonic, sleep
+
+import pytest
+
+COMMANDS = ("sbatch", "slurmctld", "slurmd", "munged")
+_SBIN = "/usr/sbin:/sbin"
+
+
+def missing() -> list[str]:
+    """Commands of SLURM that are not installed."""
+    path = f"{os.environ['PATH']}:{_SBIN}"
+    return [name for name in COMMANDS if which(name, path=path) is None]
+
+
+class Cluster:
+    """Nodes ``n1`` and ``n2`` in the partitions ``low`` and ``high``, by what is in `folder`."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self.configuration = folder / "slurm.conf"
+
+    def start(self) -> None:
+        """Start the daemons; the nodes are idle afterwards."""
+        path = f"{os.environ['PATH']}:{_SBIN}"
+        start = Path(__file__).with_name("start.sh")
+        done = subprocess.run(
+            [start, self._folder],
+            env={**os.environ, "PATH": path},
+            stdout=subprocess.DEVNULL,  # no pipe, which daemons would keep open
+            stderr=(self._folder / "start.log").open("w"),
+            check=False,
+            timeout=60,
+        )
+        assert done.returncode == 0, (self._folder / "start.log").read_text()
+
+    def fail(self, node: str) -> None:
+        """Cut the power of a node: all stop before the first dies, or one reports the others."""
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            self._signal(number, node)
+
+    def stop_controller(self) -> None:
+        """End the controller; what runs goes on."""
+        os.kill(int((self._folder / "controller.pid").read_text()), signal.SIGKILL)
+
+    def start_controller(self) -> None:
+        """Start the controller again."""
+        environ = {**os.environ, "PATH": f"{os.environ['PATH']}:{_SBIN}"}
+        command = ["slurmctld", "-f", str(self.configuration)]
+        subprocess.run(command, env=environ, check=True, timeout=60, stdout=subprocess.DEVNULL)
+
+    def stop(self) -> None:
+        """Kill the daemons, the jobs, and all that they started."""
+        deadline = monotonic() + 20
+        while self._signal(signal.SIGKILL) and monotonic() < deadline:
+            sleep(0.1)
+
+    def _signal(self, number: signal.Signals, node: str = "") -> int:
+        """Signal the processes of one node or of all; how many."""
+        processes = [p for p in Path("/proc").glob("[0-9]*") if self._is_ours(p, node)]
+        for process in processes:
+            with suppress(ProcessLookupError):
+                os.kill(int(process.name), number)
+        return len(processes)
+
+    def _is_ours(self, process: Path, node: str) -> bool:
+        """Whether a process is a job's, by its environment, or a daemon, by its log."""
+        if process.name == str(os.getpid()):
+            return False
+        with suppress(OSError):
+            environ = (process / "environ").read_bytes().split(b"\0")
+            is_of_node = not node or f"SLURMD_NODENAME={node}".encode() in environ
+            if f"SLURM_CONF={self.configuration}".encode() in environ and is_of_node:
+                return True
+            logs = f"{node or '*'}.log"
+            files = [file.readlink() for file in (process / "fd").iterdir()]
+            return any(f.parent == self._folder and f.match(logs) for f in files)
+        return False
+
+
+@contextmanager
+def running_cluster(folder: Path) -> Iterator[Cluster]:
+    """Context of a cluster that ``SLURM_CONF`` names; a test is skipped where it cannot be."""
+    if missing():
+        packages = "slurmctld slurmd slurm-client munge"
+        pytest.skip(f"SLURM is not installed, no {missing()[0]}: apt-get install {packages}")
+    cluster = Cluster(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("SLURM_")]:
+            patch.delenv(name)
+        patch.setenv("SLURM_CONF", str(cluster.configuration))
+        try:
+            cluster.start()
+            yield cluster
+        finally:
+            cluster.stop()
