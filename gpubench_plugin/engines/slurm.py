@@ -125,8 +125,8 @@ class Slurm(Engine):
         groups: dict[tuple[str, str], dict[str, Shard]] = {}
         for shard in shards:
             place, number, avoid = shard.folder, "0", ",".join(sorted(filter(None, shard.avoid)))
-            # An output file is named by the number of its task: so is the folder in an array.
-            if re.fullmatch("[1-9][0-9]*", place.name):
+            # A task's output file is named by its number, below 1,001 by default: so is the folder.
+            if re.fullmatch("[1-9][0-9]{0,2}", place.name):
                 place, number = place.parent, place.name
             output = str(place).replace("%", "%%") + ("/%a" if number != "0" else "")
             groups.setdefault((f"{output}/{OUTPUT}", avoid), {})[number] = shard

@@ -13,14 +13,18 @@ from time import monotonic, sleep
 
 import pytest
 
+from tests.support.processes import is_running, wait_until
+
 COMMANDS = ("sbatch", "slurmctld", "slurmd", "munged")
-_SBIN = "/usr/sbin:/sbin"
 
 
 def missing() -> list[str]:
     """Commands of SLURM that are not installed."""
-    path = f"{os.environ['PATH']}:{_SBIN}"
-    return [name for name in COMMANDS if which(name, path=path) is None]
+    return [name for name in COMMANDS if which(name, path=_path()) is None]
+
+
+def _path() -> str:
+    return f"{os.environ['PATH']}:/usr/sbin"
 
 
 class Cluster:
@@ -32,17 +36,13 @@ class Cluster:
 
     def start(self) -> None:
         """Start the daemons; the nodes are idle afterwards."""
-        path = f"{os.environ['PATH']}:{_SBIN}"
-        start = Path(__file__).with_name("start.sh")
-        done = subprocess.run(
-            [start, self._folder],
-            env={**os.environ, "PATH": path},
-            stdout=subprocess.DEVNULL,  # no pipe, which daemons would keep open
-            stderr=(self._folder / "start.log").open("w"),
-            check=False,
-            timeout=60,
-        )
-        assert done.returncode == 0, (self._folder / "start.log").read_text()
+        log = self._folder / "start.log"  # daemons would keep a pipe open
+        with log.open("w") as output:
+            start = Path(__file__).with_name("start.sh")
+            done = subprocess.run(
+                [start, self._folder], stdout=output, stderr=output, check=False, timeout=60
+            )
+        assert done.returncode == 0, log.read_text()
 
     def fail(self, node: str) -> None:
         """Cut the power of a node: all stop before the first dies, or one reports the others."""
@@ -50,14 +50,15 @@ class Cluster:
             self._signal(number, node)
 
     def stop_controller(self) -> None:
-        """End the controller; what runs goes on."""
-        os.kill(int((self._folder / "controller.pid").read_text()), signal.SIGKILL)
+        """End the controller, which saves what it knows; what runs goes on."""
+        pid = int((self._folder / "controller.pid").read_text())
+        os.kill(pid, signal.SIGTERM)
+        wait_until(lambda: not is_running(pid))
 
     def start_controller(self) -> None:
         """Start the controller again."""
-        environ = {**os.environ, "PATH": f"{os.environ['PATH']}:{_SBIN}"}
-        command = ["slurmctld", "-f", str(self.configuration)]
-        subprocess.run(command, env=environ, check=True, timeout=60, stdout=subprocess.DEVNULL)
+        command = [which("slurmctld", path=_path()) or "", "-f", str(self.configuration)]
+        subprocess.run(command, check=True, timeout=60, stdout=subprocess.DEVNULL)
 
     def stop(self) -> None:
         """Kill the daemons, the jobs, and all that they started."""

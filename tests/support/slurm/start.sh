@@ -2,6 +2,7 @@
 # Starts a SLURM of two nodes on this machine, as root: start.sh FOLDER, then export SLURM_CONF=FOLDER/slurm.conf
 # Debian 12: apt-get install --no-install-recommends slurmctld slurmd slurm-client munge
 set -euo pipefail
+export PATH="$PATH:/usr/sbin"
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 mkdir -p "$folder"/{state,spool.n1,spool.n2}
