@@ -264,7 +264,7 @@ def _status(line: str) -> tuple[str, JobStatus]:
     word = reason if word in {"PENDING", "FAILED"} else word
     word = "" if state == "running" or word in {"None", "NonZeroExitCode", "COMPLETED"} else word
     text = next((f"{m} ({word})" for start, m in _MEANINGS.items() if word.startswith(start)), word)
-    text = f"requeued: {text}" if text and state == "queued" and int(restarts) else text
+    text = f"requeued: {text}".rstrip(": ") if state == "queued" and int(restarts) else text
     return f"{array}_{task}", JobStatus(state=state, node=node, reason=text, code=code)
 
 

@@ -182,10 +182,11 @@ def test_lost_node(cluster: Cluster, new_shard: Callable[..., Shard]) -> None:
     wait_until(lambda: facts_of(shards[0]))
 
     cluster.fail(statuses[0].node)
-    requeued = wait_for(slurm, jobs, have("queued", "ended"), within_s=90)[0]
+    reason = "requeued: pause after preemption or a node failure (BeginTime)"
+    waiting = wait_for(slurm, jobs, lambda statuses: statuses[0].reason == reason, within_s=90)
     ended = wait_for(slurm, jobs, are_over, within_s=240)[0]
 
-    assert requeued.reason.startswith("requeued: pause after preemption or a node failure")
+    assert have("queued", "ended")(waiting)
     assert (ended.state, ended.code) == ("ended", 0)
     assert ended.node != statuses[0].node
     assert [f["SLURMD_NODENAME"] for f in facts_of(shards[0])] == [statuses[0].node, ended.node]
@@ -203,9 +204,9 @@ def test_preemption(cluster: Cluster, new_shard: Callable[..., Shard]) -> None:
     high = engine("high")
     assert wait_for(high, high.submit([new_shard()]), are_over)[0].code == 0
 
-    statuses = low.poll(jobs).values()
-    (preempted,) = [status for status in statuses if status.state == "queued"]
-    assert preempted.reason == "requeued: pause after preemption or a node failure (BeginTime)"
+    reason = "requeued: pause after preemption or a node failure (BeginTime)"
+    statuses = wait_for(low, jobs, lambda statuses: any(s.reason == reason for s in statuses))
+    assert sorted(status.state for status in statuses) == ["queued", "running"]
     assert any("asked to end" in (shard.folder / OUTPUT).read_text() for shard in shards)
     low.cancel(jobs)
     wait_for(low, jobs, have("cancelled", "cancelled"))
@@ -259,7 +260,7 @@ def in_allocation(folder: Path) -> Mapping[str, Any]:
     shards = []
     for file in sorted(folder.glob("shards/*/arguments.json")):
         name, arguments = file.parent.name, tuple(json.loads(file.read_text()))
-        places = {"folder": file.parent, "cwd": folder, "rootdir": folder}
+        places: dict[str, Any] = {"folder": file.parent, "cwd": folder, "rootdir": folder}
         shards.append(Shard(name=name, arguments=arguments, **places))
     slurm, later = engine(), engine()
     jobs = slurm.submit(shards)

@@ -89,6 +89,7 @@ UNAVAILABLE = (
                 state="queued", reason="a limit of the quality of service (QOSMaxJobsPerUserLimit)"
             ),
         ),
+        ("PENDING|None||0|2", JobStatus(state="queued", reason="requeued")),
         (
             "PENDING|BeginTime||0|1",
             JobStatus(
