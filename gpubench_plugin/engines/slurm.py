@@ -94,7 +94,8 @@ class Slurm(Engine):
             count, where = len(_hosts()), f"SLURM allocation {self._allocation}"
             if count < self.section.nodes:
                 raise UsageProblem(f"engine.nodes={self.section.nodes}: {where} has {count}")
-            return Capacity(slots=count // self.section.nodes, text=f"{where}: {count} nodes")
+            slots = count // self.section.nodes
+            return Capacity(slots=slots, hosts=slots, text=f"{where}: {count} nodes")
         partitions: dict[str, dict[str, str]] = {}
         default = ""
         for line in _ask("sinfo", "--noheader", "--all", "--Node", "--format=%P|%a|%N|%T"):
@@ -113,7 +114,8 @@ class Slurm(Engine):
         usable = sum(counts[s] for s in ("idle", "mixed", "allocated", "completing", "planned"))
         text = f"SLURM partition {wanted}: {counts.pop('idle', 0)} nodes idle"
         text = ", ".join([text, *(f"{n} {state}" for state, n in sorted(counts.items()))])
-        return Capacity(slots=max(1, usable // self.section.nodes), text=text)
+        slots = max(1, usable // self.section.nodes)
+        return Capacity(slots=slots, hosts=slots, text=text)
 
     def submit(self, shards: Sequence[Shard]) -> list[str]:
         """Tasks of one array for all shards, as far as they may run on the same nodes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -49,7 +50,7 @@ class ShardFiles:
     """Files in the `folder` of a shard, of which every line is read once.
 
     `running` is the test that has begun and not finished, `end` what the session told at its end,
-    None before. `on_event` gets the events of benchmarks, by their ids.
+    None before. `starts` counts how often each test has begun. `on_event` gets the events of benchmarks, by their ids.
     """
 
     def __init__(self, config: pytest.Config, folder: Path, on_event: Callable[[str, Json], None]):
@@ -57,6 +58,7 @@ class ShardFiles:
         self._on_event = on_event
         self.running: ShardTest | None = None
         self.end: Json | None = None
+        self.starts: Counter[str] = Counter()
         self._config = config
         self._reports = JournalTail(folder / REPORTS)
         self._runs: dict[Path, tuple[JournalTail, Json]] = {}
@@ -100,6 +102,7 @@ class ShardFiles:
         match line["event"]:
             case "test_started":
                 self.running, self.end = ShardTest(nodeid=line["nodeid"]), None
+                self.starts[line["nodeid"]] += 1
             case "test_reported" if self.running is not None:
                 self.running.reports.append(
                     report_transport.report_from_json(self._config, line["report"])

@@ -138,6 +138,10 @@ class Pool:
                 for test in job.files.read(self.benchmarks, is_last=is_over):
                     job.done.add(test.nodeid)
                     yield replace(test, node=job.status.node)
+                if self._is_hopeless(job):
+                    self.engine.cancel([job.id])
+                    job.status = replace(job.status, state="lost")
+                    is_over = True
                 if is_over:
                     self._jobs.remove(job)
                     yield from self._ended(job)
@@ -204,7 +208,7 @@ class Pool:
         if end is not None:
             shutil.rmtree(job.shard.folder, ignore_errors=True)
         if left:
-            avoid = job.shard.avoid | ({status.node} if status.state == "lost" else set())
+            avoid = job.shard.avoid | ({status.node} - {""} if status.state == "lost" else set())
             self.submit([replace(job.shard, ids=tuple(left), avoid=avoid)])
 
     def _is_unlucky(self, job: _Job) -> bool:
@@ -214,6 +218,16 @@ class Pool:
             return True
         is_interrupted = end is not None and end["exit_code"] == pytest.ExitCode.INTERRUPTED
         return has_begun and end is not None and (is_interrupted or "is_cut" in end)
+
+    def _is_hopeless(self, job: _Job) -> bool:
+        """Whether the engine has requeued the shard, and its test begins too often."""
+        begun = job.files.running
+        if begun is None or job.status.state != "queued":
+            return False
+        self._tries[begun.nodeid] = max(
+            self._tries[begun.nodeid], job.files.starts[begun.nodeid] - 1
+        )
+        return job.files.starts[begun.nodeid] > self.engine.section.retries
 
     def _refuse(self, job: _Job) -> None:
         """Raise why no test of a shard began."""
