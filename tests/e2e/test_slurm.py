@@ -68,7 +68,7 @@ def new_shard(tmp_path: Path) -> Callable[..., Shard]:
         test.write_text(TEST.format(seconds=seconds, passes=passes, stays=stays))
         plain = ("-sq", "-p", "no:gpubench", "-p", "no:cacheprovider", "-c", "pytest.ini")
         arguments = (*plain, test.name)
-        return Shard(name=number, folder=folder, arguments=arguments, rootdir=root, cwd=root)
+        return Shard(folder=folder, arguments=arguments, rootdir=root, cwd=root)
 
     return new
 
@@ -259,9 +259,9 @@ def in_allocation(folder: Path) -> Mapping[str, Any]:
     """Run shards as steps; what a session inside an allocation sees."""
     shards = []
     for file in sorted(folder.glob("shards/*/arguments.json")):
-        name, arguments = file.parent.name, tuple(json.loads(file.read_text()))
+        arguments = tuple(json.loads(file.read_text()))
         places: dict[str, Any] = {"folder": file.parent, "cwd": folder, "rootdir": folder}
-        shards.append(Shard(name=name, arguments=arguments, **places))
+        shards.append(Shard(arguments=arguments, **places))
     slurm, later = engine(), engine()
     jobs = slurm.submit(shards)
     first = [vars(status) for status in slurm.poll(jobs).values()]

@@ -50,7 +50,8 @@ class ShardFiles:
     """Files in the `folder` of a shard, of which every line is read once.
 
     `running` is the test that has begun and not finished, `end` what the session told at its end,
-    None before. `starts` counts how often each test has begun. `on_event` gets the events of benchmarks, by their ids.
+    None before; `starts` counts how often each test has begun. `on_event` gets the events of
+    benchmarks, by their ids.
     """
 
     def __init__(self, config: pytest.Config, folder: Path, on_event: Callable[[str, Json], None]):

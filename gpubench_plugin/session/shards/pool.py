@@ -221,13 +221,12 @@ class Pool:
 
     def _is_hopeless(self, job: _Job) -> bool:
         """Whether the engine has requeued the shard, and its test begins too often."""
-        begun = job.files.running
-        if begun is None or job.status.state != "queued":
+        begun = job.files.running.nodeid if job.files.running else ""
+        starts = job.files.starts[begun]
+        if job.status.state != "queued" or starts <= self.engine.section.retries:
             return False
-        self._tries[begun.nodeid] = max(
-            self._tries[begun.nodeid], job.files.starts[begun.nodeid] - 1
-        )
-        return job.files.starts[begun.nodeid] > self.engine.section.retries
+        self._tries[begun] = starts - 1
+        return True
 
     def _refuse(self, job: _Job) -> None:
         """Raise why no test of a shard began."""

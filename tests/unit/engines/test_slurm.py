@@ -61,7 +61,7 @@ def engine(target: str = "", **section: Any) -> Slurm:
 def shard(folder: Path, **options: Any) -> Shard:
     """A shard in a folder, called as that."""
     options = {"rootdir": folder.parent, "cwd": folder.parent, **options}
-    return Shard(name=folder.name, folder=folder, arguments=("-k", "it's $HOME"), **options)
+    return Shard(folder=folder, arguments=("-k", "it's $HOME"), **options)
 
 
 UNAVAILABLE = (
