@@ -68,7 +68,7 @@ class Local(Engine):
             raise UsageProblem(f"--on=local:{target}: allowed: a number of slots, from 1")
         if section.nodes > 1:
             raise UsageProblem(f"engine.nodes {section.nodes}: local is one node")
-        gpus = _gpus()
+        gpus = own_gpus()
         number = int(target or len(gpus) or 1)
         if number > (most := len(gpus) or len(usable_cores())):
             noun = "GPU" if gpus else "core"
@@ -120,7 +120,7 @@ class Local(Engine):
                 if job.shard.is_alone:
                     return ""
                 continue
-            job.locks = _locks(free[0])
+            job.locks = locks_on(free[0])
             if not job.locks:
                 return "another session measures on this host"
             self._run(job, free[0])
@@ -183,7 +183,7 @@ def slots_of(gpus: Mapping[str, frozenset[int]], cores: frozenset[int], number: 
     return slots
 
 
-def _gpus() -> dict[str, frozenset[int]]:
+def own_gpus() -> dict[str, frozenset[int]]:
     """UUIDs of the GPUs that this session may use, with the cores near each, if they are known."""
     with nvml.opened() as library:
         handles = nvml.handles(library) or []
@@ -202,7 +202,7 @@ def _bits(mask: Sequence[int]) -> Iterator[int]:
         yield from (64 * at + bit for bit in range(64) if word >> bit & 1)
 
 
-def _locks(slot: Slot) -> list[KernelLock]:
+def locks_on(slot: Slot) -> list[KernelLock]:
     """Locks on all that the `slot` occupies, for all users of the host; none if one is held."""
     locks: list[KernelLock] = []
     for name in slot.resources:

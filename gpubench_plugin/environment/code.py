@@ -52,9 +52,25 @@ def same_files(first: Path, second: Path) -> bool:
     return names == others and not any(filecmp.cmpfiles(first, second, names, shallow=False)[1:])
 
 
-def _files(rootdir: Path, suffix: str = ".py") -> Iterator[Path]:
+def folders_without(rootdir: Path) -> list[str]:
+    """Folders below `rootdir` in which :func:`digests` finds no code, by path from there."""
+    return [
+        Path(parent, name).relative_to(rootdir).as_posix()
+        for parent, out, _ in _walk(rootdir)
+        for name in out
+    ]
+
+
+def _walk(rootdir: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """Folders that may hold code: the subfolders that may not, and the files."""
     for parent, folders, names in os.walk(rootdir):
-        folders[:] = sorted(name for name in folders if _may_hold_code(Path(parent, name)))
+        out = [name for name in folders if not _may_hold_code(Path(parent, name))]
+        folders[:] = sorted({*folders} - {*out})
+        yield parent, out, names
+
+
+def _files(rootdir: Path, suffix: str = ".py") -> Iterator[Path]:
+    for parent, _, names in _walk(rootdir):
         code = (name for name in names if name.endswith(suffix) and not name.endswith(".pyc"))
         yield from (Path(parent, name) for name in sorted(code))
 

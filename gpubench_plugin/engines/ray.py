@@ -1,0 +1,285 @@
+"""Nodes of a Ray cluster, or a cluster of its own on this host."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.format import counted
+from gpubench_plugin.core.records import Json
+from gpubench_plugin.engines._ray_node import Chunk, Receiver, node_name, run
+from gpubench_plugin.engines.base import Capacity, Engine, JobStatus, Shard, State
+from gpubench_plugin.engines.local import Slot, locks_on, own_gpus
+from gpubench_plugin.environment.code import folders_without
+from gpubench_plugin.environment.hardware import usable_cores
+from gpubench_plugin.system.child_process import ChildError, facts_of
+from gpubench_plugin.system.signals import signals_deferred
+
+if TYPE_CHECKING:
+    from gpubench_plugin.config.engine_section import EngineSection
+
+_PROBE_S: Final = 60.0
+_PROBE: Final = """import json, sys, ray
+try:
+    ray.init(sys.argv[1], log_to_driver=False)
+except Exception as error:
+    sys.exit(" ".join(str(error).split()))
+print(json.dumps(ray.nodes()))"""
+_OWN: Final = {"num_cpus": 0, "include_dashboard": False, "object_store_memory": 100 << 20}
+"""A cluster of its own has no processes ready for tasks, and little memory for large objects."""
+_TASK: Final = {"num_cpus": 0, "max_retries": 0, "num_returns": "streaming"}
+
+
+@dataclass(kw_only=True)
+class _Job:
+    shard: Shard
+    receiver: Receiver
+    needs: dict[str, float]
+    selector: dict[str, str]
+    group: Any = None
+    codes: list[int] = field(default_factory=list)
+    status: JobStatus = field(default_factory=lambda: JobStatus(state="queued"))
+
+
+class Ray(Engine):
+    """A task for each shard, which takes one of its node's resource ``bench``, and a GPU if any.
+
+    A CPU would not do: Ray gives it to others while a task waits. A shard on several nodes is a
+    placement group, in which torchrun starts the ranks.
+    """
+
+    poll_interval_s: ClassVar[float] = 0.5
+
+    def __init__(self, target: str, section: EngineSection):
+        super().__init__(target, section)
+        if "://" in target:
+            advice = "start the session on a machine of the cluster, with ray:auto or ray:HOST:PORT"
+            raise UsageProblem(f"--on=ray:{target}: {advice}")
+        self._jobs: dict[str, _Job] = {}
+        self._streams: dict[Any, tuple[str, int]] = {}
+        """What each task yields: of which job, and of which of its nodes."""
+        self._locks: list[Any] = []
+
+    def describe(self) -> Capacity:
+        """The nodes with ``bench``; a cluster of its own starts with the first shards."""
+        if find_spec("ray") is None:
+            raise UsageProblem("--on=ray needs Ray: pip install 'pytest-gpubench[ray]'")
+        nodes = _usable(self._cluster()) if self.target else [{"Resources": _own_resources()}]
+        if not nodes:
+            start = """ray start --address=HOST:PORT --resources='{"bench": 1}'"""
+            raise UsageProblem(f"--on=ray:{self.target}: no node offers bench; start some: {start}")
+        hosts = max(1, len(nodes) // self.section.nodes)
+        slots = int(_total(nodes, "bench")) if self.section.nodes == 1 else hosts
+        place = f"{counted(len(nodes), 'node')} of Ray" if self.target else "Ray on this host"
+        text = f"{counted(slots, 'slot')} on {place}"
+        return Capacity(slots=slots, hosts=hosts, text=text, gpus=_total(nodes, "GPU") > 0)
+
+    def _cluster(self) -> list[Json]:
+        """Its nodes, by a process that can be ended: Ray tries for minutes, deaf to signals."""
+        try:
+            nodes: list[Json] = facts_of(
+                [sys.executable, "-c", _PROBE, self.target], timeout_s=_PROBE_S
+            )
+        except ChildError as error:
+            raise UsageProblem(f"--on=ray:{self.target}: {error}") from None
+        return nodes
+
+    def submit(self, shards: Sequence[Shard]) -> list[str]:
+        """Give them to Ray, and the code before the first of them."""
+        if not self._jobs:
+            self._connect(shards[0].rootdir)
+        return [self._submit(shard) for shard in shards]
+
+    def _connect(self, rootdir: Path) -> None:
+        os.environ["RAY_RUNTIME_ENV_IGNORE_GITIGNORE"] = "1"  # generated code travels, too
+        quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "error"}
+        own: dict[str, Any] = {}
+        if not self.target:
+            quiet["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # it listens on loopback alone
+            resources = _own_resources()
+            own = {**_OWN, "num_gpus": resources.pop("GPU"), "resources": resources}
+            self._locks = locks_on(Slot(gpus=tuple(own_gpus()), cores=usable_cores()))
+            if not self._locks:
+                raise UsageProblem("--on=ray: another session measures on this host")
+        os.environ.update({name: v for name, v in quiet.items() if name not in os.environ})
+        import ray
+
+        # As patterns of .gitignore; Ray leaves out what .rayignore names, too.
+        excludes = [re.sub(r"([\\*?\[\] ])", r"\\\1", f"/{f}") for f in folders_without(rootdir)]
+        own["runtime_env"] = {"working_dir": os.fspath(rootdir), "excludes": excludes}
+        try:
+            with signals_deferred():  # Ray puts a handler in the place of ours
+                ray.init(self.target or "local", log_to_driver=False, logging_level="ERROR", **own)
+            ray._private.worker._worker_logs_enabled = False  # it prints what a lost node logged
+        except Exception as error:  # of many classes
+            ray.shutdown()
+            raise UsageProblem(f"--on=ray: {_sentence(error)}") from error
+
+    def _submit(self, shard: Shard) -> str:
+        import ray
+        from ray.util import placement_group
+
+        nodes, count = _usable(ray.nodes()), self.section.nodes
+        needs = {"bench": 1.0, "GPU": self.section.ranks_per_node if count > 1 else 1.0}
+        if shard.is_alone and nodes:
+            largest = max(nodes, key=lambda node: _total([node], "bench"))
+            needs = {name: _total([largest], name) for name in needs}
+        needs = {name: need for name, need in needs.items() if _total(nodes, name)} or needs
+        avoid = [node["NodeID"] for node in nodes if _name(node) in shard.avoid]
+        # Where there are no others, better there than never.
+        is_choice = avoid and len(nodes) - len(avoid) >= count
+        selector = {"ray.io/node-id": f"!in({','.join(avoid)})"} if is_choice else {}
+        job = _Job(shard=shard, receiver=Receiver(shard.folder), needs=needs, selector=selector)
+        if count > 1:
+            job.group = placement_group(
+                [needs] * count, "STRICT_SPREAD", bundle_label_selector=[selector] * count
+            )
+        name = f"{shard.name}-{secrets.token_hex(4)}"
+        self._jobs[name] = job
+        self._begin(name)
+        return name
+
+    def _begin(self, name: str, rank: int = 0, endpoint: str = "") -> None:
+        """Begin the task on one of a job's nodes."""
+        import ray
+        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+        job, launcher = self._jobs[name], ()
+        place: dict[str, Any] = {"label_selector": job.selector}
+        if job.group is not None:
+            place = {"scheduling_strategy": PlacementGroupSchedulingStrategy(job.group, rank)}
+            launcher = (
+                *("-m", "torch.distributed.run", f"--nnodes={self.section.nodes}"),
+                *(f"--nproc-per-node={self.section.ranks_per_node}", f"--rdzv-id={name}"),
+                *("--rdzv-backend=c10d", f"--rdzv-conf=is_host={str(rank == 0).lower()}"),
+                *("--rdzv-endpoint={endpoint}", "--local-addr={address}"),
+            )
+        own = {name: need for name, need in job.needs.items() if name != "GPU"}
+        task = ray.remote(run).options(
+            **_TASK, **place, num_gpus=job.needs.get("GPU", 0), resources=own
+        )
+        seeds = {file.name: file.read_bytes() for file in job.shard.folder.glob("*.json")}
+        self._streams[task.remote(job.shard, seeds, launcher, endpoint)] = name, rank
+
+    def poll(self, jobs: Collection[str]) -> Mapping[str, JobStatus]:
+        """How they stand, once all is written that has arrived."""
+        self._drain()
+        unknown = JobStatus(state="lost", reason="its session ended")
+        statuses = {n: self._jobs[n].status if n in self._jobs else unknown for n in jobs}
+        queued = [n for n, status in statuses.items() if status.state == "queued"]
+        return statuses | (self._waiting(queued) if queued else {})
+
+    def _waiting(self, queued: Collection[str]) -> dict[str, JobStatus]:
+        """With what these jobs wait for."""
+        import ray
+
+        nodes, free, statuses = _usable(ray.nodes()), ray.available_resources(), {}
+        for name in queued:
+            needs, count = self._jobs[name].needs, self.section.nodes
+            what = ", ".join(f"{resource}: {need:g}" for resource, need in needs.items())
+            able = [n for n in nodes if all(_total([n], r) >= need for r, need in needs.items())]
+            total = {resource: _total(nodes, resource) for resource in needs}
+            used = ", ".join(f"{n - free.get(r, 0):g} of {n:g}" for r, n in total.items())
+            reason = f"waits for {what}; {used} in use"
+            if len(able) < count:
+                reason = f"needs {counted(count, 'node')} with {what}, the cluster has {len(able)}"
+            statuses[name] = JobStatus(state="queued", reason=reason)
+        return statuses
+
+    def fetch(self, job: str) -> None:
+        """Write what has arrived."""
+        self._drain()
+
+    def _drain(self) -> None:
+        import ray
+
+        while streams := [*self._streams]:
+            ready, _ = ray.wait(streams, num_returns=len(streams), timeout=0)
+            for stream in ready:
+                if stream in self._streams:  # its job may have ended meanwhile
+                    self._take(stream, *self._streams[stream])
+            if not ready:
+                return
+
+    def _take(self, stream: Any, name: str, rank: int) -> None:
+        """Take the next of what a task yields, or its end."""
+        from ray import exceptions, get
+
+        job = self._jobs[name]
+        try:
+            item = get(next(stream))
+        except (StopIteration, exceptions.RayError) as error:
+            is_cancelled = isinstance(error, exceptions.TaskCancelledError)
+            self._end(name, "cancelled" if is_cancelled else "lost", _sentence(error))
+            return
+        match item:
+            case Chunk():
+                job.receiver.take(item)
+            case int():
+                job.codes.append(item)
+                del self._streams[stream]
+                if len(job.codes) == self.section.nodes:
+                    self._end(name, "ended")
+            case node, endpoint if rank == 0:
+                job.status = JobStatus(state="running", node=node)
+                for other in range(1, self.section.nodes):
+                    self._begin(name, other, endpoint)
+
+    def _end(self, name: str, state: State, reason: str = "") -> None:
+        import ray
+
+        job = self._jobs[name]
+        code = next(filter(None, job.codes), 0) if state == "ended" else None
+        job.status = replace(job.status, state=state, reason=reason, code=code)
+        for stream in [s for s, (owner, _) in self._streams.items() if owner == name]:
+            del self._streams[stream]
+            ray.cancel(stream, force=True)
+        if job.group is not None:
+            ray.util.remove_placement_group(job.group)
+
+    def cancel(self, jobs: Collection[str]) -> None:
+        """Kill their processes."""
+        for name in jobs:
+            if name in self._jobs and self._jobs[name].status.state in {"queued", "running"}:
+                self._end(name, "cancelled")
+
+    def close(self) -> None:
+        """Leave the cluster, with which all tasks end; one of its own ends, too."""
+        if self._jobs:
+            import ray
+
+            ray.shutdown()
+        for lock in self._locks:
+            lock.close()
+
+
+def _own_resources() -> dict[str, float]:
+    gpus = len(own_gpus())
+    return {"bench": gpus or 1, "GPU": gpus}
+
+
+def _usable(nodes: Sequence[Json]) -> list[Json]:
+    """The living `nodes`, as Ray describes them, that offer ``bench``."""
+    return [node for node in nodes if node["Alive"] and _total([node], "bench") >= 1]
+
+
+def _total(nodes: Sequence[Json], resource: str) -> float:
+    return sum(node["Resources"].get(resource, 0) for node in nodes)
+
+
+def _name(node: Json) -> str:
+    return node_name(node["NodeManagerHostname"], node["NodeID"])
+
+
+def _sentence(error: Exception) -> str:
+    """The first sentence of Ray's `error`, or of what a task raised."""
+    text = str(getattr(error, "cause", error)).strip().partition("\n")[0]
+    return text.partition(". ")[0] or type(error).__name__
