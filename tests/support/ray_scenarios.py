@@ -183,7 +183,7 @@ def gang(suite: Suite, cluster: Any, nodes: list[Any]) -> dict[str, Any]:
     broken = suite.wait(jobs, over)
     wait_until(lambda: not suite.left(), 30)
     waiting = suite.wait(
-        suite.engine.submit([suite.shard("c", lines=1)]), lambda s: bool(s[0].reason)
+        suite.engine.submit([suite.shard("c", lines=1)]), lambda s: "needs" in s[0].reason
     )
     return {
         "last": plain(last),
@@ -201,10 +201,10 @@ def own(suite: Suite) -> dict[str, Any]:
     (suite.project / "results [1]").mkdir()
     (suite.project / "results [1]" / ".gitignore").write_text("*")
     (suite.project / "results [1]" / "large").write_bytes(bytes(1000))
-    (suite.project / "benchmarks" / "test_session.py").write_text(SESSION + LISTING)
     handler = signal.getsignal(signal.SIGTERM)
     capacity = vars(suite.engine.describe())
     other = Suite(suite.folder, "")
+    (suite.project / "benchmarks" / "test_session.py").write_text(SESSION + LISTING)
     jobs = suite.engine.submit([suite.shard(name, lines=5) for name in "ab"])
     try:
         other.engine.submit([other.shard("c", lines=5)])
@@ -220,7 +220,7 @@ def own(suite: Suite) -> dict[str, Any]:
         "listening": sorted(listening),
         "last": last,
         "states": states,
-        "files": (suite.folder / "shards" / "a" / "listing.json").read_text(),
+        "files": json.loads((suite.folder / "shards/a/listing.json").read_text()),
         "is_handler_kept": signal.getsignal(signal.SIGTERM) is handler,
     }
 
