@@ -30,7 +30,6 @@ from gpubench_plugin.system.signals import die_with_parent, exit_on_signals, sig
 CHUNK_BYTES: Final = 1 << 16
 """Ray keeps what has less than 100 KiB with the owner of a task, where it survives the node."""
 _LOOK_S: Final = 0.5
-_GRACE_S: Final = 8.0
 _PR_SET_CHILD_SUBREAPER: Final = 36  # prctl(2), <linux/prctl.h>
 _OF_RAY: Final = ("RAY_", "SPT_", "PYTHONBREAKPOINT", "PYTHONPATH", THREADS)
 
@@ -85,7 +84,7 @@ def run(
                 stdout=output,
                 stderr=output,
                 preexec_fn=die_with_parent,
-                grace_s=_GRACE_S,
+                grace_s=0,
             ) as keeper,
         ):
             while (code := keeper.wait(_LOOK_S)) is None:

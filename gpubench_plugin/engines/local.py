@@ -68,7 +68,7 @@ class Local(Engine):
             raise UsageProblem(f"--on=local:{target}: allowed: a number of slots, from 1")
         if section.nodes > 1:
             raise UsageProblem(f"engine.nodes {section.nodes}: local is one node")
-        gpus = own_gpus()
+        gpus = _gpus()
         number = int(target or len(gpus) or 1)
         if number > (most := len(gpus) or len(usable_cores())):
             noun = "GPU" if gpus else "core"
@@ -183,7 +183,12 @@ def slots_of(gpus: Mapping[str, frozenset[int]], cores: frozenset[int], number: 
     return slots
 
 
-def own_gpus() -> dict[str, frozenset[int]]:
+def whole_host() -> Slot:
+    """All GPUs and cores that this session may use."""
+    return Slot(name="host", gpus=tuple(_gpus()), cores=usable_cores())
+
+
+def _gpus() -> dict[str, frozenset[int]]:
     """UUIDs of the GPUs that this session may use, with the cores near each, if they are known."""
     with nvml.opened() as library:
         handles = nvml.handles(library) or []

@@ -17,9 +17,8 @@ from gpubench_plugin.core.format import counted
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.engines._ray_node import Chunk, Receiver, node_name, run
 from gpubench_plugin.engines.base import Capacity, Engine, JobStatus, Shard, State
-from gpubench_plugin.engines.local import Slot, locks_on, own_gpus
+from gpubench_plugin.engines.local import locks_on, whole_host
 from gpubench_plugin.environment.code import folders_without
-from gpubench_plugin.environment.hardware import usable_cores
 from gpubench_plugin.system.child_process import ChildError, facts_of
 from gpubench_plugin.system.signals import signals_deferred
 
@@ -67,6 +66,7 @@ class Ray(Engine):
         self._streams: dict[Any, tuple[str, int]] = {}
         """What each task yields: of which job, and of which of its nodes."""
         self._locks: list[Any] = []
+        self._has_gpus = False
 
     def describe(self) -> Capacity:
         """The nodes with ``bench``; a cluster of its own starts with the first shards."""
@@ -80,17 +80,15 @@ class Ray(Engine):
         slots = int(_total(nodes, "bench")) if self.section.nodes == 1 else hosts
         place = f"{counted(len(nodes), 'node')} of Ray" if self.target else "Ray on this host"
         text = f"{counted(slots, 'slot')} on {place}"
-        return Capacity(slots=slots, hosts=hosts, text=text, gpus=_total(nodes, "GPU") > 0)
+        self._has_gpus = _total(nodes, "GPU") > 0
+        return Capacity(slots=slots, hosts=hosts, text=text, gpus=self._has_gpus)
 
-    def _cluster(self) -> list[Json]:
+    def _cluster(self) -> Any:
         """Its nodes, by a process that can be ended: Ray tries for minutes, deaf to signals."""
         try:
-            nodes: list[Json] = facts_of(
-                [sys.executable, "-c", _PROBE, self.target], timeout_s=_PROBE_S
-            )
+            return facts_of([sys.executable, "-c", _PROBE, self.target], timeout_s=_PROBE_S)
         except ChildError as error:
             raise UsageProblem(f"--on=ray:{self.target}: {error}") from None
-        return nodes
 
     def submit(self, shards: Sequence[Shard]) -> list[str]:
         """Give them to Ray, and the code before the first of them."""
@@ -100,16 +98,15 @@ class Ray(Engine):
 
     def _connect(self, rootdir: Path) -> None:
         os.environ["RAY_RUNTIME_ENV_IGNORE_GITIGNORE"] = "1"  # generated code travels, too
-        quiet = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_BACKEND_LOG_LEVEL": "error"}
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         own: dict[str, Any] = {}
         if not self.target:
-            quiet["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # it listens on loopback alone
+            os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # it listens on loopback alone
             resources = _own_resources()
             own = {**_OWN, "num_gpus": resources.pop("GPU"), "resources": resources}
-            self._locks = locks_on(Slot(gpus=tuple(own_gpus()), cores=usable_cores()))
+            self._locks = locks_on(whole_host())
             if not self._locks:
                 raise UsageProblem("--on=ray: another session measures on this host")
-        os.environ.update({name: v for name, v in quiet.items() if name not in os.environ})
         import ray
 
         # As patterns of .gitignore; Ray leaves out what .rayignore names, too.
@@ -128,11 +125,12 @@ class Ray(Engine):
         from ray.util import placement_group
 
         nodes, count = _usable(ray.nodes()), self.section.nodes
-        needs = {"bench": 1.0, "GPU": self.section.ranks_per_node if count > 1 else 1.0}
+        needs = {"bench": 1.0}
+        if self._has_gpus:
+            needs["GPU"] = self.section.ranks_per_node if count > 1 else 1.0
         if shard.is_alone and nodes:
             largest = max(nodes, key=lambda node: _total([node], "bench"))
             needs = {name: _total([largest], name) for name in needs}
-        needs = {name: need for name, need in needs.items() if _total(nodes, name)} or needs
         avoid = [node["NodeID"] for node in nodes if _name(node) in shard.avoid]
         # Where there are no others, better there than never.
         is_choice = avoid and len(nodes) - len(avoid) >= count
@@ -152,16 +150,17 @@ class Ray(Engine):
         import ray
         from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-        job, launcher = self._jobs[name], ()
+        job = self._jobs[name]
+        launcher: list[str] = []
         place: dict[str, Any] = {"label_selector": job.selector}
         if job.group is not None:
             place = {"scheduling_strategy": PlacementGroupSchedulingStrategy(job.group, rank)}
-            launcher = (
+            launcher = [
                 *("-m", "torch.distributed.run", f"--nnodes={self.section.nodes}"),
                 *(f"--nproc-per-node={self.section.ranks_per_node}", f"--rdzv-id={name}"),
                 *("--rdzv-backend=c10d", f"--rdzv-conf=is_host={str(rank == 0).lower()}"),
                 *("--rdzv-endpoint={endpoint}", "--local-addr={address}"),
-            )
+            ]
         own = {name: need for name, need in job.needs.items() if name != "GPU"}
         task = ray.remote(run).options(
             **_TASK, **place, num_gpus=job.needs.get("GPU", 0), resources=own
@@ -262,7 +261,7 @@ class Ray(Engine):
 
 
 def _own_resources() -> dict[str, float]:
-    gpus = len(own_gpus())
+    gpus = len(whole_host().gpus)
     return {"bench": gpus or 1, "GPU": gpus}
 
 
@@ -272,7 +271,7 @@ def _usable(nodes: Sequence[Json]) -> list[Json]:
 
 
 def _total(nodes: Sequence[Json], resource: str) -> float:
-    return sum(node["Resources"].get(resource, 0) for node in nodes)
+    return float(sum(node["Resources"].get(resource, 0) for node in nodes))
 
 
 def _name(node: Json) -> str:

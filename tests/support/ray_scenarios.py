@@ -72,7 +72,6 @@ class Suite:
         folder.mkdir(parents=True)
         (folder / "request.json").write_text(json.dumps(request))
         return Shard(
-            name=name,
             folder=folder,
             arguments=("-p", "no:gpubench", "-p", "no:cacheprovider", "test_session.py"),
             rootdir=self.project,
@@ -211,7 +210,9 @@ def own(suite: Suite) -> dict[str, Any]:
         refusal = ""
     except UsageProblem as problem:
         refusal = str(problem)
-    listening = {c.laddr.ip for c in psutil.net_connections() if c.status == "LISTEN"}
+    listening = {
+        getattr(c.laddr, "ip", "") for c in psutil.net_connections() if c.status == "LISTEN"
+    }
     states = [s.state for s in suite.wait(jobs[:1], over)]
     last = plain(suite.wait(jobs, over))
     return {
