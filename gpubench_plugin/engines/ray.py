@@ -65,6 +65,8 @@ class Ray(Engine):
         self._jobs: dict[str, _Job] = {}
         self._streams: dict[Any, tuple[str, int]] = {}
         """What each task yields: of which job, and of which of its nodes."""
+        self._ray: Any = None
+        """The package, once this session has joined the cluster."""
         self._locks: list[Any] = []
         self._has_gpus = False
 
@@ -92,7 +94,7 @@ class Ray(Engine):
 
     def submit(self, shards: Sequence[Shard]) -> list[str]:
         """Give them to Ray, and the code before the first of them."""
-        if not self._jobs:
+        if self._ray is None:
             self._connect(shards[0].rootdir)
         return [self._submit(shard) for shard in shards]
 
@@ -119,25 +121,24 @@ class Ray(Engine):
         except Exception as error:  # of many classes
             ray.shutdown()
             raise UsageProblem(f"--on=ray: {_sentence(error)}") from error
+        self._ray = ray
 
     def _submit(self, shard: Shard) -> str:
-        import ray
-        from ray.util import placement_group
-
-        nodes, count = _usable(ray.nodes()), self.section.nodes
+        nodes, count = _usable(self._ray.nodes()), self.section.nodes
         needs = {"bench": 1.0}
         if self._has_gpus:
             needs["GPU"] = self.section.ranks_per_node if count > 1 else 1.0
         if shard.is_alone and nodes:
             largest = max(nodes, key=lambda node: _total([node], "bench"))
             needs = {name: _total([largest], name) for name in needs}
-        avoid = [node["NodeID"] for node in nodes if _name(node) in shard.avoid]
+        names = {n["NodeID"]: node_name(n["NodeManagerHostname"], n["NodeID"]) for n in nodes}
+        avoid = [node_id for node_id, name in names.items() if name in shard.avoid]
         # Where there are no others, better there than never.
         is_choice = avoid and len(nodes) - len(avoid) >= count
         selector = {"ray.io/node-id": f"!in({','.join(avoid)})"} if is_choice else {}
         job = _Job(shard=shard, receiver=Receiver(shard.folder), needs=needs, selector=selector)
         if count > 1:
-            job.group = placement_group(
+            job.group = self._ray.util.placement_group(
                 [needs] * count, "STRICT_SPREAD", bundle_label_selector=[selector] * count
             )
         name = f"{shard.name}-{secrets.token_hex(4)}"
@@ -147,14 +148,13 @@ class Ray(Engine):
 
     def _begin(self, name: str, rank: int = 0, endpoint: str = "") -> None:
         """Begin the task on one of a job's nodes."""
-        import ray
-        from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
-
         job = self._jobs[name]
         launcher: list[str] = []
         place: dict[str, Any] = {"label_selector": job.selector}
         if job.group is not None:
-            place = {"scheduling_strategy": PlacementGroupSchedulingStrategy(job.group, rank)}
+            strategies = self._ray.util.scheduling_strategies
+            bundle = strategies.PlacementGroupSchedulingStrategy(job.group, rank)
+            place = {"scheduling_strategy": bundle}
             launcher = [
                 *("-m", "torch.distributed.run", f"--nnodes={self.section.nodes}"),
                 *(f"--nproc-per-node={self.section.ranks_per_node}", f"--rdzv-id={name}"),
@@ -162,7 +162,7 @@ class Ray(Engine):
                 *("--rdzv-endpoint={endpoint}", "--local-addr={address}"),
             ]
         own = {name: need for name, need in job.needs.items() if name != "GPU"}
-        task = ray.remote(run).options(
+        task = self._ray.remote(run).options(
             **_TASK, **place, num_gpus=job.needs.get("GPU", 0), resources=own
         )
         seeds = {file.name: file.read_bytes() for file in job.shard.folder.glob("*.json")}
@@ -178,9 +178,7 @@ class Ray(Engine):
 
     def _waiting(self, queued: Collection[str]) -> dict[str, JobStatus]:
         """With what these jobs wait for."""
-        import ray
-
-        nodes, free, statuses = _usable(ray.nodes()), ray.available_resources(), {}
+        nodes, free, statuses = _usable(self._ray.nodes()), self._ray.available_resources(), {}
         for name in queued:
             needs, count = self._jobs[name].needs, self.section.nodes
             what = ", ".join(f"{resource}: {need:g}" for resource, need in needs.items())
@@ -198,10 +196,8 @@ class Ray(Engine):
         self._drain()
 
     def _drain(self) -> None:
-        import ray
-
         while streams := [*self._streams]:
-            ready, _ = ray.wait(streams, num_returns=len(streams), timeout=0)
+            ready, _ = self._ray.wait(streams, num_returns=len(streams), timeout=0)
             for stream in ready:
                 if stream in self._streams:  # its job may have ended meanwhile
                     self._take(stream, *self._streams[stream])
@@ -210,13 +206,11 @@ class Ray(Engine):
 
     def _take(self, stream: Any, name: str, rank: int) -> None:
         """Take the next of what a task yields, or its end."""
-        from ray import exceptions, get
-
         job = self._jobs[name]
         try:
-            item = get(next(stream))
-        except (StopIteration, exceptions.RayError) as error:
-            is_cancelled = isinstance(error, exceptions.TaskCancelledError)
+            item = self._ray.get(next(stream))
+        except (StopIteration, self._ray.exceptions.RayError) as error:
+            is_cancelled = isinstance(error, self._ray.exceptions.TaskCancelledError)
             self._end(name, "cancelled" if is_cancelled else "lost", _sentence(error))
             return
         match item:
@@ -233,16 +227,14 @@ class Ray(Engine):
                     self._begin(name, other, endpoint)
 
     def _end(self, name: str, state: State, reason: str = "") -> None:
-        import ray
-
         job = self._jobs[name]
         code = next(filter(None, job.codes), 0) if state == "ended" else None
         job.status = replace(job.status, state=state, reason=reason, code=code)
         for stream in [s for s, (owner, _) in self._streams.items() if owner == name]:
             del self._streams[stream]
-            ray.cancel(stream, force=True)
+            self._ray.cancel(stream, force=True)
         if job.group is not None:
-            ray.util.remove_placement_group(job.group)
+            self._ray.util.remove_placement_group(job.group)
 
     def cancel(self, jobs: Collection[str]) -> None:
         """Kill their processes."""
@@ -252,10 +244,8 @@ class Ray(Engine):
 
     def close(self) -> None:
         """Leave the cluster, with which all tasks end; one of its own ends, too."""
-        if self._jobs:
-            import ray
-
-            ray.shutdown()
+        if self._ray is not None:
+            self._ray.shutdown()
         for lock in self._locks:
             lock.close()
 
@@ -272,10 +262,6 @@ def _usable(nodes: Sequence[Json]) -> list[Json]:
 
 def _total(nodes: Sequence[Json], resource: str) -> float:
     return float(sum(node["Resources"].get(resource, 0) for node in nodes))
-
-
-def _name(node: Json) -> str:
-    return node_name(node["NodeManagerHostname"], node["NodeID"])
 
 
 def _sentence(error: Exception) -> str:

@@ -87,11 +87,12 @@ def test_a_lost_node_costs_its_shard_alone(tmp_path: Path, short_tmp: str) -> No
     seen = observe("lost", tmp_path, short_tmp)
 
     assert seen["lost"]["state"] == "lost"
-    assert seen["lost"]["node"] == seen["running"][0]["node"]
+    assert seen["lost"]["node"] == seen["ran_on"]
     assert "dead" in seen["lost"]["reason"]
     assert "\n" not in seen["lost"]["reason"]
     assert seen["took_s"] < 30
     assert seen["kept"] >= seen["before"] > 10
+    assert seen["beside"] == "running"
     assert [(s["state"], s["code"]) for s in seen["again"]] == [("ended", 0)]
     assert seen["again"][0]["node"].endswith(seen["new"][:8])  # the other was to be avoided
     assert [s["state"] for s in seen["other"]] == ["ended"]

@@ -115,6 +115,14 @@ def over(statuses: list[JobStatus]) -> bool:
     return all(status.state not in {"queued", "running"} for status in statuses)
 
 
+def away(nodes: list[Any]) -> Any:
+    """A node of the `nodes` through which this process has not joined the cluster."""
+    import ray
+
+    own = ray.get_runtime_context().get_node_id()
+    return next(node for node in nodes if node.node_id != own)
+
+
 def plain(statuses: list[JobStatus]) -> list[dict[str, Any]]:
     return [vars(status) for status in statuses]
 
@@ -148,25 +156,30 @@ def smoke(suite: Suite, cluster: Any, nodes: list[Any]) -> dict[str, Any]:
 
 def lost(suite: Suite, cluster: Any, nodes: list[Any]) -> dict[str, Any]:
     """A node dies while it runs one of two shards, which goes on elsewhere."""
-    jobs = suite.engine.submit([suite.shard(n, lines=100) for n in "ab"])
-    running = suite.wait(jobs, lambda s: min(len(suite.lines("a")), len(suite.lines("b"))) > 10)
-    victim = next(n for n in nodes if n.node_id[:8] == running[0].node.rpartition("-")[2])
+    jobs = suite.engine.submit([suite.shard(n, lines=200) for n in "ab"])
+    running = suite.wait(jobs, lambda _: min(len(suite.lines("a")), len(suite.lines("b"))) > 10)
+    processes = suite.left()
+    victim = away(nodes)
+    own = next(i for i in (0, 1) if running[i].node.endswith(victim.node_id[:8]))
     cluster.remove_node(victim, allow_graceful=False)
-    began, before = monotonic(), len(suite.lines("a"))
-    (after,) = suite.wait(jobs[:1], over)
+    began, before = monotonic(), len(suite.lines("ab"[own]))
+    (after,) = suite.wait([jobs[own]], over)
     took_s = monotonic() - began
-    wait_until(lambda: suite.left() <= 3, 20)  # of the other: the session, its child
+    wait_until(lambda: suite.left() <= processes // 2, 8)
+    others = suite.engine.poll(jobs)[jobs[1 - own]].state
     node = cluster.add_node(**NODE)
-    again = suite.engine.submit([suite.shard("c", lines=5, avoid=frozenset({running[1].node}))])
+    avoid = frozenset({running[1 - own].node})
+    again = suite.engine.submit([suite.shard("c", lines=5, avoid=avoid)])
     return {
-        "running": plain(running),
+        "ran_on": running[own].node,
         "before": before,
         "lost": vars(after),
         "took_s": took_s,
-        "kept": len(suite.lines("a")),
+        "kept": len(suite.lines("ab"[own])),
+        "beside": others,
         "again": plain(suite.wait(again, over)),
         "new": node.node_id,
-        "other": plain(suite.wait(jobs[1:], over)),
+        "other": plain(suite.wait([jobs[1 - own]], over)),
     }
 
 
@@ -178,7 +191,7 @@ def gang(suite: Suite, cluster: Any, nodes: list[Any]) -> dict[str, Any]:
     last = suite.wait(jobs, over, 120)
     jobs = suite.engine.submit([suite.shard("b", lines=1000)])
     suite.wait(jobs, lambda _: len(suite.lines("b")) > 5)
-    cluster.remove_node(nodes[0], allow_graceful=False)
+    cluster.remove_node(away(nodes), allow_graceful=False)
     broken = suite.wait(jobs, over)
     wait_until(lambda: not suite.left(), 30)
     waiting = suite.wait(
