@@ -120,7 +120,8 @@ class Ray(Engine):
             ray._private.worker._worker_logs_enabled = False  # it prints what a lost node logged
         except Exception as error:  # of many classes
             ray.shutdown()
-            raise UsageProblem(f"--on=ray: {_sentence(error)}") from error
+            hint = "; name large files in .rayignore" if "exceeds" in str(error) else ""
+            raise UsageProblem(f"--on=ray: {_sentence(error)}{hint}") from error
         self._ray = ray
 
     def _submit(self, shard: Shard) -> str:
@@ -266,5 +267,6 @@ def _total(nodes: Sequence[Json], resource: str) -> float:
 
 def _sentence(error: Exception) -> str:
     """The first sentence of Ray's `error`, or of what a task raised."""
-    text = str(getattr(error, "cause", error)).strip().partition("\n")[0]
+    text = str(getattr(error, "cause", error)).removeprefix("Failed to set up runtime environment.")
+    text = text.strip().partition("\n")[0]
     return text.partition(". ")[0] or type(error).__name__
