@@ -36,6 +36,12 @@ def test_code_is_every_python_file_of_the_project(rootdir: Path) -> None:
     assert set(code.digests(rootdir)) == set(CODE)
 
 
+def test_folders_without_code_need_not_travel(rootdir: Path) -> None:
+    """The topmost of them alone."""
+    left_out = {".hidden", "venv/lib/site-packages", "results", "python"}
+    assert {*code.folders_without(rootdir)} == left_out
+
+
 def test_other_content_and_files_that_come_and_go_are_changes(rootdir: Path) -> None:
     """Also a blank alone; a file that is written anew is none."""
     before = code.digests(rootdir)
