@@ -80,11 +80,14 @@ class Front(InProcessLauncher):
         assert run is not None
         mine = [item for item in session.items if item.nodeid in self._items]
         fixed = {s.case.id: f for i in mine if (s := state_of(i)) and (f := s.case.fixed_rounds)}
-        pool = self._new_pool(run.path / _SHARDS, mine, fixed, run)
-        with self._cancelling(pool):
-            for test in pool.run():
-                self._replay(test)
-                _end_if_asked(session)
+        try:
+            pool = self._new_pool(run.path / _SHARDS, mine, fixed, run)
+            with self._cancelling(pool):
+                for test in pool.run():
+                    self._replay(test)
+                    _end_if_asked(session)
+        except UsageProblem as error:
+            raise pytest.UsageError(str(error)) from None
         with suppress(OSError):  # kept for a shard that did not end by itself
             (run.path / _SHARDS).rmdir()
         others = [item for item in session.items if item.nodeid not in self._items]
@@ -201,8 +204,6 @@ class Front(InProcessLauncher):
         except BaseException as error:
             if not (self._engine.outlives_session and "SIGHUP" in str(error)):
                 pool.cancel()
-            if isinstance(error, UsageProblem):
-                raise pytest.UsageError(str(error)) from None
             raise
 
     def _replay(self, test: ShardTest) -> None:
