@@ -354,6 +354,12 @@ def _context(config: pytest.Config) -> RunContext:
         settings = replace(settings, registry=registry)
         if (shard := config.pluginmanager.get_plugin(_SHARD)) is not None:
             settings = shard.settings(settings)
+        elif settings.on:
+            from gpubench_plugin.config.resolution import engine_section
+
+            section = engine_section(settings, config.rootpath)
+            if section.nodes > 1:  # torchrun has one world size
+                settings = replace(settings, world_sizes=(section.nodes * section.ranks_per_node,))
         config.stash[CONTEXT] = RunContext(settings=settings, ranks=RankSession(os.environ))
     return config.stash[CONTEXT]
 

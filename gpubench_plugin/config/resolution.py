@@ -23,6 +23,7 @@ from gpubench_plugin.config.files import PRESETS, ConfigurationFile, find, searc
 from gpubench_plugin.config.layers import Key, Layer, Merged, default_layers, merge, nested
 from gpubench_plugin.config.marks import Preset
 from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection
+from gpubench_plugin.config.settings import Settings
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem, suggest
 
@@ -284,13 +285,16 @@ def check_stated(overlays: Sequence[Path], overrides: Sequence[str], *, rootdir:
                 raise schema_errors.to_usage_error(certain, merged, schema) from None
 
 
-def engine_section(
-    overlays: Sequence[Path], overrides: Sequence[str], *, rootdir: Path
-) -> EngineSection:
-    """Section ``engine`` of ``--config`` and dot keys, which :func:`check_stated` has checked."""
+def engine_section(settings: Settings, rootdir: Path) -> EngineSection:
+    """Section ``engine`` of ``--config`` and dot keys.
+
+    Raises:
+        UsageProblem: a file cannot be read, or a key or a value is not allowed.
+    """
+    check_stated(settings.configs, settings.overrides, rootdir=rootdir)
     schema = _schema(ModelSection)
-    files = [file.layers(PRESETS[0]) for file in _files(None, overlays, rootdir)]
-    own = [override_layer(text, schema) for text in overrides]
+    files = [file.layers(PRESETS[0]) for file in _files(None, settings.configs, rootdir)]
+    own = [override_layer(text, schema) for text in settings.overrides]
     stated = merge([*chain.from_iterable(files), *own]).values.get("engine", {})
     return EngineSection.model_validate_json(json.dumps(stated))
 

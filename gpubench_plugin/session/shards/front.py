@@ -57,7 +57,7 @@ class Front(InProcessLauncher):
         if size := self._context.ranks.started_world_size:
             raise UsageProblem(f"--on: torchrun has already started {size} ranks; start it without")
         name, _, target = settings.on.partition(":")
-        section = engine_section(settings.configs, settings.overrides, rootdir=config.rootpath)
+        section = engine_section(settings, config.rootpath)
         self._engine: Engine = catalog.load("engines", name, key="--on")(target, section)
         self._capacity = self._engine.describe()
         self._items: dict[str, pytest.Item] = {}

@@ -90,6 +90,7 @@ class ShardSession:
         self._reports: Journal | None = None
         self._warnings: list[Json] = []
         self._end: Json = {}
+        self._longest_s = 0.0
         if os.environ.pop(PARENT, "") == str(os.getppid()):
             die_with_parent()
 
@@ -122,6 +123,7 @@ class ShardSession:
             tag="",
             overrides=(*settings.overrides, *fixed),
             report=None,
+            world_sizes=() if "RANK" in os.environ else settings.world_sizes,
             results_dir=self._folder / RESULTS,
             registry="none",
         )
@@ -171,10 +173,15 @@ class ShardSession:
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, object, object]:
-        """Begin no test that would not end before the deadline of the engine."""
+        """Begin no test that would not end before the deadline of the engine.
+
+        One without history may take as long as the longest so far.
+        """
+        begun_s = time.time()
         result = yield
+        self._longest_s = max(self._longest_s, time.time() - begun_s)
         if nextitem is not None:
-            expected_s = self._request.expected_s.get(nextitem.nodeid, 0.0)
+            expected_s = self._request.expected_s.get(nextitem.nodeid, self._longest_s)
             if time.time() + expected_s > self._deadline_s:
                 self._end["is_cut"] = True
                 item.session.shouldstop = f"{nextitem.name} would not end within the time limit"
