@@ -52,6 +52,7 @@ PARENT: Final = "GPUBENCH_SHARD_PARENT"
 """Environment variable with the process with which a shard's session ends, if there is one."""
 _FILES: Final = ("xmlpath", "basetemp", "report_log", "htmlpath", "json_report_file")
 """Options of pytest, and of plugins for reports, that name files: the front writes them."""
+_CHOICES: Final = ("lf", "failedfirst", "newfirst", "stepwise", "stepwise_skip")
 _VERSION: Final = version("pytest-gpubench")
 
 
@@ -130,8 +131,8 @@ class ShardSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Write no file that the front writes."""
-        for name in _FILES:
+        """Write no file that the front writes, and choose no tests by a cache: it has chosen."""
+        for name in (*_FILES, *_CHOICES):
             if hasattr(config.option, name):
                 setattr(config.option, name, None)
 
