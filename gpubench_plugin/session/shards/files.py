@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -34,10 +34,12 @@ _KEPT: Final = ("traces", "checkpoints", "ranks")
 class ShardTest:
     """A test that a shard has finished, or one that ended with it, for the `failure`.
 
-    `record` is None of a test that is no benchmark.
+    It has begun at a `time`, by the clock of its node. `record` is None of a test that is no
+    benchmark; of several tries it is that of the last.
     """
 
     nodeid: str
+    time: str = ""
     node: str = ""
     reports: list[pytest.TestReport] = field(default_factory=list)
     warnings: list[Json] = field(default_factory=list)
@@ -63,13 +65,14 @@ class ShardFiles:
         self._config = config
         self._reports = JournalTail(folder / REPORTS)
         self._runs: dict[Path, tuple[JournalTail, Json]] = {}
-        self._records: dict[str, Measurement] = {}
+        self._records: dict[str, list[tuple[str, Measurement]]] = {}
         self._finished: list[ShardTest] = []
 
     def read(self, ids: Mapping[str, str], *, is_last: bool = False) -> Iterator[ShardTest]:
         """Tests that have finished, with their records, which `ids` names by node ids.
 
-        A record may arrive after the reports; if this `is_last`, it is not waited for.
+        A record may arrive after the reports; if this `is_last`, it never does, and its test has
+        not finished.
 
         Raises:
             GpubenchError: a file is broken.
@@ -85,12 +88,15 @@ class ShardFiles:
                 self._take_event(line, facts)
         waiting, self._finished = self._finished, []
         for test in waiting:
-            node_id = ids.get(test.nodeid)
-            if node_id is None or is_last or node_id in self._records:
-                test.record = self._records.pop(node_id or "", None)
+            written = self._records.get(ids.get(test.nodeid, ""), ())
+            records = [record for time, record in written if time >= test.time]
+            if test.nodeid not in ids or len(records) >= len(_ends(test.reports)):
+                test.record = records[-1] if records else None
                 yield test
-            else:
+            elif not is_last:
                 self._finished.append(test)
+            elif self.running is None:
+                self.running = ShardTest(nodeid=test.nodeid, time=test.time)
 
     def _new_journals(self) -> list[Path]:
         return [
@@ -102,7 +108,8 @@ class ShardFiles:
     def _take(self, line: Json) -> None:
         match line["event"]:
             case "test_started":
-                self.running, self.end = ShardTest(nodeid=line["nodeid"]), None
+                self.running = ShardTest(nodeid=line["nodeid"], time=line["time"])
+                self.end = None
                 self.starts[line["nodeid"]] += 1
             case "test_reported" if self.running is not None:
                 self.running.reports.append(
@@ -114,7 +121,7 @@ class ShardFiles:
                 self.running = None
             case "shard_ended":
                 self.end = line
-                if self.running and any(r.when == "teardown" for r in self.running.reports):
+                if self.running and _ends(self.running.reports):
                     self._finished.append(self.running)  # a forced exit, of one that hangs
                     self.running = None
 
@@ -122,7 +129,8 @@ class ShardFiles:
         if line["event"] == "benchmark":
             record = stored.restore(Measurement, journal.restore_non_finite(line), str(self.folder))
             machine = {**facts, **record.machine}
-            self._records[record.id] = self._placed(replace(record, machine=machine))
+            record = self._placed(replace(record, machine=machine))
+            self._records.setdefault(record.id, []).append((line["time"], record))
         elif benchmark := (line.get("benchmark")):
             self._on_event(benchmark, {k: v for k, v in line.items() if k != "benchmark"})
 
@@ -164,12 +172,18 @@ class ShardFiles:
 def with_record(test: ShardTest) -> list[pytest.TestReport]:
     """Reports of the `test` with its record, and without what the journal has already."""
     reports = [r for r in test.reports if not report_payload.is_of_subtest(r)]
-    for report in reports:
+    last_try = [0, *(end + 1 for end in _ends(reports)[:-1])][-1]
+    for number, report in enumerate(reports):
         payload: dict[str, Any] = {**report_payload.read(report)}
         payload.pop("events", None)
-        if test.record is not None:
+        if test.record is not None and number >= last_try:
             payload[report_payload.RECORD] = test.record
             if report.when == "call" and test.record.outcome == "measured":
                 payload["measurement"] = test.record
         setattr(report, report_payload.ATTRIBUTE, payload)
     return test.reports
+
+
+def _ends(reports: Sequence[pytest.TestReport]) -> list[int]:
+    """Places of the reports that end a try; each has a record."""
+    return [n for n, report in enumerate(reports) if report.when == "teardown"]

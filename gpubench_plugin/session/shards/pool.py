@@ -195,10 +195,10 @@ class Pool:
                 reason = f"{misfortune} {times}{_because(status)}"
                 if running is None:
                     raise pytest.Session.Interrupted(f"shard {job.shard.name}: {reason}")
-                left.remove(victim)
+                left = [i for i in left if i != victim]
                 yield job.files.crashed(running, self.benchmarks, reason)
         elif running is not None:
-            left.remove(running.nodeid)
+            left = [i for i in left if i != running.nodeid]
             reason = f"the process of shard {job.shard.name} {_end_of(status)}"
             yield job.files.crashed(running, self.benchmarks, reason)
         elif left and not job.done:

@@ -174,13 +174,16 @@ class ShardSession:
     def pytest_runtest_protocol(
         self, item: pytest.Item, nextitem: pytest.Item | None
     ) -> Generator[None, object, object]:
-        """Begin no test that would not end before the deadline of the engine.
+        """Tell that a test begins, and that it has ended with all its tries, and its record.
 
-        One without history may take as long as the longest so far.
+        No test begins that would not end before the deadline of the engine. One without history
+        may take as long as the longest so far.
         """
+        self._write("test_started", nodeid=item.nodeid)
         begun_s = time.time()
         result = yield
         self._longest_s = max(self._longest_s, time.time() - begun_s)
+        self._write("test_finished", nodeid=item.nodeid)
         if nextitem is not None:
             expected_s = self._request.expected_s.get(nextitem.nodeid, self._longest_s)
             if time.time() + expected_s > self._deadline_s:
@@ -188,13 +191,10 @@ class ShardSession:
                 item.session.shouldstop = f"{nextitem.name} would not end within the time limit"
         return result
 
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Tell that a test begins."""
-        self._write("test_started", nodeid=nodeid)
-
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Tell the report, with the warnings since the last one."""
+    @pytest.hookimpl(wrapper=True)  # within the recording's, which drops what is sent
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
+        """Tell the report as others leave it, with the warnings since the last one."""
+        yield
         encoded = report_transport.encode(self._config, [report], self._warnings)
         self._warnings = []
         self._write("test_reported", report=encoded["reports"][0], warnings=encoded["warnings"])
@@ -210,11 +210,6 @@ class ShardSession:
         if when == "runtest":
             warning = report_transport.warning_to_json(warning_message, when, nodeid, location)
             self._warnings.append(warning)
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Tell that a test is finished, and its record in the journal."""
-        self._write("test_finished", nodeid=nodeid)
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Keep what a test that called ``pytest.exit`` asks for."""
