@@ -186,7 +186,9 @@ class Toy(Engine):
         self._run(job)
 
     def _run(self, job: _Job) -> None:
-        own = {FOLDER: str(job.place), "TOY_NODE": job.node, **self._plan.environ}
+        paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        own = {FOLDER: str(job.place), "TOY_NODE": job.node, "PYTHONPATH": os.pathsep.join(paths)}
+        own |= self._plan.environ
         if not self.outlives_session:
             own["GPUBENCH_SHARD_PARENT"] = str(os.getpid())
         if job.fault is not None and job.fault.kind == "limited":
