@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, Final
 
 from gpubench_plugin.core.format import counted, decimal_rate, duration, percentage, rough_duration
@@ -14,6 +15,8 @@ from gpubench_plugin.results.progress import BenchmarkProgress, RunProgress
 _DIGITS: Final = 3
 _LABEL_COLUMNS: Final = 9
 _MOST_NUMBERS: Final = 6
+_MOST_NODES: Final = 6
+"""In one line, which is made for every event: with 200 nodes it took half of the session's time."""
 
 
 def current_line(run: RunProgress, name: str = "") -> str:
@@ -24,8 +27,10 @@ def current_line(run: RunProgress, name: str = "") -> str:
     live = run.current
     if live is None:
         return ""
-    if len(run.running) > 1:
-        return printable(f"{_place(run)} {' | '.join(map(_where, run.running.values()))}")
+    if (number := len(run.running)) > 1:
+        parts = [_where(live) for live in islice(run.running.values(), _MOST_NODES)]
+        parts += [f"{number - _MOST_NODES} more"] * (number > _MOST_NODES)
+        return printable(f"{_place(run)} {' | '.join(parts)}")
     label = f"{name}: " if name else ""
     return printable(f"{_place(run)} {label}{status_text(live)}")
 
