@@ -7,8 +7,10 @@ import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from inspect import isfunction
 from itertools import groupby
 from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, Final, Literal, TypeVar
 
 from gpubench_plugin.cli.commands._places import add_format, add_option, output_width, show
@@ -52,46 +54,21 @@ class Finding:
     advice: str = ""
 
 
-# Checks in the order in which they run and are shown; a finding has its check's name.
-MACHINE_CHECKS: Final[tuple[Callable[[Machine], Fact], ...]] = (
-    host.governor,
-    host.turbo,
-    host.load,
-    host.hyperthreads,
-    host.cpu_quota,
-    host.stolen_time,
-    host.swap,
-    host.huge_pages,
-    host.shared_memory,
-    host.disk_results,
-    host.disk_temporary,
-)
-GPU_CHECKS: Final[tuple[Callable[[Gpu], Fact], ...]] = (
-    gpu_checks.clocks,
-    gpu_checks.persistence,
-    gpu_checks.ecc,
-    gpu_checks.mig,
-    gpu_checks.power_limit,
-    gpu_checks.processes,
-)
-# They come last: the process of torch starts CUDA, which takes memory of the GPUs and raises their
-# clocks.
-SOFTWARE_CHECKS: Final[tuple[Callable[[Machine], Fact], ...]] = (
-    software.driver,
-    software.architectures,
-    software.nccl,
-    software.gpu_links,
-)
+def checks(module: ModuleType) -> list[Callable[[Any], Fact]]:
+    """The checks in a `module`, in the order in which they run and are shown: its own functions."""
+    functions = (each for each in vars(module).values() if isfunction(each))
+    return [f for f in functions if f.__module__ == module.__name__ and f.__name__[0] != "_"]
 
 
 def examine(machine: Machine) -> Iterator[Finding]:
     """Findings of all checks; those of a GPU once for each."""
-    for check in MACHINE_CHECKS:
+    for check in checks(host):
         yield finding(check, machine, "machine")
     for gpu in machine.gpus:
-        for gpu_check in GPU_CHECKS:
-            yield finding(gpu_check, gpu, f"GPU {gpu.index} ({gpu.name})")
-    for check in SOFTWARE_CHECKS:
+        for check in checks(gpu_checks):
+            yield finding(check, gpu, f"GPU {gpu.index} ({gpu.name})")
+    # Last: the process of torch starts CUDA, which takes the GPUs' memory and raises their clocks.
+    for check in checks(software):
         yield finding(check, machine, "software")
 
 

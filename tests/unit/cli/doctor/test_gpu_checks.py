@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.cli.commands.doctor import GPU_CHECKS, examine, finding
+from gpubench_plugin.cli.commands.doctor import checks, examine, finding
 from gpubench_plugin.cli.doctor import gpus, software
 from gpubench_plugin.cli.doctor.machine import Fact, Machine
 from tests.support.fake_gpus import FakeGpu, FakeNvml
@@ -153,7 +153,7 @@ def test_processes(
 def test_a_gpu_that_tells_nothing_is_unknown(machine: Machines) -> None:
     """Also one whose library lacks the functions."""
     (gpu,) = machine(library=FakeNvml(FakeGpu(answers={"nvmlDeviceGetMemoryInfo": None}))).gpus
-    outcomes = {check.__name__: found_by(check, gpu).outcome for check in GPU_CHECKS}
+    outcomes = {check.__name__: found_by(check, gpu).outcome for check in checks(gpus)}
     assert outcomes == {**dict.fromkeys(outcomes, "unknown"), "mig": "ok"}
 
 
