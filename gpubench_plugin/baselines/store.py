@@ -218,20 +218,16 @@ class Baselines:
             BaselineExists: it does, and is to be set only `if_missing`.
             ResultsError: it cannot be written, or an existing one not be read.
         """
-
-        def change(old: Baseline | None) -> dict[str, Any]:
-            if if_missing and old is not None:
-                raise BaselineExists(old)
-            return {
-                "action": "set",
-                "runs": tuple(sorted({*runs})),
-                "branch": branch,
-                "reason": reason,
-                "forced": tuple(overridden),
-                "reset_accepted": reset_accepted,
-            }
-
-        return self._change(baseline_name(name), change)
+        return self._change(
+            baseline_name(name),
+            if_missing=if_missing,
+            action="set",
+            runs=tuple(sorted({*runs})),
+            branch=branch,
+            reason=reason,
+            forced=tuple(overridden),
+            reset_accepted=reset_accepted,
+        )
 
     def accept(self, name: str, run: str, benchmark: str, *, reason: str) -> Baseline:
         """Start an accepted level of `benchmark` with `run`.
@@ -244,17 +240,7 @@ class Baselines:
             raise UsageProblem(
                 "--reason: empty; allowed: a text that explains why the level is accepted"
             )
-
-        def change(old: Baseline | None) -> dict[str, Any]:
-            return {
-                "action": "accept",
-                "runs": (run,),
-                "branch": self._existing(name, old).branch,
-                "benchmark": benchmark,
-                "reason": reason,
-            }
-
-        return self._change(name, change)
+        return self._change(name, action="accept", runs=(run,), benchmark=benchmark, reason=reason)
 
     def remove(self, name: str, *, reason: str = "") -> Baseline:
         """Remove baseline `name`, but for its changes.
@@ -263,12 +249,7 @@ class Baselines:
             UsageProblem: there is no such baseline.
             ResultsError: as :meth:`set`.
         """
-
-        def change(old: Baseline | None) -> dict[str, Any]:
-            runs = self._existing(name, old).runs
-            return {"action": "remove", "runs": runs, "branch": None, "reason": reason}
-
-        return self._change(name, change)
+        return self._change(name, action="remove", branch=None, reason=reason)
 
     def pinned(self) -> dict[str, tuple[str, ...]]:
         """Ids of all runs that baselines depend on, with the baselines' names.
@@ -291,17 +272,24 @@ class Baselines:
         # A file that was renamed or copied is the baseline of its new name.
         return replace(from_text(text, self._owner.source(name)), name=name), text
 
-    def _change(self, name: str, change: Callable[[Baseline | None], dict[str, Any]]) -> Baseline:
-        """Append the :class:`BaselineChange` of the fields that `change` returns.
+    def _change(self, name: str, *, if_missing: bool = False, **fields: Any) -> Baseline:
+        """Append the :class:`BaselineChange` of these `fields`, again if another writer was faster.
 
-        It is called with the baseline, or None, and again if another writer was faster.
+        One that is not set must exist, and the change has its runs and branch unless it states
+        others.
         """
         for _ in range(_ATTEMPTS):
-            baseline, text = self._read(name)
-            exists = baseline is not None and not baseline.is_removed
-            fields = change(baseline if exists else None)
-            changes = () if baseline is None else baseline.changes
-            new = replay(name, (*changes, BaselineChange(time=self.now(), **fields)))
+            old, text = self._read(name)
+            existing = None if old is None or old.is_removed else old
+            if if_missing and existing is not None:
+                raise BaselineExists(existing)
+            kept: dict[str, Any] = {}
+            if fields["action"] != "set":
+                existing = self._existing(name, existing)
+                kept = {"runs": existing.runs, "branch": existing.branch}
+            changes = () if old is None else old.changes
+            change = BaselineChange(**{"time": self.now(), **kept, **fields})
+            new = replay(name, (*changes, change))
             if self._owner.swap(name, text, to_text(new)):
                 return new
         raise ResultsError(f"baseline {name!r}: other writers were faster {_ATTEMPTS} times")
