@@ -236,7 +236,7 @@ class ComparisonRunner:
                 self._announce(pair, attempt, sides[number:], tracker)
                 if self._launch(pair, attempt, side, tracker).problem:
                     break
-            if launches := self.state.attempt_launches(pair, attempt):
+            if launches := self.state.pair_launches(pair):
                 return launches
 
     def _announce(

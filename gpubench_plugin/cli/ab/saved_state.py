@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
 from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.format import grouped
 from gpubench_plugin.core.records import Run
 from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.environment.fingerprints import change_text, differences, flat
@@ -131,7 +132,7 @@ class SavedState:
 
     def supersede(self, pair: int, cause: str) -> None:
         """Mark the latest attempt at the pair as superseded; it stays in the record."""
-        latest = (self.attempt_launches(pair, self.attempts(pair)) or {}).values()
+        latest = (self.pair_launches(pair) or {}).values()
         self.launches = [
             replace(launch, replaced=cause) if launch in latest else launch
             for launch in self.launches
@@ -158,8 +159,9 @@ class SavedState:
 
     def pair_launches(self, pair: int) -> dict[SideName, LaunchRecord] | None:
         """Both launches of the pair's valid attempt, or None."""
-        launches = self.attempt_launches(pair, self.attempts(pair))
-        return None if launches is None or launches["head"].replaced else launches
+        both = next(reversed(self.all_attempts(pair)), None)
+        is_last = both and both["head"].attempt == self.attempts(pair)
+        return both if both and is_last and not both["head"].replaced else None
 
     def complete(self) -> int:
         """Number of complete judged pairs."""
@@ -175,22 +177,13 @@ class SavedState:
 
         Later ones only warm up what was lost meanwhile.
         """
-        return next(self.all_attempts(WARMUP_PAIR), None)
+        return next(iter(self.all_attempts(WARMUP_PAIR)), None)
 
-    def all_attempts(self, pair: int) -> Iterator[dict[SideName, LaunchRecord]]:
+    def all_attempts(self, pair: int) -> list[dict[SideName, LaunchRecord]]:
         """Both launches of each attempt at the pair in which both ended normally."""
-        for attempt in range(1, self.attempts(pair) + 1):
-            if launches := self.attempt_launches(pair, attempt):
-                yield launches
-
-    def attempt_launches(self, pair: int, attempt: int) -> dict[SideName, LaunchRecord] | None:
-        """Both launches of an attempt at the pair if both ended normally, else None."""
-        launches = {
-            launch.side: launch
-            for launch in self.launches
-            if (launch.pair, launch.attempt) == (pair, attempt) and not launch.problem
-        }
-        return launches if len(launches) == len(SIDES) else None
+        ended = (launch for launch in self.launches if launch.pair == pair and not launch.problem)
+        attempts = grouped((launch.attempt, (launch.side, launch)) for launch in ended)
+        return [dict(both) for both in attempts.values() if len(both) == len(SIDES)]
 
     def run_of(self, launch: LaunchRecord, label: str) -> Run:
         """The run of a launch; empty where no benchmark was selected."""

@@ -126,7 +126,7 @@ def test_a_disturbed_pair_is_measured_again(stage: Stage) -> None:
     tracker = runner.run()
     assert fake.sides == "bhhbbhhbbhhb" + "hb"
     state = SavedState.read(stage.folder)
-    first, again = (state.attempt_launches(1, attempt) or {} for attempt in (1, 2))
+    first, again = state.all_attempts(1)
     assert {one.replaced for one in first.values()} == {"base: contended"}
     assert state.pair_launches(1) == again
     assert {v.launches for v in tracker.comparison().verdicts} == {5}
