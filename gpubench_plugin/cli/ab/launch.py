@@ -103,19 +103,20 @@ class PytestProcess:
         folder: Path,
         *,
         timeout_s: float,
-        leave_out: Path | None = None,
+        leave_out: Sequence[str] = (),
         rounds: Path | None = None,
     ) -> LaunchRecord:
         """Launch pytest for `side` and wait until it ends or times out; nothing of it is left.
 
-        `folder` is the launch's own, `leave_out` a file with the benchmarks to deselect, `rounds`
-        one with the numbers of rounds.
+        `folder` is the launch's own, `leave_out` the benchmarks to deselect, `rounds` a file with
+        the numbers of rounds.
         """
         report = folder / "report"
         report.mkdir(parents=True)
-        environ = {**self.environment(side), "GPUBENCH_AB_REPORT": str(report)}
-        if leave_out is not None:
-            environ["GPUBENCH_AB_LEAVE_OUT"] = str(leave_out)
+        left_out = folder / "left-out.json"
+        left_out.write_text(json.dumps(leave_out), encoding="utf-8")
+        files = {"GPUBENCH_AB_REPORT": str(report), "GPUBENCH_AB_LEAVE_OUT": str(left_out)}
+        environ = {**self.environment(side), **files}
         command, start = self.command(side, folder, rounds), monotonic()
         with (
             (folder / "output.txt").open("wb") as output,

@@ -52,10 +52,8 @@ def pytest_collection_modifyitems(
 ) -> Iterator[None]:
     """Deselect exactly the decided benchmarks, whatever ``-k`` or the arguments chose."""
     yield
-    file = os.environ.get("GPUBENCH_AB_LEAVE_OUT")
-    if not file:
-        return
-    excluded_ids = frozenset(json.loads(Path(file).read_text(encoding="utf-8")))
+    file = Path(os.environ["GPUBENCH_AB_LEAVE_OUT"])
+    excluded_ids = frozenset(json.loads(file.read_text(encoding="utf-8")))
     deselected = [item for item in items if _id_of(item) in excluded_ids]
     if deselected:
         items[:] = [item for item in items if _id_of(item) not in excluded_ids]

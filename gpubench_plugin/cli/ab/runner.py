@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -278,15 +277,11 @@ class ComparisonRunner:
         last = max((int(path.name.partition("-")[0]) for path in existing), default=0)
         name = f"launches/{last + 1:03}-{side}"
         folder = self.state.folder / name
-        leave_out = None
-        if tracker is not None:
-            leave_out = self.state.folder / "left-out.json"
-            json_files.write_text(leave_out, json.dumps(tracker.left_out))
         launch = self.launcher.launch(
             self.sides[side],
             folder,
             timeout_s=self._timeout_s(pair, side),
-            leave_out=leave_out,
+            leave_out=() if tracker is None else tracker.left_out,
             rounds=self._rounds,
         )
         record = replace(launch, pair=pair, attempt=attempt, folder=name)

@@ -81,7 +81,7 @@ def test_only_the_undecided_go_on(stage: Stage) -> None:
     stage.runner(fake, pairs=10).run()
     assert len(fake.orders) == 2 + 20
     last = fake.orders[-1]
-    assert json.loads(last.leave_out.read_text()) == ["t::slow", "t::same"]
+    assert last.leave_out == ["t::slow", "t::same"]
     said = stage.output.getvalue()
     assert mentions(said, "judged 5 pairs: 2 of 3 verdicts", "1 benchmark is inconclusive")
 
