@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -29,14 +29,7 @@ from gpubench_plugin.results.registry import documents
 from gpubench_plugin.results.registry.database import Database, lock
 from gpubench_plugin.results.registry.documents import RUN, digest
 from gpubench_plugin.results.registry.tables import FACTS, RESULTS, RUNS
-from gpubench_plugin.results.run_directory import (
-    RunDirectory,
-    change_tags,
-    changed_tags,
-    runs_in,
-    tags_of,
-    write_tags,
-)
+from gpubench_plugin.results.run_directory import RunDirectory, runs_in, tags_of
 from gpubench_plugin.system import json_files, stored
 
 _LONGEST: Final = 200
@@ -116,7 +109,7 @@ def ingest(database: Database, directory: RunDirectory) -> bool:
     with database.writing() as connection:
         lock(connection, directory.run_id)
         # Read under the lock, so that the last of several writers stores what all of them did.
-        old, known = _readable(connection, directory.run_id)
+        old, known = readable(connection, directory.run_id)
         changed_us = _changed_us(directory)
         with intact(directory):
             directory.run_id.encode()  # a folder's name need not be Unicode, a row's must
@@ -138,29 +131,6 @@ def ingest(database: Database, directory: RunDirectory) -> bool:
         return True
 
 
-def tag(
-    connection: Connection,
-    run_id: str,
-    directory: RunDirectory | None,
-    *,
-    add: Collection[str],
-    remove: Collection[str],
-) -> tuple[str, ...]:
-    """Change the tags in a run's document, else in its `directory`; return the result."""
-    lock(connection, run_id)
-    old, known = _readable(connection, run_id)
-    if old is None or known is None:
-        if directory is None:
-            raise ResultsError(f"the registry has no document of {run_id} that can be read")
-        return change_tags(directory, add=add, remove=remove)
-    tags = changed_tags(known.tags, add, remove)
-    documents.swap(connection, RUN, run_id, old, json.dumps({**json.loads(old), "tags": tags}))
-    index(connection, run_id)
-    if directory is not None:
-        write_tags(directory, tags)  # for a new registry, should this one be lost
-    return tags
-
-
 @dataclass(frozen=True, kw_only=True)
 class Document:
     """A document of a run, whose summary and verdicts are not validated."""
@@ -177,7 +147,7 @@ class Document:
         return stored.restore(Document, json_files.parse(text.encode(), label), label)
 
 
-def _readable(connection: Connection, run_id: str) -> tuple[str | None, Document | None]:
+def readable(connection: Connection, run_id: str) -> tuple[str | None, Document | None]:
     """The document of a run, as text and parsed; None if there is none that can be read."""
     try:
         text = documents.read(connection, RUN, run_id)

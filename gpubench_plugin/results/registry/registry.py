@@ -6,6 +6,7 @@ directories are never changed. A query for a benchmark's results reads one index
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -17,6 +18,7 @@ from typing import Any, Final
 from pydantic_core import from_json
 from sqlalchemy import Connection, Integer, Row, Select, bindparam, delete, func, select
 
+from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.core.records import Metric, Result, Run
 from gpubench_plugin.results import run_directory
 from gpubench_plugin.results.reader import RunOverview
@@ -190,7 +192,19 @@ class Registry(AbstractContextManager["Registry"]):
             ResultsError: the run has neither a document that can be read nor a directory.
         """
         with self.database.writing() as connection:
-            return ingest.tag(connection, run_id, directory, add=add, remove=remove)
+            lock(connection, run_id)
+            old, known = ingest.readable(connection, run_id)
+            if old is None or known is None:
+                if directory is None:
+                    raise ResultsError(f"the registry has no document of {run_id} that can be read")
+                return run_directory.change_tags(directory, add=add, remove=remove)
+            tags = run_directory.changed_tags(known.tags, add, remove)
+            new = json.dumps({**json.loads(old), "tags": tags})
+            documents.swap(connection, RUN, run_id, old, new)
+            ingest.index(connection, run_id)
+            if directory is not None:
+                run_directory.write_tags(directory, tags)  # for a new registry, if this one is lost
+            return tags
 
     def forget(self, run_id: str) -> None:
         """Delete the run's document and its rows of the index, but not its directory."""
