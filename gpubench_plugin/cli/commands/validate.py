@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Final
@@ -48,14 +48,6 @@ class Validate(Command):
         return ExitCode.OK if is_valid else ExitCode.INFRASTRUCTURE
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of file: the pattern of its name, and its reader."""
-
-    pattern: str
-    read: Callable[[Path], object]
-
-
 def _path(name: str, places: Resolver) -> Path:
 
     if os.path.lexists(name):
@@ -69,7 +61,7 @@ def _path(name: str, places: Resolver) -> Path:
 def _files_in(path: Path, name: str) -> list[Path]:
     if not path.is_dir():
         return [path]
-    files = [path / k.pattern for k in KINDS.values() if os.path.lexists(path / k.pattern)]
+    files = [path / name for name, _ in KINDS.values() if os.path.lexists(path / name)]
     if not {"metrics.jsonl", "state.json"} & {file.name for file in files}:
         raise UsageProblem(f"{name}: neither a run nor a comparison: no metrics.jsonl, state.json")
     return files
@@ -78,8 +70,9 @@ def _files_in(path: Path, name: str) -> list[Path]:
 def report(path: Path) -> dict[str, Any]:
     """Kind of the file, and what is wrong with it; raises UsageProblem for one of no kind."""
     kind = _kind_of(path)
+    _, read = KINDS[kind]
     try:
-        KINDS[kind].read(path.absolute())
+        read(path.absolute())
     except GpubenchError as error:
         problem = str(error)
     except json_files.MALFORMED as error:
@@ -90,23 +83,19 @@ def report(path: Path) -> dict[str, Any]:
 
 
 def _kind_of(path: Path) -> str:
-    for name, kind in KINDS.items():
-        if path.absolute().match(kind.pattern):
+    for name, (pattern, _) in KINDS.items():
+        if path.absolute().match(pattern):
             return name
-    patterns = ", ".join(kind.pattern for kind in KINDS.values())
+    patterns = ", ".join(pattern for pattern, _ in KINDS.values())
     raise UsageProblem(f"{path}: no name of a file with a schema; those are: {patterns}")
 
 
-def _record(name: str) -> Callable[[Path], object]:
-    """Reader of a file by the schema of the record of that name, and its module's FORMAT."""
+def _read_record(name: str, path: Path) -> object:
+    """Read a file by the schema of the record of that name, and its module's FORMAT."""
     module, _, record = name.rpartition(".")
-
-    def read(path: Path) -> object:
-        source = import_module(f"gpubench_plugin.{module}")
-        fields = source.FORMAT.load(path)
-        return stored.restore(getattr(source, record), fields, str(path), strict=True)
-
-    return read
+    source = import_module(f"gpubench_plugin.{module}")
+    fields = source.FORMAT.load(path)
+    return stored.restore(getattr(source, record), fields, str(path), strict=True)
 
 
 def _read_journal(path: Path) -> None:
@@ -120,17 +109,18 @@ def _read_journal(path: Path) -> None:
             stored.restore(record, line, label, strict=True)
 
 
-KINDS: Final[Mapping[str, Kind]] = {
-    "summary": Kind("summary.json", _record("results.summary.Summary")),
-    "journal": Kind("metrics.jsonl", _read_journal),
-    "system": Kind("system.json", system_facts.FORMAT.load),
-    "pytest-benchmark": Kind(
+KINDS: Final[Mapping[str, tuple[str, Callable[[Path], object]]]] = {
+    "summary": ("summary.json", partial(_read_record, "results.summary.Summary")),
+    "journal": ("metrics.jsonl", _read_journal),
+    "system": ("system.json", system_facts.FORMAT.load),
+    "pytest-benchmark": (
         "benchmark.json",
         lambda path: load_run(str(path), results_dir=path.parent, cwd=path.parent),
     ),
-    "verdicts": Kind("verdicts.json", _record("results.verdicts.VerdictDocument")),
-    "tags": Kind("tags.json", _record("results.run_directory.TagFile")),
-    "comparison": Kind("state.json", _record("cli.ab.saved_state.SavedState")),
-    "baseline": Kind("baselines/*.json", _record("baselines.model.BaselineFile")),
-    "rounds": Kind("rounds.json", _record("config.rounds_file.RoundsFile")),
+    "verdicts": ("verdicts.json", partial(_read_record, "results.verdicts.VerdictDocument")),
+    "tags": ("tags.json", partial(_read_record, "results.run_directory.TagFile")),
+    "comparison": ("state.json", partial(_read_record, "cli.ab.saved_state.SavedState")),
+    "baseline": ("baselines/*.json", partial(_read_record, "baselines.model.BaselineFile")),
+    "rounds": ("rounds.json", partial(_read_record, "config.rounds_file.RoundsFile")),
 }
+"""Pattern of the name of each kind of file, and its reader."""

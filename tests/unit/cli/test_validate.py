@@ -45,7 +45,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     fixed = FixedRounds(rounds=4, durations_per_round=1, calls_per_duration=2)
     (comparison / "rounds.json").write_text(rounds_file.to_text({MLP: fixed}))
     return {
-        **{name: run.path / kind.pattern for name, kind in KINDS.items()},
+        **{name: run.path / pattern for name, (pattern, _) in KINDS.items()},
         "comparison": comparison / "state.json",
         "baseline": tmp_path / "results" / "baselines" / "main.json",
         "rounds": comparison / "rounds.json",
