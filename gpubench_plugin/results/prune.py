@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from gpubench_plugin.core.errors import ResultsError
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.system import files
@@ -28,22 +29,13 @@ if TYPE_CHECKING:
     from gpubench_plugin.results.reader import RunOverview
 
 
-@dataclass(frozen=True, kw_only=True)
-class Artifact:
-    """A file: `name` relative to the run, size, and SHA-256."""
-
-    name: str
-    bytes: int
-    sha256: str
-
-
-def artifacts(directory: RunDirectory) -> Iterator[Artifact]:
-    """Regular files of a run, sorted; raises ResultsError."""
+def artifacts(directory: RunDirectory) -> Iterator[Json]:
+    """Name below the run, size and SHA-256 of each regular file, sorted; raises ResultsError."""
     for path in sorted(files_below(directory.path)):
         name = path.relative_to(directory.path).as_posix()
         with files.refusals("read", path), path.open("rb") as file:
             sha256 = file_digest(file, "sha256").hexdigest()
-            yield Artifact(name=name, bytes=path.stat().st_size, sha256=sha256)
+            yield {"name": name, "bytes": path.stat().st_size, "sha256": sha256}
 
 
 def files_below(folder: Path) -> Iterator[Path]:

@@ -6,7 +6,6 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from itertools import islice
 from typing import Any, ClassVar, Final, TypeVar
@@ -184,11 +183,11 @@ def _artifacts(options: argparse.Namespace, resolver: Resolver) -> int:
     directory = find_run(resolver.results_dir, options.run, cwd=resolver.here)
     files = list(artifacts(directory))
     cells = [
-        column("sha256", [file.sha256 for file in files]),
-        column("bytes", [file.bytes for file in files], numeric=True),
-        column("file", [file.name for file in files]),
+        column("sha256", [file["sha256"] for file in files]),
+        column("bytes", [file["bytes"] for file in files], numeric=True),
+        column("file", [file["name"] for file in files]),
     ]
-    document = {"run_id": directory.run_id, "artifacts": [asdict(file) for file in files]}
+    document = {"run_id": directory.run_id, "artifacts": files}
     show(options, document, lines(cells, None))  # uncut: hashes and names are for copying
     return exit_code(RunReader(directory).overview().error)
 

@@ -165,11 +165,11 @@ def test_every_regular_file_is_listed_with_its_hash(tmp_path: Path) -> None:
     run = write_run(tmp_path, 0)
     (run.path / "traces").mkdir()
     (run.path / "traces" / "rank0.json").write_bytes(b"x" * (3 << 20))
-    found = {each.name: each for each in artifacts(run)}
+    found = {each["name"]: each for each in artifacts(run)}
     assert [*found] == [
         *("config_resolved.yaml", "metrics.jsonl", "summary.json", "system.json"),
         "traces/rank0.json",
     ]
-    assert found["traces/rank0.json"].bytes == 3 << 20
+    assert found["traces/rank0.json"]["bytes"] == 3 << 20
     for name, artifact in found.items():
-        assert artifact.sha256 == sha256((run.path / name).read_bytes()).hexdigest()
+        assert artifact["sha256"] == sha256((run.path / name).read_bytes()).hexdigest()
