@@ -19,17 +19,13 @@ _SYNCHRONISED: Final = re.compile(r"(cuda|xpu|mps)_synchronised(_|$)")
 _MODULE: Final = re.compile(r"(time|timeit)\.")
 
 
-def same_kind_of_time(first: str, second: str) -> bool:
-    """Whether two clocks measure the same kind of time, whatever their names.
+def kind_of_time(timer: str) -> str:
+    """The kind of time that a clock measures, whatever its name.
 
-    They do if both take device time, if both take wall time of the host, or else if they have the
-    same name: processor time is another kind than wall time, and a process's another than a
-    thread's. Synchronising with the device before a clock is read does not change its kind.
+    That is device time, wall time of the host, or else its own: processor time is another kind than
+    wall time, and a process's another than a thread's. Synchronising with the device before a clock
+    is read does not change its kind.
     """
-    return _kind(first) == _kind(second)
-
-
-def _kind(timer: str) -> str:
     if is_device_timed(timer):
         return "device time"
     name = _MODULE.sub("", _SYNCHRONISED.sub("", timer, count=1), count=1).removesuffix("_ns")
@@ -83,9 +79,8 @@ def settings_differences(
     not differ.
     """
     differences: tuple[FactDifference, ...] = ()
-    is_same_clock = base.timer == head.timer or "" in {base.timer, head.timer}
-    # The names of foreign timers differ.
-    if not is_same_clock and not (is_partial and same_kind_of_time(base.timer, head.timer)):
+    kind_of = kind_of_time if is_partial else str  # the names of foreign timers differ
+    if "" not in {base.timer, head.timer} and kind_of(base.timer) != kind_of(head.timer):
         differences = (FactDifference(key="timer", base=base.timer, head=head.timer),)
     if (base.settings, base.configuration) != (head.settings, head.configuration):
         settings = _comparable_settings(base, head), _comparable_settings(head, base)

@@ -6,9 +6,9 @@ from gpubench_plugin.compare.comparability import (
     Comparability,
     differences_text,
     is_same_machine,
+    kind_of_time,
     machine_differences,
     reported_differences,
-    same_kind_of_time,
     settings_differences,
 )
 from gpubench_plugin.core.records import Metric
@@ -268,4 +268,4 @@ def test_clocks_of_one_kind_are_alike_and_no_others(kind):
     """Wall time, the device's, processor time; what is unknown only by its name."""
     for one in kind:
         for other in (name for names in KINDS for name in names):
-            assert same_kind_of_time(one, other) is (other in kind)
+            assert (kind_of_time(one) == kind_of_time(other)) is (other in kind)
