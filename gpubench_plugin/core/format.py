@@ -15,13 +15,9 @@ Scale = tuple[float, str]
 
 MOST_DIGITS: Final = 4
 """Significant digits of a number: nobody acts on a ten-thousandth of a time."""
-_BINARY: Final[Sequence[Scale]] = (
-    *((2.0**50, " PiB"), (2.0**40, " TiB"), (2.0**30, " GiB"), (2.0**20, " MiB")),
-    (2.0**10, " KiB"),
-)
-_DECIMAL: Final[Sequence[Scale]] = (
-    *((1e15, " P"), (1e12, " T"), (1e9, " G"), (1e6, " M"), (1e3, " k"), (1.0, " ")),
-)
+_PREFIXES: Final = tuple(enumerate(("", "k", "M", "G", "T", "P")))[::-1]
+_BINARY: Final = tuple((1024.0**n, f" {prefix.upper()}iB") for n, prefix in _PREFIXES if n)
+_DECIMAL: Final = tuple((1000.0**n, f" {prefix}") for n, prefix in _PREFIXES)
 _LONG: Final = 90
 """Seconds from which an estimate is in minutes, and minutes from which it is in hours."""
 _LEAST_PLAIN: Final = 1e-6
@@ -161,7 +157,7 @@ def change_percentage(change: float, digits: int = 2, *, with_sign: bool = False
     return text if text.strip("+-0.%") else "0.00%"
 
 
-_THOUSANDS: Final[Sequence[Scale]] = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""))
+_THOUSANDS: Final = tuple((1000.0**n, prefix) for n, prefix in _PREFIXES[1:])
 
 
 def count(value: float, digits: int = MOST_DIGITS) -> str:
