@@ -109,9 +109,3 @@ def doubtful_flags(flags: Iterable[str]) -> tuple[str, ...]:
 def other_flags(flags: Iterable[str]) -> tuple[str, ...]:
     """The other `flags`, unique, in the order raised."""
     return tuple(name for name in dict.fromkeys(flags) if name not in DOUBTFUL_FLAGS)
-
-
-def machine_flags(flags: Iterable[str]) -> tuple[str, ...]:
-    """The `flags` caused by the machine, in the order of :data:`MACHINE_FLAGS`."""
-    flag_set = frozenset(flags)
-    return tuple(name for name in MACHINE_FLAGS if name in flag_set)

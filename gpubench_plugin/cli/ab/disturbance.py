@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gpubench_plugin.compare.effective_limits import SIDES, SideName
-from gpubench_plugin.core.quality_flags import FEWER_THREADS, MACHINE_FLAGS, machine_flags
+from gpubench_plugin.core.quality_flags import FEWER_THREADS, MACHINE_FLAGS
 from gpubench_plugin.core.records import Result, Run
 
 # Pairs per remeasured one, at least; for the false alarms see docs/evidence/repeats.md.
@@ -37,7 +37,7 @@ class Attempt:
 
 def disturbing_flags(run: Run, ids: Collection[str]) -> tuple[str, ...]:
     """The machine's flags in a launch, if at least half of the benchmarks `ids` raised one."""
-    raised = [machine_flags(run.results[i].flags) for i in ids if i in run.results]
+    raised = [{*MACHINE_FLAGS} & {*run.results[i].flags} for i in ids if i in run.results]
     if 2 * sum(map(bool, raised)) < len(ids):
         return ()
     return tuple(name for name in MACHINE_FLAGS if any(name in flags for flags in raised))
