@@ -20,7 +20,7 @@ from gpubench_plugin.compare.effective_limits import LimitResolver, SideName
 from gpubench_plugin.compare.launch_values import LaunchValues
 from gpubench_plugin.compare.matched_metrics import Sides, metrics_of, removed_metrics, value_of
 from gpubench_plugin.core.errors import UsageProblem
-from gpubench_plugin.core.format import counted
+from gpubench_plugin.core.format import counted, grouped
 from gpubench_plugin.core.quality_flags import UNFINISHED
 from gpubench_plugin.core.records import STEP_TIME, Outcome, Result, Run
 from gpubench_plugin.core.verdicts import FactDifference, Verdict
@@ -279,10 +279,8 @@ def likely_renames(
     times of one magnitude, as functions of the same file or of the same name. Ambiguous matches are
     left out. `is_gone` says whether a benchmark that the head did not measure no longer exists.
     """
-    removed: dict[tuple[str, str], list[Result]] = {}
-    for old in _only_in(bases, heads):
-        for key in _keys(old.id) if is_gone(old.id) else ():
-            removed.setdefault(key, []).append(old)
+    gone = (old for old in _only_in(bases, heads) if is_gone(old.id))
+    removed = grouped((key, old) for old in gone for key in _keys(old.id))
     matches = {
         (old.id, new.id): None
         for new in _only_in(heads, bases)
