@@ -21,7 +21,7 @@ from gpubench_plugin.core.records import Run
 from gpubench_plugin.core.verdicts import LAST
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.registry.locations import is_server
-from gpubench_plugin.results.run_directory import RunDirectory, find_run, names_latest, runs_in
+from gpubench_plugin.results.run_directory import LATEST, RunDirectory, find_run, runs_in
 from gpubench_plugin.results.sources import load_run
 
 if TYPE_CHECKING:
@@ -47,10 +47,6 @@ def _is_path(text: str) -> bool:
 
 class Resolver(KnownRuns):
     """Resolution of texts, with relative paths from `here`; a context manager."""
-
-    def __init__(self, url: str, results_dir: Path, here: Path):
-        super().__init__(url, results_dir)
-        self.here = here
 
     def baselines(self) -> Baselines:
         """The baselines of the server, or else of the results directory."""
@@ -116,7 +112,7 @@ class Resolver(KnownRuns):
         except BrokenFile:
             raise
         except UsageProblem as problem:
-            if not text or _is_path(text) or names_latest(text) or (self.here / text).exists():
+            if not text or _is_path(text) or LATEST.fullmatch(text) or (self.here / text).exists():
                 raise
             return self._first_pinned(text, problem)
         return Reference(label=text, kind="single", runs=(run,))

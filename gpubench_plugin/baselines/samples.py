@@ -40,10 +40,12 @@ class KnownRuns(ExitStack):
     Args:
         url: the registry's URL, ``none``, or empty for the default one.
         results_dir: where runs and baselines are.
+        here: what relative paths are relative to.
     """
 
-    def __init__(self, url: str, results_dir: Path):
+    def __init__(self, url: str, results_dir: Path, here: Path):
         super().__init__()
+        self.here = here
         self.results_dir = results_dir
         self.url = url
         self.index_notes: tuple[str, ...] = ()

@@ -29,7 +29,9 @@ LONGEST: Final = 80
 RUN_ID: Final = re.compile(r"(\d{8}T\d{6}Z)_.+_[0-9a-f]{6}")
 """Pattern of :func:`new_run_id`."""
 
-_LATEST: Final = re.compile(rf"{LAST}(?:~(.*))?")
+LATEST: Final = re.compile(rf"{LAST}(?:~(.*))?")
+"""``last`` or ``last~N``, which may still be malformed."""
+
 _STAMP: Final = "%Y%m%dT%H%M%SZ"
 _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -232,7 +234,7 @@ def _run_at(results_dir: Path, text: str, cwd: Path) -> RunDirectory | None:
 
 def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
     runs = runs_in(results_dir)
-    if match := _LATEST.fullmatch(text):
+    if match := LATEST.fullmatch(text):
         steps = "0" if match[1] is None else match[1]
         if not (steps.isascii() and steps.isdigit()):
             raise UsageProblem(f"{text}: not a run; allowed: {LAST}, {LAST}~1 for the one before …")
@@ -251,11 +253,6 @@ def _run_called(results_dir: Path, text: str, cwd: Path) -> RunDirectory:
     hint = suggest(text, [run.run_id for run in runs])
     listing = f"latest: {_names_text(runs)}" if runs else "there are none"
     raise UsageProblem(f"no run in {results_dir} starts with {text!r}{hint}; {listing}")
-
-
-def names_latest(text: str) -> bool:
-    """Whether `text` starts like ``last`` or ``last~N``; it may still be malformed."""
-    return _LATEST.fullmatch(text) is not None
 
 
 def _names_text(runs: Sequence[RunDirectory]) -> str:
