@@ -7,7 +7,9 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
+from heapq import merge
 from itertools import islice
+from operator import attrgetter
 from typing import Any, ClassVar, Final, TypeVar
 
 from gpubench_plugin.baselines.resolve import Resolver
@@ -42,8 +44,13 @@ from gpubench_plugin.results import verdicts as verdict_document
 from gpubench_plugin.results.progress import Curve, RunProgress, benchmark_events, curves_of
 from gpubench_plugin.results.prune import artifacts
 from gpubench_plugin.results.reader import RunOverview, RunReader, intact
-from gpubench_plugin.results.run_directory import RunDirectory, change_tags, find_run, tag_of
-from gpubench_plugin.results.run_list import latest_runs
+from gpubench_plugin.results.run_directory import (
+    RunDirectory,
+    change_tags,
+    find_run,
+    runs_in,
+    tag_of,
+)
 
 _Part = TypeVar("_Part")
 
@@ -91,25 +98,34 @@ class Runs(Command):
 
 def _list(options: argparse.Namespace, resolver: Resolver) -> int:
     folder, connection = resolver.results_dir, resolver.reached
-
-    def matches(run: RunOverview) -> bool:
-        return (
-            options.experiment in {None, run.experiment}
-            and options.branch in {None, run.branch}
-            and options.status in {None, run.state}
-            and options.tag in {None, *run.tags, tag_of(run.run_id)}
-        )
-
-    runs, notes = latest_runs(
-        folder,
-        connection.registry,
-        matches,
-        experiment=options.experiment,
-        limit=min(options.last, sys.maxsize) or None,
+    notes = [*filter(None, [connection.error]), *connection.notes]
+    registered: dict[str, RunOverview] = {}
+    if connection.registry is not None:
+        try:
+            registered = {run.run_id: run for run in connection.registry.runs()}
+        except RegistryError as error:
+            notes.append(f"runs of other machines are unavailable: {error}")
+    directories = runs_in(folder)
+    local = (  # read as far as they are listed
+        RunReader(directory).overview(registered.get(directory.run_id))
+        for directory in reversed(directories)
+        if options.experiment in {None, directory.experiment}
     )
+    local_ids = {directory.run_id for directory in directories}
+    remote = [run for run_id, run in registered.items() if run_id not in local_ids]
+    remote.sort(key=attrgetter("run_id"), reverse=True)
+    matching = (
+        run
+        for run in merge(local, remote, key=attrgetter("run_id"), reverse=True)
+        if options.experiment in {None, run.experiment}
+        and options.branch in {None, run.branch}
+        and options.status in {None, run.state}
+        and options.tag in {None, *run.tags, tag_of(run.run_id)}
+    )
+    runs = list(islice(matching, min(options.last, sys.maxsize) or None))
     lines = run_table(runs, output_width()) if runs else [f"no matching run in {folder}"]
     show(options, {"runs": [run_as_json(run) for run in runs]}, lines)
-    warn([*filter(None, [connection.error]), *connection.notes, *notes])
+    warn(notes)
     return ExitCode.OK
 
 
