@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import secrets
 import shlex
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -31,17 +30,8 @@ from gpubench_plugin.system.signals import exit_on_signals
 Sides = Mapping[SideName, Side]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ComparisonResult:
-    """Result of a comparison.
-
-    `locations` are file and line by benchmark. `advice` says what would decide what is open, if
-    anything is.
-    """
-
-    comparison: Comparison
-    locations: Mapping[str, tuple[str, int]]
-    advice: str = ""
+Locations = Mapping[str, tuple[str, int]]
+"""File and line by benchmark."""
 
 
 def resolve_sides(request: Request) -> Sides:
@@ -70,8 +60,13 @@ def new_state(results_dir: Path, request: Request, sides: Sides) -> SavedState:
     return state
 
 
-def compare(state: SavedState, sides: Sides, progress: Progress) -> ComparisonResult:
+def compare(
+    state: SavedState, sides: Sides, progress: Progress
+) -> tuple[Comparison, Locations, str]:
     """Measure what is missing in `state` and judge; files are left only in its folder.
+
+    Returns:
+        The verdicts, the places of the benchmarks, and what would decide what is open, if anything.
 
     Raises:
         UsageProblem: bad input, or the `sides` are not those of `state`.
@@ -93,7 +88,6 @@ def compare(state: SavedState, sides: Sides, progress: Progress) -> ComparisonRe
     ):
         state.write()
         launcher = PytestProcess(arguments=request.arguments, workspace=space, repository=own_tree)
-        notes: list[str] = []
         if repository is not None:
             subdirectory = request.here.relative_to(repository.top)
             sides = {n: s.checked_out(tree_in(space, n), subdirectory) for n, s in sides.items()}
@@ -105,26 +99,19 @@ def compare(state: SavedState, sides: Sides, progress: Progress) -> ComparisonRe
             tracker = runner.run()
         finally:
             progress.clear()
-        if request.exempt_facts:
-            notes += [f"{n}: Python {pythons[n]}, {s.python}" for n, s in sides.items()]
-        return _result(state, runner, tracker, notes)
+        used = (f"{n}: Python {pythons[n]}, {s.python}" for n, s in sides.items())
+        notes = (*(used if request.exempt_facts else ()), *_notes(state, runner))
+        return tracker.comparison(*notes), runner.locations(), advice(state, tracker)
 
 
-def _result(
-    state: SavedState, runner: ComparisonRunner, tracker: Tracker, notes: list[str]
-) -> ComparisonResult:
+def _notes(state: SavedState, runner: ComparisonRunner) -> Iterator[str]:
     failed = sum(bool(launch.problem) for launch in state.launches)
-    notes.append(f"{len(state.launches) - failed} launches, interleaved from seed {state.seed}")
+    yield f"{len(state.launches) - failed} launches, interleaved from seed {state.seed}"
     if failed:
-        notes.append(f"failed launches, whose pairs were repeated: {failed}")
-    notes += runner.disturbance_notes()
+        yield f"failed launches, whose pairs were repeated: {failed}"
+    yield from runner.disturbance_notes()
     if state.request.limits_from == "head":
-        notes.append("limits taken from the head where the sides differ (--limits-from=head)")
-    return ComparisonResult(
-        comparison=tracker.comparison(*notes),
-        locations=runner.locations(),
-        advice=advice(state, tracker),
-    )
+        yield "limits taken from the head where the sides differ (--limits-from=head)"
 
 
 def advice(state: SavedState, tracker: Tracker) -> str:

@@ -6,7 +6,7 @@ import argparse
 import shutil
 import sys
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final
@@ -24,6 +24,7 @@ from gpubench_plugin.compare.looks import MOST_PAIRS
 from gpubench_plugin.config.settings import results_dir_from, whole_number
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.verdicts import Comparison
 from gpubench_plugin.environment.redaction import redacted_command
 from gpubench_plugin.reports import github
 from gpubench_plugin.results.run_directory import writable_file
@@ -86,19 +87,19 @@ class Ab(Command):
         progress = Progress(sys.stderr)
         progress.message(f"results in {state.folder}")
         try:
-            compared = comparison.compare(state, sides, progress)
+            verdicts, locations, advice = comparison.compare(state, sides, progress)
         except (KeyboardInterrupt, SystemExit):
             progress.message(f"interrupted; resume with gpubench ab --resume={state.folder}")
             raise
         missing = state.request.gate_missing
-        verdicts = with_losses(compared.comparison, missing)
+        verdicts = with_losses(verdicts, missing)
         code = exit_code([verdicts], missing)
         if code == ExitCode.NOTHING_COMPARABLE:
             hint = " (see --allow-incomparable)" * verdicts.all_incomparable
             progress.message(f"nothing could be compared{hint}")
-        _report(replace(compared, comparison=verdicts), state, options.format, output)
-        if compared.advice:
-            progress.message(compared.advice)
+        _report(verdicts, locations, state, options.format, output)
+        if advice:
+            progress.message(advice)
         return code
 
 
@@ -145,17 +146,18 @@ def _limits(options: argparse.Namespace) -> Mapping[str, str]:
 
 
 def _report(
-    compared: comparison.ComparisonResult, state: SavedState, format_name: str, output: Path | None
+    verdicts: Comparison,
+    locations: comparison.Locations,
+    state: SavedState,
+    format_name: str,
+    output: Path | None,
 ) -> None:
-    verdicts = compared.comparison
     comparison.write_files(state.folder, verdicts)
     terminal = output is None and sys.stdout.isatty()
     width = shutil.get_terminal_size().columns if terminal else 120  # a log shows whole names
     text = comparison.rendered(verdicts, format_name, width=width, color=terminal)
     # The output comes last: GitHub's page is written even if its disk is full.
-    annotations, problem = github.publish(
-        verdicts, compared.locations, reproduce=state.request.command
-    )
+    annotations, problem = github.publish(verdicts, locations, reproduce=state.request.command)
     sys.stderr.write(f"gpubench ab: {problem}\n" * bool(problem))
     if output is not None:
         json_files.write_text(output, text)

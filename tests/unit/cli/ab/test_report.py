@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpubench_plugin.cli.ab import comparison
-from gpubench_plugin.cli.ab.comparison import ComparisonResult, write_files
+from gpubench_plugin.cli.ab.comparison import write_files
 from gpubench_plugin.cli.ab.request import Request
 from gpubench_plugin.cli.ab.saved_state import SavedState
 from gpubench_plugin.cli.commands.ab import Ab
@@ -76,17 +76,13 @@ def test_github_is_told_before_the_output_is_written(
     page = tmp_path / "page.md"
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(page))
     monkeypatch.delenv("GITHUB_ACTIONS", raising=False)
-    compared = ComparisonResult(
-        comparison=COMPARISON,
-        locations={},
-        advice="to decide it: gpubench ab --resume=x --pairs=30",
-    )
+    compared = COMPARISON, {}, "to decide it: gpubench ab --resume=x --pairs=30"
 
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError
 
-    def run(compared: ComparisonResult) -> tuple[ExitCode, str]:
+    def run() -> tuple[ExitCode, str]:
         options = Namespace(format="table", output=None, resume="x", pairs=None, time=None)
         with monkeypatch.context() as patch:
             begun = SavedState(
@@ -99,7 +95,7 @@ def test_github_is_told_before_the_output_is_written(
             code = Ab().run(options)
         return ExitCode(code), capsys.readouterr().err.splitlines()[-1]
 
-    code, last = run(compared)
+    code, last = run()
     assert code == ExitCode.REGRESSION
     assert "regressed" in page.read_text()
     assert mentions(last, "gpubench ab: to decide it: gpubench ab --resume=x --pairs=30")
