@@ -43,7 +43,7 @@ class Families:
 
     def add(self, measurement: Measurement) -> Mapping[str, Measurement]:
         """All members of the family of `measurement`, by id, with updated scaling metrics."""
-        members = self._members.setdefault(_family(measurement), {})
+        members = self._members.setdefault(family_of(measurement), {})
         members[measurement.id] = measurement
         for m in members.values():  # a smaller number of ranks may have been measured since
             unscaled = {name: v for name, v in m.metrics.items() if name not in SCALING_METRICS}
@@ -58,7 +58,7 @@ class Families:
 
 def families(measurements: Iterable[Measurement]) -> list[list[Measurement]]:
     """Families measured on at least two numbers of ranks, smallest first."""
-    by_family = grouped((_family(m), m) for m in measurements if m.outcome == "measured")
+    by_family = grouped((family_of(m), m) for m in measurements if m.outcome == "measured")
     return [
         sorted(family, key=lambda measurement: measurement.world_size)
         for family in by_family.values()
@@ -86,9 +86,10 @@ def kind_of(family: Sequence[Measurement]) -> Kind:
     return ""
 
 
-def _family(measurement: Measurement) -> object:
-    other_params = {name: v for name, v in measurement.params.items() if name != "world_size"}
-    return (measurement.id.partition("[")[0], *sorted(other_params.items()))
+def family_of(measurement: Measurement, parameter: str = "world_size") -> object:
+    """What benchmarks have in common that differ in the `parameter` alone."""
+    others = {name: v for name, v in measurement.params.items() if name != parameter}
+    return (measurement.id.partition("[")[0], *sorted(others.items()))
 
 
 def rate_of(family: Sequence[Measurement]) -> str | None:

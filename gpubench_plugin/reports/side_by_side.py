@@ -6,8 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP, THROUGHPUT, families, kind_of
-from gpubench_plugin.core.format import percentage, ratio, significant
+from gpubench_plugin.compare import scaling
+from gpubench_plugin.compare.scaling import EFFICIENCY, SPEED_UP
+from gpubench_plugin.core.format import grouped, percentage, ratio, significant
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import (
     STEP_TIME,
@@ -78,14 +79,10 @@ def compared_values(measurements: Sequence[Measurement]) -> Iterator[ComparedVal
 
 def _rows(measurements: Sequence[Measurement], parameter: str) -> list[_Row]:
     """Benchmarks measured with at least two values of the `parameter`."""
-    by_benchmark: dict[object, dict[str, Measurement]] = {}
-    for measurement in measurements:
-        if measurement.outcome == "measured" and parameter in measurement.params:
-            others = {k: v for k, v in measurement.params.items() if k != parameter}
-            benchmark = (measurement.id.partition("[")[0], *sorted(others.items()))
-            value = measurement.params[parameter]
-            by_benchmark.setdefault(benchmark, {})[value] = measurement
-    return [by_value for by_value in by_benchmark.values() if len(by_value) > 1]
+    having = [m for m in measurements if m.outcome == "measured" and parameter in m.params]
+    pairs = ((scaling.family_of(m, parameter), (m.params[parameter], m)) for m in having)
+    rows = map(dict, grouped(pairs).values())
+    return [row for row in rows if len(row) > 1]
 
 
 def _cells(rows: Sequence[_Row]) -> dict[str, tuple[list[str], list[str]]]:
@@ -120,11 +117,8 @@ def _relative(row: _Row, value: str, reference: str) -> str:
     if measurement is None or base is None:
         return ""
     is_rate = _has_different_work({reference: base, value: measurement})
-    common = measurement.metrics.keys() & base.metrics.keys()
-    name = next(
-        (name for name in (THROUGHPUT if is_rate else (STEP_TIME,)) if name in common), None
-    )
-    if name is None:
+    name = scaling.rate_of([measurement, base]) if is_rate else STEP_TIME
+    if name is None or name not in measurement.metrics.keys() & base.metrics.keys():
         return ""
     numbers = measurement.metrics[name].value, base.metrics[name].value
     speed = numbers[0] / numbers[1] if is_rate else numbers[1] / numbers[0]
@@ -149,7 +143,7 @@ def scaling_lines(measurements: Sequence[Measurement], width: int) -> list[Line]
     has neither, nor has a doubtful one, or one whose ratio ranks cannot explain. Other threads per
     rank may.
     """
-    groups = families(measurements)
+    groups = scaling.families(measurements)
     if not groups:
         return []
     names = short_names(measurement.id for measurement in measurements).by_id
@@ -176,7 +170,7 @@ def _scaling_columns(rows: Sequence[Measurement]) -> list[Column]:
 def scaling_title(group: Sequence[Measurement], names: Mapping[str, str]) -> str:
     """The name of the group, which has no world size, with the kind of scaling."""
     name = without_parameter(names[group[0].id], f"ranks{group[0].world_size}")
-    kind = kind_of(group)
+    kind = scaling.kind_of(group)
     return f"{name} ({kind} scaling)" if kind else name
 
 
