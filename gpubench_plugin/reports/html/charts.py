@@ -12,7 +12,7 @@ from itertools import chain
 from typing import Final, Literal
 
 from gpubench_plugin.compare.scaling import families, rate_of
-from gpubench_plugin.core.format import counted, listed, short_commit
+from gpubench_plugin.core.format import counted, grouped, listed, short_commit
 from gpubench_plugin.core.quality_flags import doubtful_flags
 from gpubench_plugin.core.records import STEP_TIME, Measurement, confidence_bounds_of
 from gpubench_plugin.reports.explanation import Explanation, PlotPoint, Role, split_verdict
@@ -132,12 +132,8 @@ def points_charts(explanation: Explanation) -> Iterator[Chart]:
 
 def _places(points: Sequence[PlotPoint]) -> Iterator[_Place]:
     """The points by position, with nothing between two pairs."""
-    pairs: dict[int, list[PlotPoint]] = {}
-    for number, point in enumerate(points, start=1):
-        if point.pair:
-            pairs.setdefault(point.pair, []).append(point)
-        else:
-            yield number, point
+    yield from (place for place in enumerate(points, start=1) if not place[1].pair)
+    pairs = grouped((point.pair, point) for point in points if point.pair)
     for pair, own in sorted(pairs.items()):
         yield pair - _BESIDE, own[0]
         yield from ((pair + _BESIDE, point) for point in own[1:])
