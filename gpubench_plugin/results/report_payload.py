@@ -174,12 +174,9 @@ def decisive(payloads: Sequence[Json]) -> Json | None:
     That is the first, but the joint verdict of all ranks, and a lost context, which may show after
     what it has caused, outrank it.
     """
-    failures = [payload for payload in payloads if "outcome" in payload]
-    for outcome in ("mismatched_ranks", "crashed"):
-        for payload in failures:
-            if payload["outcome"] == outcome:
-                return payload
-    return failures[0] if failures else None
+    failures = (payload for payload in payloads if "outcome" in payload)
+    ranks = {"mismatched_ranks": 0, "crashed": 1}
+    return min(failures, key=lambda payload: ranks.get(payload["outcome"], 2), default=None)
 
 
 def measurement_of(case: Case, payloads: Sequence[Json]) -> Measurement:
