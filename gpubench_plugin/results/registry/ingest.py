@@ -180,23 +180,18 @@ def _changed_us(directory: RunDirectory) -> int:
     return max(times_ns) // 1000
 
 
-@dataclass(frozen=True, kw_only=True)
-class RunContents(Document):
-    """A document with its validated run, which has no path."""
+def contents(run_id: str, text: str) -> tuple[Document, Run, bool]:
+    """Parse the document of a run, its run without a path, and whether that regressed.
 
-    run: Run
-    regressed: bool
-
-
-def contents(run_id: str, text: str) -> RunContents:
-    """Parse the document of a run; raises ResultsError."""
+    Raises:
+        ResultsError: it cannot be read.
+    """
     label = Path(f"the registry's document of {run_id}")
     document = Document.parse(run_id, text)
     with intact(label):
         judged = document.verdicts and verdicts.parse(document.verdicts, str(label))
         run = replace(run_of_summary(label, document.summary, run_id), path=None)
-        regressed = bool(judged and judged.regressed)
-        return RunContents(**vars(document), run=run, regressed=regressed)
+        return document, run, bool(judged and judged.regressed)
 
 
 def index(connection: Connection, run_id: str) -> None:
@@ -220,13 +215,13 @@ def unindex(connection: Connection, run_id: str) -> None:
 
 
 def _index(connection: Connection, run_id: str, text: str) -> None:
-    parsed = contents(run_id, text)
+    document, run, regressed = contents(run_id, text)
     unindex(connection, run_id)
     facts: dict[str, str] = {}
-    run_values = _run_values(parsed, facts)
+    run_values = _run_values(document, run, regressed, facts)
     rows = [
-        {"ordinal": ordinal, **_result_values(result, parsed, facts)}
-        for ordinal, result in enumerate(parsed.run.results.values())
+        {"ordinal": ordinal, **_result_values(result, run, regressed, facts)}
+        for ordinal, result in enumerate(run.results.values())
     ]
     _add_facts(connection, facts)
     values = {"run_id": run_id, "digest": digest(text), "error": "", **run_values}
@@ -250,10 +245,9 @@ def _shared(value: object, facts: dict[str, str]) -> str:
     return key
 
 
-def _run_values(parsed: RunContents, facts: dict[str, str]) -> Json:
-    run = parsed.run
+def _run_values(document: Document, run: Run, regressed: bool, facts: dict[str, str]) -> Json:
     return {
-        "experiment": column(parsed.experiment),
+        "experiment": column(document.experiment),
         "started": column(run.started),
         "started_us": to_microseconds(run.started),
         "status": run.status,
@@ -264,19 +258,18 @@ def _run_values(parsed: RunContents, facts: dict[str, str]) -> Json:
         "environment": _shared(run.environment, facts),
         "benchmarks": len(run.results),
         "measured": len(run.measured),
-        "regressed": parsed.regressed,
-        "tags": parsed.tags,
+        "regressed": regressed,
+        "tags": document.tags,
     }
 
 
-def _result_values(result: Result, parsed: RunContents, facts: dict[str, str]) -> Json:
-    run = parsed.run
+def _result_values(result: Result, run: Run, regressed: bool, facts: dict[str, str]) -> Json:
     metrics = {name: metric.value for name, metric in result.metrics.items()}
     launches = [dict(launch) for launch in result.launches]
     units = {name: [metric.unit, metric.better] for name, metric in result.metrics.items()}
     beside = stored.dump(replace(result, metrics={}, launches=(), configuration={}))
     # Later runs may be judged against complete ones, clean unless outside git.
-    is_comparable = run.status == "complete" and run.dirty is not True and not parsed.regressed
+    is_comparable = run.status == "complete" and run.dirty is not True and not regressed
     return {
         "benchmark": _shared(result.id, facts),
         "fingerprint": fingerprint_of(run.machine_of(result), result.settings, result.timer),

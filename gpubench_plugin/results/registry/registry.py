@@ -173,9 +173,9 @@ class Registry(AbstractContextManager["Registry"]):
             text = documents.read(connection, RUN, run_id)
             if text is None:
                 return None
-            contents = ingest.contents(run_id, text)
-            path = self.results_dir / contents.experiment / run_id
-            return replace(contents.run, path=path if path.is_dir() else None)
+            document, run, _ = ingest.contents(run_id, text)
+            path = self.results_dir / document.experiment / run_id
+            return replace(run, path=path if path.is_dir() else None)
 
     def tag(
         self,
