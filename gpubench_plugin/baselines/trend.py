@@ -6,7 +6,7 @@ It is for the report on a main branch, never for a gate: nothing is judged here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import pairwise
@@ -204,8 +204,9 @@ def benchmark_history(
 
     None if none has the metric, by default the step time.
     """
-    metric = metric or source.step_time(benchmark, branch=branch, limit=limit)
-    points = source.points(benchmark, metric, branch=branch, limit=limit, head=head)
+    runs = source.index.points(benchmark, metric or STEP_TIME, branch=branch, limit=limit)
+    metric = metric or _step_time(runs, benchmark)
+    points = source.points(runs, benchmark, metric, head)
     if not points:
         return None
     segments = trend_segments(points)
@@ -221,11 +222,10 @@ class HistorySource:
     """Source of earlier results: the registry, or the run directories."""
 
     def __init__(self, index: Registry):
-        self._index = index
+        self.index = index
         self.facts: dict[str, Mapping[str, Any]] = {}
         """What the fingerprints of the points are of."""
         self._runs_by_branch: dict[str | None, list[Run]] = {}
-        self._at_hand: tuple[object, list[Run]] = (None, [])
 
     def benchmarks(self, branch: str | None) -> list[str]:
         """Benchmarks measured in the branch's latest runs; None for any branch."""
@@ -237,16 +237,10 @@ class HistorySource:
         return sorted({name for result in results if result for name in result.metrics})
 
     def points(
-        self,
-        benchmark: str,
-        metric: str,
-        *,
-        branch: str | None,
-        limit: int,
-        head: Run | None = None,
+        self, runs: Iterable[Run], benchmark: str, metric: str, head: Run | None
     ) -> list[Point]:
-        """The latest `limit` values, oldest first; with a `head` those before it, and its own."""
-        runs = self._runs(benchmark, metric, branch, limit)
+        """The values of `runs`, oldest first; with a `head` those before it, and its own."""
+        runs = [run for run in runs if metric in run.results[benchmark].metrics]
         if head:
             result = head.results.get(benchmark)
             own = [head] * bool(result and metric in result.metrics)
@@ -260,35 +254,23 @@ class HistorySource:
                 self.facts[point.fingerprint] = facts
         return points
 
-    def step_time(self, benchmark: str, *, branch: str | None, limit: int) -> str:
-        """The step time metric that the benchmark's latest `limit` runs are judged by."""
-        runs = self._runs(benchmark, STEP_TIME, branch, limit)
-        kinds = [_point(run, benchmark, STEP_TIME).fingerprint for run in runs]
-        comparable = [r for r, kind in zip(runs, kinds, strict=True) if kind == kinds[-1]]
-        return (
-            step_time_of_history([r.results[benchmark] for r in comparable]) if runs else STEP_TIME
-        )
-
-    def _runs(self, benchmark: str, metric: str, branch: str | None, limit: int) -> list[Run]:
-        """The latest runs with the metric; those of the last benchmark are at hand."""
-        key = benchmark, branch, limit
-        if metric == STEP_TIME or key != self._at_hand[0]:
-            runs = self._index.points(benchmark, metric, branch=branch, limit=limit)
-            self._at_hand = key if metric == STEP_TIME else None, runs
-        return [run for run in self._at_hand[1] if metric in run.results[benchmark].metrics]
-
     def has_runs(self, branch: str) -> bool:
         """Whether any run of the branch is known."""
-        return bool(self._index.runs(branch=branch, limit=1))
+        return bool(self.index.runs(branch=branch, limit=1))
 
     def _latest_runs(self, branch: str | None) -> list[Run]:
         if branch not in self._runs_by_branch:
-            overviews = self._index.runs(branch=branch, limit=_LOOKED_AT)
-            runs = [
-                self._index.run(overview.run_id) for overview in overviews if not overview.error
-            ]
+            overviews = self.index.runs(branch=branch, limit=_LOOKED_AT)
+            runs = [self.index.run(overview.run_id) for overview in overviews if not overview.error]
             self._runs_by_branch[branch] = [run for run in runs if run is not None]
         return self._runs_by_branch[branch]
+
+
+def _step_time(runs: Sequence[Run], benchmark: str) -> str:
+    """The step time metric that the latest of the `runs`, oldest first, is judged by."""
+    kinds = [_point(run, benchmark, STEP_TIME).fingerprint for run in runs]
+    comparable = [r for r, kind in zip(runs, kinds, strict=True) if kind == kinds[-1]]
+    return step_time_of_history([r.results[benchmark] for r in comparable]) if runs else STEP_TIME
 
 
 def _changes(points: Sequence[Point]) -> tuple[LevelChange, ...] | None:

@@ -19,6 +19,7 @@ from gpubench_plugin.cli.commands._places import (
 from gpubench_plugin.cli.commands.base import Command, ExitCode
 from gpubench_plugin.core.errors import UsageProblem, invalid_choice
 from gpubench_plugin.core.format import Cell, counted, csv_text, listed, short_commit
+from gpubench_plugin.core.records import STEP_TIME
 from gpubench_plugin.core.verdicts import MAIN
 from gpubench_plugin.reports.table import column, lines, wrapped
 from gpubench_plugin.reports.text import printable, sparkline
@@ -102,8 +103,7 @@ def _histories(
     histories = [history for name in names if (history := load(name)) is not None]
     if not histories:
         metrics = sorted({metric for name in names for metric in source.metrics(name, branch)})
-        metric = options.metric or source.step_time(names[0], branch=branch, limit=options.last)
-        raise invalid_choice("--metric", metric, metrics)
+        raise invalid_choice("--metric", options.metric or STEP_TIME, metrics)
     yield from histories
 
 

@@ -123,9 +123,12 @@ def test_a_history_leaves_no_run_out(tmp_path: Path) -> None:
     with Registry.of_directories(tmp_path) as registry:
         registry.ingest_all()
         past = HistorySource(registry)
-        assert past.step_time(MLP, branch="main", limit=20) == "step_time_s"
-        assert len(past.points(MLP, "step_time_s", branch="main", limit=20)) == 20
-        assert past.step_time(RESNET, branch="main", limit=20) == "step_time_min_s"
+        histories = [
+            benchmark_history(past, name, None, branch="main", limit=20) for name in (MLP, RESNET)
+        ]
+    assert [each and each.metric for each in histories] == ["step_time_s", "step_time_min_s"]
+    assert histories[0]
+    assert sum(len(course.points) for course in histories[0].segments) == 20
 
 
 def test_one_level_has_no_change() -> None:
@@ -148,8 +151,15 @@ def _courses_of(written: Sequence[Path], results: Path) -> list[TrendSegment]:
     """The courses of the step time over the runs `written` to `results`, none left out."""
     with Registry.of_directories(results) as registry:
         registry.ingest_all()
-        past = HistorySource(registry)
-        return trend_segments(past.points(MLP, "step_time_s", branch="main", limit=9))
+        return _history_of(registry, "step_time_s")
+
+
+def _history_of(registry: Registry, metric: str) -> list[TrendSegment]:
+    """The courses of the metric over the runs of the main branch."""
+    past = HistorySource(registry)
+    history = benchmark_history(past, MLP, metric, branch="main", limit=9)
+    assert history
+    return [*history.segments]
 
 
 def test_clocks_stand_apart(tmp_path: Path) -> None:
@@ -190,8 +200,8 @@ def test_what_a_training_to_a_target_took_parts_no_course(tmp_path: Path) -> Non
         write_run(tmp_path, number, [made])
     with Registry.of_directories(tmp_path) as registry:
         registry.ingest_all()
-        points = HistorySource(registry).points(MLP, "step_time_s", branch="main", limit=9)
-    assert [len(course.points) for course in trend_segments(points)] == [2]
+        courses = _history_of(registry, "step_time_s")
+    assert [len(course.points) for course in courses] == [2]
 
 
 @pytest.mark.parametrize(
@@ -215,12 +225,14 @@ def test_each_step_time_has_its_own_course_and_one_of_them_is_judged(
     directory = write_run(tmp_path, 0, [made])
     with Registry.open("", tmp_path) as registry:
         registry.ingest_all()
-        past = HistorySource(registry)
         values = {
-            name: [(p.value, p.unit) for p in past.points(MLP, name, branch="main", limit=9)]
+            name: [(p.value, p.unit) for p in course.points]
             for name in whole
+            for course in _history_of(registry, name)
         }
-        assert past.step_time(MLP, branch="main", limit=9) == judged
+        history = benchmark_history(HistorySource(registry), MLP, None, branch="main", limit=9)
+    assert history
+    assert history.metric == judged
     assert values == {"step_time_s": [(5.0, "s")], "step_time_min_s": [(2.0, "s")]}
     result = RunReader(directory).run().results[MLP]
     assert {name: [(value_of(result, name), "s")] for name in whole} == values
