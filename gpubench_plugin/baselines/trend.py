@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from gpubench_plugin.compare.comparability import differing_amounts, requested_work
 from gpubench_plugin.compare.doubt import touching
-from gpubench_plugin.compare.matched_metrics import step_time_of_history, value_of
+from gpubench_plugin.compare.matched_metrics import launches_of, step_time_of_history
 from gpubench_plugin.core.records import STEP_TIME
 from gpubench_plugin.environment.fingerprints import differences, fingerprint_of
 
@@ -254,10 +254,6 @@ class HistorySource:
                 self.facts[point.fingerprint] = facts
         return points
 
-    def has_runs(self, branch: str) -> bool:
-        """Whether any run of the branch is known."""
-        return bool(self.index.runs(branch=branch, limit=1))
-
     def _latest_runs(self, branch: str | None) -> list[Run]:
         if branch not in self._runs_by_branch:
             overviews = self.index.runs(branch=branch, limit=_LOOKED_AT)
@@ -307,14 +303,13 @@ def _at_new_code(points: Sequence[Point], position: int) -> Iterator[int]:
 
 def _point(run: Run, benchmark: str, metric: str) -> Point:
     result = run.results[benchmark]
-    value = value_of(result, metric)
     return Point(
         run_id=run.run_id,
         started=run.started,
         commit=run.commit,
         branch=run.branch,
         dirty=run.dirty,
-        value=result.metrics[metric].value if value is None else value,
+        value=median(launches_of(result, metric)),
         unit=result.metrics[metric].unit,
         fingerprint=fingerprint_of(run.machine_of(result), result.settings, result.timer),
         work=requested_work(result),

@@ -32,7 +32,7 @@ def histories(
     They are main's up to the `head`, with its own. Of each benchmark those runs count that are
     comparable with its latest. One that was `judged` by its history has the prediction interval.
     """
-    branch = MAIN if source.has_runs(MAIN) else None
+    branch = MAIN if source.index.runs(branch=MAIN, limit=1) else None
     segments: dict[str, tuple[str, TrendSegment]] = {}
     for row in rows:
         # Of launches that confirm a verdict a run has no number: its minimum in common is drawn.
