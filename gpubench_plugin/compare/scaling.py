@@ -110,19 +110,16 @@ def _relative_to(smallest: Measurement, other: Measurement, rate: str) -> dict[s
         return {}
     speed_up = other.metrics[rate].value / smallest.metrics[rate].value
     half_widths = _half_width(smallest, rate), _half_width(other, rate)
-    half_width = None
-    if smallest is not other and None not in half_widths:
-        half_width = math.hypot(*filter(None, half_widths))
+    half_width = math.hypot(*filter(None, half_widths))
+    ends = () if smallest is other or None in half_widths else (-half_width, half_width)
     metrics: dict[str, Metric] = {}
     efficiency = speed_up / (other.world_size / smallest.world_size)
     if efficiency > _MOST_EFFICIENT:
         return {}
     for name, unit, value in ((SPEED_UP, "1", speed_up), (EFFICIENCY, "fraction", efficiency)):
         metrics[name] = Metric(name=name, value=value, unit=unit, better="higher")
-        if half_width is not None:
-            low, high = confidence_bounds_of(name)
-            for bound, factor in ((low, -half_width), (high, half_width)):
-                metrics[bound] = Metric(name=bound, value=value * math.exp(factor), unit=unit)
+        for bound, end in zip(confidence_bounds_of(name), ends, strict=False):
+            metrics[bound] = Metric(name=bound, value=value * math.exp(end), unit=unit)
     return metrics
 
 
