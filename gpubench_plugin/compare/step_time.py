@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Final
 
 from gpubench_plugin.compare.launch_values import LaunchValues, effect_text
 from gpubench_plugin.core.format import grouped
+from gpubench_plugin.core.records import shared
 from gpubench_plugin.core.verdicts import Verdict, VerdictKind, VerdictPart
 
 _WORST_FIRST: Final[tuple[VerdictKind, ...]] = (
@@ -59,7 +60,7 @@ def _merge_verdicts(parts: Sequence[tuple[LaunchValues, Verdict]]) -> Verdict:
     return replace(
         decisive,
         reason="; ".join([decisive.reason, *others, *remarks]),
-        parts=tuple(_part(verdict) for _, verdict in parts),
+        parts=tuple(VerdictPart(**shared(VerdictPart, verdict)) for _, verdict in parts),
     )
 
 
@@ -92,9 +93,3 @@ def _summary(series: LaunchValues, verdict: Verdict) -> str:
         kind = "not significantly worse" if is_worse else "not worse"
     effect = effect_text(series, verdict.effect)
     return f"{verdict.metric} {effect}, {kind} (limit {series.limit.text})"
-
-
-def _part(verdict: Verdict) -> VerdictPart:
-    return VerdictPart(
-        **{field.name: getattr(verdict, field.name) for field in fields(VerdictPart)}
-    )

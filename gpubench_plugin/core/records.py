@@ -9,7 +9,7 @@ it is not the field's name.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from math import isclose, isfinite
 from pathlib import Path
@@ -47,6 +47,11 @@ CONFIDENCE: Final = 0.95
 
 UTC_TIME: Final = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)$"
 """Pattern of an ISO 8601 time in UTC."""
+
+
+def shared(kind: type[Any], record: object) -> Json:
+    """The fields of `record` that a dataclass of that `kind` has, too."""
+    return {field.name: getattr(record, field.name) for field in fields(kind)}
 
 
 def doc(description: str, **bounds: object) -> Json:

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -31,6 +31,7 @@ from gpubench_plugin.core.records import (
     RunFacts,
     RunRecord,
     Samples,
+    shared,
 )
 from gpubench_plugin.environment.fingerprints import flat, informative_facts, machine_facts
 from gpubench_plugin.results import journal, summary, verdicts
@@ -404,7 +405,7 @@ def _measurement_of(benchmark: SummaryBenchmark) -> Measurement:
         for launch in benchmark.per_launch
     ]
     return Measurement(
-        **{shared.name: getattr(benchmark, shared.name) for shared in fields(BenchmarkRecord)},
+        **shared(BenchmarkRecord, benchmark),
         metrics=metrics,
         per_launch=tuple(LaunchSample(samples=None, metrics=m, flags=()) for m in launches),
     )
@@ -416,7 +417,7 @@ def _of_measurement(measurement: Measurement) -> Result:
     launches = [launch.metrics for launch in finite.per_launch] or [finite.metrics]
     values = ({name: metric.value for name, metric in metrics.items()} for metrics in launches)
     return Result(
-        **{shared.name: getattr(finite, shared.name) for shared in fields(Benchmark)},
+        **shared(Benchmark, finite),
         metrics=finite.metrics,
         launches=tuple(values) if finite.metrics or finite.per_launch else (),
         configuration=flat(finite.configuration) if finite.configuration else {},
@@ -426,8 +427,8 @@ def _of_measurement(measurement: Measurement) -> Result:
 
 
 def _stored_run(label: str, results: Mapping[str, Result], facts: RunFacts, path: Path) -> Run:
-    shared = {name: getattr(facts, name) for name in ("run_id", "started", "finished", "status")}
-    return _run(label, results, facts.environment, path=path, **shared)
+    known = {name: getattr(facts, name) for name in ("run_id", "started", "finished", "status")}
+    return _run(label, results, facts.environment, path=path, **known)
 
 
 def _run(

@@ -8,11 +8,11 @@ The published schema is generated from the records, and a test keeps it current:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final, Literal
 
-from gpubench_plugin.core.records import Json, doc
+from gpubench_plugin.core.records import Json, doc, shared
 from gpubench_plugin.core.verdicts import Comparison, FactDifference, Verdict, is_regression
 from gpubench_plugin.system import json_files, stored
 
@@ -49,7 +49,8 @@ class VerdictDocument:
 
     def for_benchmark(self, node_id: str) -> tuple[Verdict, ...]:
         """Verdicts on one benchmark and its metrics, without labels."""
-        return tuple(_unlabelled(row) for row in self.benchmarks if row.id == node_id)
+        rows = (row for row in self.benchmarks if row.id == node_id)
+        return tuple(Verdict(**shared(Verdict, row)) for row in rows)
 
     @property
     def comparison(self) -> Comparison:
@@ -57,7 +58,7 @@ class VerdictDocument:
         return Comparison(
             base=self.base_label,
             head="".join(self.head_labels[:1]),
-            verdicts=tuple(map(_unlabelled, self.benchmarks)),
+            verdicts=tuple(Verdict(**shared(Verdict, row)) for row in self.benchmarks),
             environment_differences=self.environment_differences,
             notes=self.notes,
         )
@@ -69,10 +70,6 @@ class VerdictDocument:
         return tuple(
             row.id for row in rows if is_regression(row.kind, row.method, base=self.base_label)
         )
-
-
-def _unlabelled(row: BenchmarkVerdict) -> Verdict:
-    return Verdict(**{shared.name: getattr(row, shared.name) for shared in fields(Verdict)})
 
 
 def document(comparisons: Sequence[Comparison]) -> Json:

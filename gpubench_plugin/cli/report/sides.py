@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
-from gpubench_plugin.core.records import Benchmark, Measurement, Result, Run
+from gpubench_plugin.core.records import Benchmark, Measurement, Result, Run, shared
 from gpubench_plugin.results.progress import Curve, benchmark_events, curves_of
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import RunDirectory
@@ -57,7 +57,7 @@ class Side:
 def _measurement_of(result: Result) -> Measurement:
     """What a comparison knows of a benchmark, as a record."""
     return Measurement(
-        **{shared.name: getattr(result, shared.name) for shared in fields(Benchmark)},
+        **shared(Benchmark, result),
         name=result.id.rpartition("::")[2],
         params={},
         world_size=int(result.configuration.get("distributed.world_size", 1)),
