@@ -129,19 +129,31 @@ class SampleCollector:
             return
         anchors = ((self._accepted_runs.get(n, self._last_pin), n) for n in self.benchmarks)
         for anchor, names in sorted(grouped(anchors).items()):
-            later = later_runs(
-                self.known.index,
-                anchor,
-                names,
-                branch=branch,
-                head=self.head,
-                excluded={self._own_id, *self.baseline.runs},
-            )
-            for run in later:
+            for run in self.later_runs(anchor, names, branch):
                 self._add(run, names)
         if self.head is not None:
             self._add_lost(self.head, branch)
         self._notes += self.known.index_notes
+
+    def later_runs(self, run_id: str, benchmarks: Collection[str], branch: str) -> list[Run]:
+        """Runs of the branch from `run_id` on with any of `benchmarks`, restricted to those.
+
+        Complete and clean ones without regressions, oldest first; with the machine and the clocks
+        of the head, if there is one.
+        """
+        excluded = {self._own_id, *self.baseline.runs}
+        fingerprints: dict[str, str] = {}
+        if self.head is not None:
+            results = (self.head.results.get(name) for name in benchmarks)
+            fingerprints = dict(_series_key(self.head, r) for r in results if r and r.timer)
+        runs = self.known.index.earlier(
+            benchmarks,
+            branch=branch,
+            since=run_id,
+            limit=len(excluded) + (WINDOW if fingerprints else _OF_ANY_MACHINE),
+            fingerprints=fingerprints,
+        )
+        return [run for run in runs if run.run_id not in excluded]
 
     def _add_lost(self, head: Run, branch: str) -> None:
         """Add what the head lacks of the branch's latest clean run of its machine."""
@@ -214,31 +226,3 @@ class SampleCollector:
 
 def _series_key(run: Run, result: Result) -> tuple[str, str]:
     return result.id, fingerprint_of(run.machine_of(result), result.settings, result.timer)
-
-
-def later_runs(
-    index: Registry,
-    run_id: str,
-    benchmarks: Collection[str],
-    *,
-    branch: str,
-    head: Run | None,
-    excluded: Collection[str],
-) -> list[Run]:
-    """Runs of the branch from `run_id` on with any of `benchmarks`, restricted to those.
-
-    Complete and clean ones without regressions, oldest first; with the machine and the clocks of
-    `head`, if given.
-    """
-    fingerprints: dict[str, str] = {}
-    if head is not None:
-        measured = [r for name in benchmarks if (r := head.results.get(name)) and r.timer]
-        fingerprints = dict(_series_key(head, result) for result in measured)
-    runs = index.earlier(
-        benchmarks,
-        branch=branch,
-        since=run_id,
-        limit=len(excluded) + (WINDOW if fingerprints else _OF_ANY_MACHINE),
-        fingerprints=fingerprints,
-    )
-    return [run for run in runs if run.run_id not in excluded]

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.baselines.samples import later_runs
+from gpubench_plugin.baselines.model import Baseline
+from gpubench_plugin.baselines.samples import KnownRuns, SampleCollector
 from gpubench_plugin.compare.matching import WINDOW
 from gpubench_plugin.results.reader import RunReader
-from gpubench_plugin.results.registry.registry import Registry
 from tests.support.runs_builder import MLP, measurement, run_id, write_run
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ def test_runs_of_another_clock_do_not_fill_the_window(
     for number in range(WINDOW + 3):
         timer = "process_time" if number < WINDOW else "perf_counter"
         write_run(tmp_path, number, [measurement(timer=timer)])
-    with Registry.of_directories(tmp_path) as registry:
-        registry.ingest_all()
-        judged = RunReader(write_run(tmp_path, 90, [head])).run()
-        runs = later_runs(registry, run_id(0), [MLP], branch="main", head=judged, excluded=())
+    judged = RunReader(write_run(tmp_path, 90, [head])).run()
+    with KnownRuns("none", tmp_path, tmp_path) as known:
+        collector = SampleCollector(Baseline(name="main"), known, [MLP], judged)
+        runs = collector.later_runs(run_id(0), [MLP], "main")
     assert [run.run_id for run in runs] == [run_id(number) for number in expected]
