@@ -6,7 +6,7 @@ It is for the report on a main branch, never for a gate: nothing is judged here.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from itertools import pairwise
@@ -200,17 +200,24 @@ def benchmark_history(
     limit: int,
     head: Run | None = None,
 ) -> BenchmarkHistory | None:
-    """History of the latest `limit` runs, and the `head`, which may be of another branch.
+    """History of the latest `limit` runs; with a `head` of those before it, and its own value.
 
-    None if none has the metric, by default the step time.
+    The head may be of another branch. None if none has the metric, by default the step time.
     """
     runs = source.index.points(benchmark, metric or STEP_TIME, branch=branch, limit=limit)
     metric = metric or _step_time(runs, benchmark)
-    points = source.points(runs, benchmark, metric, head)
-    if not points:
+    runs = [run for run in runs if metric in run.results[benchmark].metrics]
+    if head:
+        result = head.results.get(benchmark)
+        own = [head] * bool(result and metric in result.metrics)
+        others = [r for r in runs if r.run_id != head.run_id and r.started <= head.started]
+        runs = sorted([*others, *own], key=lambda run: (run.started, run.run_id))
+    if not runs:
         return None
+    points = [_point(run, benchmark, metric) for run in runs]
     segments = trend_segments(points)
-    facts = [source.facts[segment.fingerprint] for segment in segments]
+    oldest = {p.fingerprint: run for run, p in zip(runs[::-1], points[::-1], strict=True)}
+    facts = [_facts(oldest[segment.fingerprint], benchmark) for segment in segments]
     series = tuple(
         replace(segment, differs_in=tuple(differences(facts[0], own)))
         for segment, own in zip(segments, facts, strict=True)
@@ -218,13 +225,17 @@ def benchmark_history(
     return BenchmarkHistory(benchmark=benchmark, metric=metric, segments=series)
 
 
+def _facts(run: Run, benchmark: str) -> Mapping[str, Any]:
+    """What the fingerprint of the run's point is of."""
+    result = run.results[benchmark]
+    return {**run.machine_of(result), **result.settings, "clock": result.timer}
+
+
 class HistorySource:
     """Source of earlier results: the registry, or the run directories."""
 
     def __init__(self, index: Registry):
         self.index = index
-        self.facts: dict[str, Mapping[str, Any]] = {}
-        """What the fingerprints of the points are of."""
         self._runs_by_branch: dict[str | None, list[Run]] = {}
 
     def benchmarks(self, branch: str | None) -> list[str]:
@@ -235,24 +246,6 @@ class HistorySource:
         """Metrics of the benchmark in the latest runs."""
         results = (run.results.get(benchmark) for run in self._latest_runs(branch))
         return sorted({name for result in results if result for name in result.metrics})
-
-    def points(
-        self, runs: Iterable[Run], benchmark: str, metric: str, head: Run | None
-    ) -> list[Point]:
-        """The values of `runs`, oldest first; with a `head` those before it, and its own."""
-        runs = [run for run in runs if metric in run.results[benchmark].metrics]
-        if head:
-            result = head.results.get(benchmark)
-            own = [head] * bool(result and metric in result.metrics)
-            others = [r for r in runs if r.run_id != head.run_id and r.started <= head.started]
-            runs = sorted([*others, *own], key=lambda run: (run.started, run.run_id))
-        points = [_point(run, benchmark, metric) for run in runs]
-        for run, point in zip(runs, points, strict=True):
-            if point.fingerprint not in self.facts:
-                result = run.results[benchmark]
-                facts = {**run.machine_of(result), **result.settings, "clock": result.timer}
-                self.facts[point.fingerprint] = facts
-        return points
 
     def _latest_runs(self, branch: str | None) -> list[Run]:
         if branch not in self._runs_by_branch:
