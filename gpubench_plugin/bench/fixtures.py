@@ -164,8 +164,7 @@ def collective(
             largest_bytes=gpubench_config.distributed.largest_message_bytes,
             computed_in=precision.compute_dtype,
         )
-        subjects_of(request).add(subject)
-        return subject
+        return subjects_of(request).add(subject)
 
     return make_exchange
 

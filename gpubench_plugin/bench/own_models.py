@@ -12,7 +12,7 @@ from torch import nn
 from gpubench_plugin.bench.batch_fitting import fitted_samples
 from gpubench_plugin.bench.step import required_argument
 from gpubench_plugin.bench.subjects import case_of, reconfigure, require_kinds, subjects_of
-from gpubench_plugin.bench.training_setup import TrainingSetup, checked_inference, checked_trainer
+from gpubench_plugin.bench.training_setup import TrainingSetup, checked_trainer
 from gpubench_plugin.bench.workload_fixtures import drawn_section
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import Misuse, UsageProblem, invalid_choice
@@ -129,9 +129,8 @@ class OwnModels:
         training = training.with_samples(stated_batch.samples)
         loss = StatedLoss(None, device=self.group.device, weights=self._weights)
         setup = self._setup_of(model, loss, None, self._reconfigure(training), stated_batch)
-        return checked_inference(
-            self.request, setup, self._built(setup, loss, model), setup.source()
-        )
+        inference = setup.inference(self._built(setup, loss, model), setup.source())
+        return subjects_of(self.request).add(inference)
 
     def _built(self, setup: TrainingSetup, loss: StatedLoss, model: object) -> nn.Module:
         """The model, whose number of parameters is recorded: others are not comparable."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from gpubench_plugin.config.parametrization import DEVICE, FOREIGN_FIXTURE, overriding_fixture
 from gpubench_plugin.core.errors import Misuse
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.ranks.ranks import Alone
 
 
+S = TypeVar("S", bound="Subject")
 _KINDS: Final = {
     "data": "gpubench_plugin.training.data.base.DataSource",
     "model": "torch.nn.Module",
@@ -79,14 +80,15 @@ class Subjects:
 
     def add(
         self,
-        subject: Subject,
+        subject: S,
         *,
         before: Iterable[UntimedCheck] = (),
         after: Iterable[UntimedCheck] = (),
-    ) -> None:
+    ) -> S:
         """Register `subject`, once, with the checks that run right before and after its own."""
         if all(registered is not subject for registered in self.all):
             self._entries.append((subject, (*before, subject.prepare, *after)))
+        return subject
 
     def add_check(self, check: UntimedCheck) -> None:
         """Register a check that belongs to no subject."""

@@ -226,8 +226,7 @@ def checked_trainer(
         after.append(partial(check_evaluation, evaluate))
     if training.checkpoint:
         after.append(_checkpointing(request, trainer, setup, evaluate))
-    subjects_of(request).add(trainer, before=before, after=after)
-    return trainer
+    return subjects_of(request).add(trainer, before=before, after=after)
 
 
 def _checkpointing(
@@ -246,15 +245,6 @@ def _checkpointing(
     checkpoints = checkpoints_of(request, "training.checkpoint", setup)
     best_metric = "loss" if evaluate is None else "test_loss"
     return partial(write_checkpoint, checkpoints, trainer, metrics, best_metric)
-
-
-def checked_inference(
-    request: pytest.FixtureRequest, setup: TrainingSetup, module: nn.Module, source: DataSource
-) -> Inference:
-    """Inference of `module` on `source`, registered with the benchmark."""
-    inference = setup.inference(module, source)
-    subjects_of(request).add(inference)
-    return inference
 
 
 def scheduled(setup: TrainingSetup, source: DataSource) -> TrainingSetup:

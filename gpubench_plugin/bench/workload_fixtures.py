@@ -133,10 +133,8 @@ def inference(
     _gpubench_setup: TrainingSetup,
 ) -> Inference:
     """Forward pass alone: ``gpubench(inference)``."""
-    from gpubench_plugin.bench.training_setup import checked_inference
-
     require_kinds(model=model, data=data)
-    return checked_inference(request, _gpubench_setup, model, data)
+    return subjects_of(request).add(_gpubench_setup.inference(model, data))
 
 
 @pytest.fixture
@@ -170,8 +168,7 @@ def convergence(
                 milestone.trainer, milestone.evaluation.metrics, is_best=milestone.is_best
             )
         )
-    subjects_of(request).add(convergence, after=[setup.seeds])
-    return convergence
+    return subjects_of(request).add(convergence, after=[setup.seeds])
 
 
 @pytest.fixture
@@ -215,9 +212,7 @@ def moe_layer(
             precision=precision,
             device=process_group.device,
         )
-        layer = MoESubject(part, construction)
-        subjects_of(request).add(layer)
-        return layer
+        return subjects_of(request).add(MoESubject(part, construction))
 
     yield make_layer
     groups.close()
@@ -265,8 +260,7 @@ def diffusion(
         remaining_s=partial(state.remaining_s, context.settings.timeout_s),
         on_events=write_events,
     )
-    subjects_of(request).add(pipeline)
-    return pipeline
+    return subjects_of(request).add(pipeline)
 
 
 def _refuse_parallelism(configuration: Configuration[Any], reason: str) -> None:
@@ -339,7 +333,6 @@ def _gpubench_generation(
             seed=seed,
             compile=compile,
         )
-        subjects_of(request).add(generation)
-        return generation
+        return subjects_of(request).add(generation)
 
     return make_step
