@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from time import perf_counter_ns
-from typing import ClassVar
+from typing import ClassVar, Self
 
 Step = Callable[[], object]
 HostClock = Callable[[], int]
@@ -52,6 +52,13 @@ class Block:
     length_s: float
     calls: int
     evidence: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, lengths: Sequence[float], calls: int, evidence: Mapping[str, float] = {}) -> Self:
+        """Block of durations of these `lengths` in seconds, of so many `calls` each."""
+        durations_s = array("d", (length / calls for length in lengths))
+        length_s, all_calls = sum(lengths), len(lengths) * calls
+        return cls(durations_s=durations_s, length_s=length_s, calls=all_calls, evidence=evidence)
 
 
 class Clock(ABC):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from statistics import median
@@ -128,16 +127,9 @@ class CudaKernelClock(Clock):
         all_behind_s = median(behind_s) * durations
         if counts(all_behind_s, timed_s):
             lengths = [timed_s / durations + median(others_s)] * durations
-        return Block(
-            durations_s=array("d", (length / calls_per_duration for length in lengths)),
-            length_s=sum(lengths),
-            calls=durations * calls_per_duration,
-            evidence={
-                "durations": durations,
-                "late": late_count,
-                **elsewhere_evidence(all_behind_s, timed_s),
-            },
-        )
+        elsewhere = elsewhere_evidence(all_behind_s, timed_s)
+        evidence = {"durations": durations, "late": late_count, **elsewhere}
+        return Block.of(lengths, calls_per_duration, evidence)
 
     def calibrate(self, task: Task, *, may_call: bool = True) -> None:
         """Learn with some calls which streams the step uses, and whether they queue behind a spin.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Mapping
 from itertools import pairwise
 from statistics import median
@@ -118,17 +117,13 @@ class CudaStepClock(Clock):
                 calls=calls,
                 elsewhere=works_elsewhere,
             )
-        return Block(
-            durations_s=array("d", (length / calls_per_duration for length in lengths)),
-            length_s=sum(lengths),
-            calls=calls,
-            evidence={
-                "enqueue_s": self._enqueue_s(task, launches, lengths, calls_per_duration),
-                "device_s": median(lengths),
-                "busy_s": self._cost.device_s * calls_per_duration if self._cost else 0.0,
-                **elsewhere_evidence(behind_s, timed_s),
-            },
-        )
+        evidence = {
+            "enqueue_s": self._enqueue_s(task, launches, lengths, calls_per_duration),
+            "device_s": median(lengths),
+            "busy_s": self._cost.device_s * calls_per_duration if self._cost else 0.0,
+            **elsewhere_evidence(behind_s, timed_s),
+        }
+        return Block.of(lengths, calls_per_duration, evidence)
 
     def calibrate(self, task: Task, *, may_call: bool = True) -> None:
         """Learn with some calls what the step costs host and device."""

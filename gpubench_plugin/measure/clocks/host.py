@@ -85,11 +85,7 @@ class SynchronisedClock(Clock):
             lengths = [(end - start) * 1e-9 for start, end in pairwise(stamps)]
         else:
             lengths = [self.time_single_call(task) for _ in range(durations)]
-        return Block(
-            durations_s=array("d", (length / calls_per_duration for length in lengths)),
-            length_s=sum(lengths),
-            calls=durations * calls_per_duration,
-        )
+        return Block.of(lengths, calls_per_duration)
 
     def _waiting(self, step: Step, times: int) -> Step:
         """Run `step` that often, then wait for the device."""
