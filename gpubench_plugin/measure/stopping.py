@@ -155,13 +155,8 @@ def make_rule(section: MeasureSection, fixed_rounds: int = 0) -> StoppingRule:
     """Stopping rule named by ``measure.by``, unless the number of rounds is fixed."""
     if fixed_rounds:
         return ByRounds(section, fixed_rounds)
-    match section.by:
-        case "ci":
-            return ByInterval(section)
-        case "time":
-            return ByTime(section)
-        case "steps":
-            return BySteps(section)
+    rules: dict[str, type[StoppingRule]] = {"ci": ByInterval, "time": ByTime, "steps": BySteps}
+    return rules[section.by](section)
 
 
 def _within(
