@@ -120,9 +120,8 @@ class Autocorrelation:
     @property
     def is_strong(self) -> bool:
         """Whether the effective sample size, at any level, is too small to stop measuring."""
-        if not self._significant:
-            return False
-        return self.count / max(level.tau for level in self._levels) < _ENOUGH
+        taus = (level.tau for level in self._levels)
+        return self._significant and self.count / max(taus) < _ENOUGH
 
     def hides_interval(self, confidence: float) -> bool:
         """Whether independent values would have an interval, and these have none."""

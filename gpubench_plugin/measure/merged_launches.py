@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from math import fsum
 from statistics import fmean, median, stdev
-from typing import Any, Final
+from typing import Final
 
 from gpubench_plugin.core.records import (
     LaunchSample,
@@ -39,7 +39,7 @@ def merge_launches(launches: Sequence[Measurement]) -> Measurement:
             [launch.samples for launch in launches if launch.samples is not None]
         ),
         metrics=_metrics_over(launches),
-        flags=_unique(flag for launch in launches for flag in launch.flags),
+        flags=tuple(dict.fromkeys(flag for launch in launches for flag in launch.flags)),
         per_launch=tuple(
             LaunchSample(samples=launch.samples, metrics=launch.metrics, flags=launch.flags)
             for launch in launches
@@ -124,21 +124,13 @@ def _concatenated(samples: Sequence[Samples]) -> Samples | None:
         return None
     return Samples(
         timer=samples[0].timer,
-        durations_s=_chain(part.rounds_s for part in samples),
-        block_s=_chain(part.block_s for part in samples),
-        block_calls=_chain(part.block_calls for part in samples),
+        durations_s=tuple(each for part in samples for each in part.rounds_s),
+        block_s=tuple(each for part in samples for each in part.block_s),
+        block_calls=tuple(each for part in samples for each in part.block_calls),
         first_step_s=max(
             (part.first_step_s for part in samples if part.first_step_s is not None), default=None
         ),
-        warmup_s=_chain(part.warmup_s for part in samples),
+        warmup_s=tuple(each for part in samples for each in part.warmup_s),
         warmup_calls=sum(part.warmup_calls for part in samples),
-        flags=_unique(flag for part in samples for flag in part.flags),
+        flags=tuple(dict.fromkeys(flag for part in samples for flag in part.flags)),
     )
-
-
-def _chain(parts: Iterable[Iterable[Any]]) -> tuple[Any, ...]:
-    return tuple(value for part in parts for value in part)
-
-
-def _unique(flags: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(flags))
