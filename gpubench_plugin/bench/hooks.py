@@ -115,8 +115,10 @@ class BenchmarkHooks:
             report_payload.attach(report, call, state.record)
             if report.when == "teardown":
                 state.record = LiveRecord()  # frees the samples, which are on the report
-            if isinstance(error, GpubenchError):
-                _shorten_crash(report)
+            crash = getattr(report.longrepr, "reprcrash", None)
+            if crash is not None and isinstance(error, GpubenchError):
+                # Without its module pytest's short summary has room for the reason.
+                crash.message = crash.message.removeprefix(f"{GpubenchError.__module__}.")
             if error is not None:
                 self._lost_context.detect(report, error, state.case)
                 self._end_if_context_lost(item, state)
@@ -195,13 +197,6 @@ class BenchmarkHooks:
                 "continues"
             )
         item.session.shouldfail = message
-
-
-def _shorten_crash(report: pytest.TestReport) -> None:
-    """Name an error of ours without its module, so that pytest's short summary has the reason."""
-    crash = getattr(report.longrepr, "reprcrash", None)
-    if crash is not None:
-        crash.message = crash.message.removeprefix(f"{GpubenchError.__module__}.")
 
 
 _GROWTH_BYTES: Final = 16 << 20
