@@ -214,10 +214,12 @@ class Variant:
 
     def __and__(self, other: Variant) -> Variant:
         """Combine two variants: names joined, `other` wins."""
+        both = self.full, other.full
+        named = (name for full in both if isinstance(full, tuple) for name in full)
         return Variant(
             name="-".join(name for name in (self.name, other.name) if name),
             assignments=(*self.assignments, *other.assignments),
-            full=_merge_full(self.full, other.full),
+            full=True in both or (*named,),
             ranks=other.ranks or self.ranks,
             preset=other.preset or self.preset,
             needs_memory_gib=other.needs_memory_gib or self.needs_memory_gib,
@@ -237,15 +239,6 @@ class Variant:
         if arguments:
             decorators.append(pytest.mark.gpubench(**arguments))
         return tuple(decorators)
-
-
-def _merge_full(
-    first: bool | tuple[str, ...], second: bool | tuple[str, ...]
-) -> bool | tuple[str, ...]:
-    """Union of two "full" settings."""
-    if isinstance(first, tuple) and isinstance(second, tuple):
-        return (*first, *second)
-    return first is True or second is True or first or second
 
 
 def param_variants(*variants: Variant, argument: str = "variant") -> pytest.MarkDecorator:
