@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, partialmethod
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
@@ -29,20 +29,13 @@ class Proxy:
 
     order: Callable[[pytest.Item, Phase], None]
 
-    def setup(self) -> None:
-        """Order the ranks to set up the test."""
+    def _run_on_ranks(self, phase: Phase) -> None:
         assert isinstance(self, pytest.Item)
-        self.order(self, "setup")
+        self.order(self, phase)
 
-    def runtest(self) -> None:
-        """Order the ranks to call it."""
-        assert isinstance(self, pytest.Item)
-        self.order(self, "call")
-
-    def teardown(self) -> None:
-        """Order the ranks to tear it down."""
-        assert isinstance(self, pytest.Item)
-        self.order(self, "teardown")
+    setup = partialmethod(_run_on_ranks, "setup")
+    runtest = partialmethod(_run_on_ranks, "call")
+    teardown = partialmethod(_run_on_ranks, "teardown")
 
     @property
     def ihook(self) -> Any:
