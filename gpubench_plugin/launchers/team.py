@@ -268,9 +268,9 @@ class Team:
         )
         reception = Reception(invitation.token, listeners)
         try:
-            self._cleanup.callback(self._end_processes)
             for rank, process in launcher.start(self.size, invitation, call):
                 self._processes[rank] = process
+                self._cleanup.callback(process.kill)
             if self._forwarder is not None:
                 self._forwarder.follow(
                     {rank: p.log for rank, p in self._processes.items() if p.log is not None}
@@ -281,10 +281,6 @@ class Team:
         finally:
             reception.close()
         self._await_collections(welcome, clock, join_deadline)
-
-    def _end_processes(self) -> None:
-        for process in self._processes.values():
-            process.kill()
 
     def _disconnect(self) -> None:
         for connection in self._links.values():
