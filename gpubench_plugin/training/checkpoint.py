@@ -87,8 +87,8 @@ class Checkpoints:
                 path = _publish(self.folder, manifest, is_best=is_best)
             except (GpubenchError, Unsupported) as error:
                 failure = error
-        elsewhere = ResultsError("rank zero could not write its checkpoint")
-        _raise_on_all_ranks(self.group, failure, elsewhere)
+        if not self.group.agreement.everywhere(failure is None):
+            raise failure or ResultsError("rank zero could not write its checkpoint")
         return path
 
     def load(self, path: Path, training: Trainer) -> Manifest:
@@ -159,14 +159,6 @@ def _publish(folder: Path, manifest: Manifest, *, is_best: bool) -> Path:
     return folder / LATEST
 
 
-def _raise_on_all_ranks(
-    group: ProcessGroup, failure: Exception | None, elsewhere: Exception
-) -> None:
-    """Raise this rank's `failure`, or `elsewhere` if another rank has one."""
-    if not group.agreement.everywhere(failure is None):
-        raise failure or elsewhere
-
-
 @contextmanager
 def _checkpoint_errors(data: Path) -> Iterator[None]:
     """Convert any error from a malformed file to one message; torch's reader checks little."""
@@ -203,8 +195,8 @@ def resume_training(checkpoints: Checkpoints, path: Path, trainer: Trainer, log:
     except GpubenchError as error:
         failure = type(error)(f"training.resume: {error}")
     # All ranks or none start training.
-    elsewhere = UsageProblem(f"training.resume: another rank could not load {path}")
-    _raise_on_all_ranks(checkpoints.group, failure, elsewhere)
+    if not checkpoints.group.agreement.everywhere(failure is None):
+        raise failure or UsageProblem(f"training.resume: another rank could not load {path}")
     event = ResumedEvent(step=manifest.step, file=manifest.file, sha256=manifest.sha256)
     log(event.line())
     return Check(correctness={"resumed": asdict(event)})
