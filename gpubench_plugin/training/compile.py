@@ -188,15 +188,11 @@ def compile_blocks(
             f"model.compile_scope=blocks: {section.name} has no blocks, which are the layers in "
             "its lists; allowed: model, step, null"
         )
-    limit = _recompile_limit(_BLOCK_VARIANTS * len(blocks))
+    # Without a limit torch runs further variants of a class eagerly. Torch 2.11, which has no such
+    # argument, keeps its limit of 8 and warns.
+    has_limit = "recompile_limit" in inspect.signature(torch.compile).parameters
+    limit = {"recompile_limit": _BLOCK_VARIANTS * len(blocks)} if has_limit else {}
     compile_block = make_compiler(section, dynamic=False, **limit)
     for parent, name, block in blocks:
         parent.register_module(name, compile_block(block))
     return module
-
-
-def _recompile_limit(limit: int) -> dict[str, int]:
-    """The limit as an argument; without it torch runs further variants of a class eagerly."""
-    # Torch 2.11, which has no such argument, keeps its limit of 8 and warns.
-    known = "recompile_limit" in inspect.signature(torch.compile).parameters
-    return {"recompile_limit": limit} if known else {}
