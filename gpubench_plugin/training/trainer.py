@@ -243,13 +243,12 @@ class Trainer:
         self, batches: Iterator[Batch], recorder: StepRecorder, training_log: TrainingLog, log: Log
     ) -> float:
         """Take the steps of the check; return the duration of the first."""
-        loss_of = recorder.recorded(self._loss_of)
         first_step_s = self._first_step(batches, recorder)
         last_step = self.calls - 1 + self._check_steps
         log(PhaseEvent(phase="train", steps=last_step).line())
         self._record_step(training_log)
         for _ in range(self._check_steps - 1):
-            self._recorded_step(batches, loss_of, recorder)
+            self._recorded_step(batches, recorder)
             self._record_step(training_log)
         return first_step_s
 
@@ -286,9 +285,8 @@ class Trainer:
         recorder, batches = self._recorder(
             repeat(self.data.fixed_batch()), start=start, most=REHEARSED_STEPS
         )
-        loss_of = recorder.recorded(self._loss_of)
         for _ in range(REHEARSED_STEPS):
-            self._recorded_step(batches, loss_of, recorder)
+            self._recorded_step(batches, recorder)
         if reference is not None and not reference.fits(recorder.steps, start=start):
             return False
         self.step()  # on a batch that a loader may bring
@@ -371,10 +369,8 @@ class Trainer:
         recorder.after_update()
         return duration_s
 
-    def _recorded_step(
-        self, batches: Iterator[Batch], loss_of: LossFunction, recorder: StepRecorder
-    ) -> None:
-        self._gradients(batches, loss_of)
+    def _recorded_step(self, batches: Iterator[Batch], recorder: StepRecorder) -> None:
+        self._gradients(batches, recorder.recorded(self._loss_of))
         recorder.before_update()
         self._optimization.update()
         recorder.after_update()
