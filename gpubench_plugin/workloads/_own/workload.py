@@ -99,13 +99,11 @@ def loss_in(output: object) -> Tensor:
     return loss
 
 
-def _first_parameter(function: Callable[..., Any] | None) -> str | None:
+def _first_parameter(function: Any) -> str | None:
     """Name of the first parameter; None where it is not known, as of built-in functions."""
-    if function is None:
-        return None
     try:
         return next(iter(inspect.signature(function).parameters), None)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError):  # of None, too
         return None
 
 
