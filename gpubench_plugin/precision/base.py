@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, ClassVar, TypeVar
 
+from gpubench_plugin.precision._nested import cast_floating
+
 if TYPE_CHECKING:
     import torch
     from torch import nn
@@ -65,6 +67,33 @@ class Precision:
     ) -> torch.amp.GradScaler | None:
         """New loss scaler, which keeps small fp16 gradients from underflowing."""
         return None
+
+
+class TypedPrecision(Precision):
+    """A precision whose `compute_dtype` is ``fp64``, ``fp16`` or ``bf16``."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The `compute_dtype` as a torch dtype."""
+        import torch
+
+        dtypes = {"fp64": torch.float64, "fp16": torch.float16, "bf16": torch.bfloat16}
+        return dtypes[self.compute_dtype]
+
+
+class TruePrecision(TypedPrecision):
+    """Parameters, buffers, inputs and arithmetic in `dtype`, without fp32 copy or loss scaling."""
+
+    def convert_module(self, module: nn.Module) -> nn.Module:
+        """Floating parameters and buffers cast to `dtype`."""
+        # Unlike .to(), these leave complex ones as they are.
+        casts = {"fp64": module.double, "fp16": module.half, "bf16": module.bfloat16}
+        return casts[self.compute_dtype]()
+
+    def convert_batch(self, batch: Batch) -> Batch:
+        """Floating tensors in tuples, lists and dictionaries cast to `dtype`."""
+        converted: Batch = cast_floating(batch, self.dtype)
+        return converted
 
 
 BASE = Precision

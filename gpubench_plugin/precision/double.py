@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.precision._nested import cast_floating
-from gpubench_plugin.precision.base import Batch, Precision
+from gpubench_plugin.precision.base import TruePrecision
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
 
 
-class FP64(Precision):
+class FP64(TruePrecision):
     """IEEE double precision everywhere; the losses of most workloads are computed in fp32."""
 
     name = "fp64"
@@ -29,14 +27,3 @@ class FP64(Precision):
         except (TypeError, RuntimeError) as error:
             return f"{device.type} does not support fp64: {error}".partition("\n")[0]
         return None
-
-    def convert_module(self, module: nn.Module) -> nn.Module:
-        """Floating parameters and buffers cast to fp64."""
-        return module.double()
-
-    def convert_batch(self, batch: Batch) -> Batch:
-        """Floating tensors in tuples, lists and dictionaries cast to fp64."""
-        import torch
-
-        converted: Batch = cast_floating(batch, torch.float64)
-        return converted

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gpubench_plugin.precision._nested import cast_floating
-from gpubench_plugin.precision.base import Batch, Precision
+from gpubench_plugin.precision.base import TruePrecision, TypedPrecision
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     import torch
-    from torch import nn
 
 
-class Half(Precision):
+class Half(TypedPrecision):
     """A precision whose `compute_dtype` is ``fp16`` or ``bf16``."""
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The `compute_dtype` as a torch dtype."""
-        import torch
-
-        return torch.float16 if self.compute_dtype == "fp16" else torch.bfloat16
 
     def unsupported(self, device: torch.device) -> str | None:
         """Refuse a device without `dtype` arithmetic, or with emulated bf16 (CUDA pre-Ampere)."""
@@ -35,20 +26,7 @@ class Half(Precision):
         return None if supported else f"{torch.cuda.get_device_name(device)} does not support bf16"
 
 
-class TrueHalf(Half):
-    """Parameters, buffers, inputs and arithmetic in `dtype`, without fp32 copy or loss scaling."""
-
-    def convert_module(self, module: nn.Module) -> nn.Module:
-        """Floating parameters and buffers cast to `dtype`."""
-        return module.to(dtype=self.dtype)
-
-    def convert_batch(self, batch: Batch) -> Batch:
-        """Floating tensors in tuples, lists and dictionaries cast to `dtype`."""
-        converted: Batch = cast_floating(batch, self.dtype)
-        return converted
-
-
-class BF16True(TrueHalf):
+class BF16True(Half, TruePrecision):
     """Weights, inputs and arithmetic in bf16."""
 
     name = "bf16-true"
@@ -57,7 +35,7 @@ class BF16True(TrueHalf):
     aliases = ("bfloat16", "bf16-pure", "pure-bf16")
 
 
-class FP16True(TrueHalf):
+class FP16True(Half, TruePrecision):
     """Weights, inputs and arithmetic in fp16: for inference; training may underflow."""
 
     name = "fp16-true"
