@@ -74,12 +74,10 @@ class Link:
     def send(self, message: Json) -> bool:
         """Send `message`, from any thread; False if the peer is gone."""
         data = (json.dumps(message) + "\n").encode()
-        try:
-            with self._send_lock:
-                self._socket.sendall(data)
-        except OSError:
-            return False
-        return True
+        with suppress(OSError), self._send_lock:
+            self._socket.sendall(data)
+            return True
+        return False
 
     def receive(self, deadline: float | None = None) -> Json | None:
         """Receive the next message; None at end of stream, or at `deadline` by `monotonic`."""

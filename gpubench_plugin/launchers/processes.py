@@ -175,11 +175,10 @@ class PeerRank(RankProcess):
 
 def _stat(pid: int) -> list[str]:
     """Fields of the process's state after its name; empty if it is gone."""
-    try:
+    with suppress(OSError):
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return []
-    return text.rpartition(")")[2].split()
+        return text.rpartition(")")[2].split()
+    return []
 
 
 def this_process() -> Json:

@@ -100,16 +100,13 @@ class ProcessGroup:
         if self.world.size == 1:
             return self.is_joined
         own_report = {"healthy": self._passes_barriers(timeout_s)}
-        try:
-            try:
+        is_healthy = False
+        with suppress(dist.DistError):  # the store is gone
+            with suppress(MeasurementError):  # a rank is late
                 reports = list(self.control.collect("health", own_report, timeout_s=timeout_s))
                 is_healthy = all(report["healthy"] for report in reports)
-            except MeasurementError:  # a rank is late
-                is_healthy = False
-            decision = self.control.decide("health", is_healthy, timeout_s=2 * timeout_s)
-        except dist.DistError:  # the store is gone
-            return False
-        return decision
+            return self.control.decide("health", is_healthy, timeout_s=2 * timeout_s)
+        return False
 
     def close(self) -> None:
         """Destroy the groups created here; idempotent.
@@ -136,7 +133,8 @@ class ProcessGroup:
         if self._is_ours or "gloo" in dist.get_backend(self._default):
             groups.append(self._default)
         clock = TimeoutClock()
-        try:
+        # A connection may be lost, or the group destroyed.
+        with suppress(RuntimeError, ValueError):
             for group in 2 * groups:
                 work = dist.barrier(group, async_op=True)
                 while not work.is_completed():
@@ -144,9 +142,8 @@ class ProcessGroup:
                         return False
                     sleep(_POLL_S)
                 work.wait()
-        except (RuntimeError, ValueError):  # a connection was lost, or the group destroyed
-            return False
-        return True
+            return True
+        return False
 
     def _join_default_group(self, store: PrefixStore, exit_stack: ExitStack) -> None:
         self._is_ours = not dist.is_initialized()

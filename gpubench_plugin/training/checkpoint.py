@@ -138,10 +138,9 @@ class Checkpoints:
 
 
 def _is_best(best: Path, metrics: Mapping[str, float], best_metric: str) -> bool:
-    try:
+    with suppress(GpubenchError, KeyError):  # there is none to be compared with
         return metrics[best_metric] < Manifest.read(best).metrics[best_metric]
-    except (GpubenchError, KeyError):  # there is none to be compared with
-        return True
+    return True
 
 
 def _publish(folder: Path, manifest: Manifest, *, is_best: bool) -> Path:
