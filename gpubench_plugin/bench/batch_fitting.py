@@ -155,8 +155,7 @@ def _trains(setup: TrainingSetup) -> bool:
     _reserve = torch.empty(RESERVE_BYTES, dtype=torch.uint8, device=setup.group.device)
     module = setup.module()
     with nondeterminism_errors(), closing(setup.source()) as source:
-        reference = reference_of(setup)
-        trainer = setup.trainer(module, source, reference=reference)
+        trainer = setup.trainer(module, source, reference=reference_of(setup))
         if not trainer.rehearse():
             return False
         _inspect(trainer.step)

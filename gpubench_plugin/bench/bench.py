@@ -188,8 +188,7 @@ class Bench:
             CorrectnessError: an output is not finite.
         """
         with self._noting():
-            models = self._models()
-            inference = models.inference(model, batch, samples=samples)
+            inference = self._models().inference(model, batch, samples=samples)
         return self(inference, tokens=tokens, flops=flops)
 
     def _models(self) -> OwnModels:

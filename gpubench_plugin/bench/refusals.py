@@ -77,8 +77,7 @@ def _backend(case: Case) -> str:
         return ""  # without importing torch
     from gpubench_plugin.ranks.process_group import backend_refusal
 
-    shares_device = case.shares_device
-    return backend_refusal(case.device.type, section.backend, shares_device=shares_device)
+    return backend_refusal(case.device.type, section.backend, shares_device=case.shares_device)
 
 
 def _parallelism(case: Case) -> str:

@@ -161,8 +161,7 @@ def with_variants(
     for name, of_variant in samples.items():
         record.append({"name": name, "flags": list(of_variant.flags)})
         if name in faster and not (ratio := faster[name]).is_conclusive:
-            ratios = {"turns": ratio.value, "medians": ratio.by_medians}
-            record[-1]["no_conclusion"] = ratios
+            record[-1]["no_conclusion"] = {"turns": ratio.value, "medians": ratio.by_medians}
     return (
         replace(
             candidate,

@@ -284,8 +284,7 @@ class Controller(InProcessLauncher):
         for outcome in outcomes:
             for name, reason in outcome.stops.items():
                 setattr(item.session, name, reason)
-        case = case_on_ranks(item)
-        verdict = judge_plain(outcomes) if case is None else judge(outcomes)
+        verdict = judge_plain(outcomes) if case_on_ranks(item) is None else judge(outcomes)
         test.is_damaged |= not verdict.agree or not all(o.is_clean for o in outcomes)
         test.is_lost |= any(outcome.context_lost for outcome in outcomes)
         if not team.is_idle:

@@ -132,8 +132,7 @@ def judge(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict:
         _judge_hang,
         _judge_mismatch,
     )
-    verdicts = (rule(rank_outcomes) for rule in rules)
-    return next(filter(None, verdicts), JointVerdict())
+    return next(filter(None, (rule(rank_outcomes) for rule in rules)), JointVerdict())
 
 
 def _judge_crash(rank_outcomes: Sequence[RankOutcome]) -> JointVerdict | None:

@@ -187,8 +187,7 @@ class Rank:
             if implementation.function.__module__.partition(".")[0] not in output.SURROUNDINGS
         ]
         manager = self._config.pluginmanager
-        protocol = manager.subset_hook_caller("pytest_runtest_protocol", foreign)
-        protocol(item=item, nextitem=None)
+        manager.subset_hook_caller("pytest_runtest_protocol", foreign)(item=item, nextitem=None)
         self._running = ""
         self._reply()  # of the teardown, now that pytest has recorded the test's warnings
 

@@ -143,6 +143,4 @@ def _cut(value: Any) -> Any:
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         omitted = len(value) - LONGEST_TEXT
         return f"[{omitted} characters omitted]\n{value[omitted:]}"
-    if isinstance(value, list | tuple):
-        return [_cut(part) for part in value]
-    return value
+    return [_cut(part) for part in value] if isinstance(value, list | tuple) else value

@@ -371,8 +371,7 @@ class Team:
         """
         # The selector does not know of messages that are buffered already.
         for rank, connection in self._links.items():
-            answers = self._answers(connection.buffered())
-            yield from ((rank, answer) for answer in answers)
+            yield from ((rank, answer) for answer in self._answers(connection.buffered()))
         remaining_s = math.inf
         selected: list[tuple[selectors.SelectorKey, int]] = []
         while remaining_s > 0 or selected:

@@ -163,8 +163,7 @@ class Fp32Reference:
         """The steps computed before, else those of the `recorded_steps`."""
         if self._precomputed is not None:
             return self._precomputed
-        steps = [(step.batches, step.skipped) for step in recorded_steps]
-        return self._run_isolated(steps, start)
+        return self._run_isolated([(s.batches, s.skipped) for s in recorded_steps], start)
 
     def _run_isolated(
         self, steps: Sequence[StepInput], start: RandomState

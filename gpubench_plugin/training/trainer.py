@@ -244,8 +244,7 @@ class Trainer:
     ) -> float:
         """Take the steps of the check; return the duration of the first."""
         first_step_s = self._first_step(batches, recorder)
-        last_step = self.calls - 1 + self._check_steps
-        log(PhaseEvent(phase="train", steps=last_step).line())
+        log(PhaseEvent(phase="train", steps=self.calls - 1 + self._check_steps).line())
         self._record_step(training_log)
         for _ in range(self._check_steps - 1):
             self._recorded_step(batches, recorder)

@@ -99,8 +99,7 @@ class MixtureOfExperts(CausalLanguageModel[S]):
             return super().loss(module, batch)
         output = module(input_ids=batch.inputs, output_router_logits=True)
         router: Tensor = output.aux_loss.float()
-        prediction = token_loss(output.logits, batch.targets)
-        return prediction + self.section.router_loss_weight * router
+        return token_loss(output.logits, batch.targets) + self.section.router_loss_weight * router
 
     def for_fake_tensors(self) -> Self:
         """Use grouped experts: sequential ones need the routing, which fake tensors lack."""

@@ -37,8 +37,7 @@ class Gang(Launcher):
 
         user = processes.user_environment(os.environ)
         for rank, variables in enumerate(processes.local_ranks(size, invitation)):
-            log = call.log(rank, size)
-            yield rank, processes.ChildRank(call, {**user, **variables}, log)
+            yield rank, processes.ChildRank(call, {**user, **variables}, call.log(rank, size))
 
 
 class FreshProcess(Gang):

@@ -114,8 +114,7 @@ def warmup(observation: Observation) -> Iterator[Metric]:
     samples = observation.samples
     if samples.warmup_calls or samples.first_step_s is not None:
         yield Metric(name="warmup_s", value=fsum(samples.warmup_s), unit="s")
-        calls = float(samples.warmup_calls)
-        yield Metric(name="warmup_iterations", value=calls, unit="count")
+        yield Metric(name="warmup_iterations", value=float(samples.warmup_calls), unit="count")
 
 
 @metrics("if the first call was observed", first_step_s="First call")

@@ -105,8 +105,7 @@ class DeviceState:
 
             # By UUID, since the indices of NVML and CUDA may differ.
             uuid = torch.cuda.get_device_properties(self._device).uuid
-            function = "nvmlDeviceGetHandleByUUID"
-            self._handle = nvml.answer(self._library, function, f"GPU-{uuid}")
+            self._handle = nvml.answer(self._library, "nvmlDeviceGetHandleByUUID", f"GPU-{uuid}")
         return self
 
     def __exit__(self, *_: object) -> None:

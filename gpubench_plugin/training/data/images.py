@@ -230,8 +230,7 @@ def _cifar_images(path: Path, content: bytes) -> ArrayImages:
             f"{_RECORD}, which begin with one of {_CLASSES} classes"
         )
     records = np.frombuffer(content, dtype=np.uint8).reshape(-1, _RECORD)
-    images = records[:, 1:].reshape(-1, *_SHAPE)
-    return ArrayImages(images, records[:, 0].astype(np.int64))
+    return ArrayImages(records[:, 1:].reshape(-1, *_SHAPE), records[:, 0].astype(np.int64))
 
 
 # MNIST and its like: http://yann.lecun.com/exdb/mnist/
@@ -274,8 +273,7 @@ def _array(path: Path, name: str, *, dimensions: int) -> NDArray[np.uint8]:
 
 
 def _find(path: Path, name: str) -> Path | None:
-    candidates = (path / name, path / f"{name}.gz")
-    return next((file for file in candidates if file.is_file()), None)
+    return next((file for file in (path / name, path / f"{name}.gz") if file.is_file()), None)
 
 
 _SUFFIXES: Final = (".png", ".jpg", ".jpeg")

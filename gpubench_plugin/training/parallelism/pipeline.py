@@ -273,8 +273,7 @@ class PipelineParallel(Parallelism):
 
     def gradient_norm(self, parameters: Iterable[nn.Parameter]) -> float:
         """Gradient norm over the stages of all ranks."""
-        local_norm = super().gradient_norm(parameters)
-        (mean,) = self.group.agreement.mean([local_norm**2])
+        (mean,) = self.group.agreement.mean([super().gradient_norm(parameters) ** 2])
         return sqrt(mean * self.group.world.size)
 
 

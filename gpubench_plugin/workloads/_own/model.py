@@ -80,9 +80,7 @@ class StatedModel:
 
     def build_fake(self) -> nn.Module:
         """The model without data, in a ``FakeTensorMode``."""
-        if not isinstance(self._model, nn.Module):
-            return self._called()
-        return fake_copy(self._model)
+        return fake_copy(self._model) if isinstance(self._model, nn.Module) else self._called()
 
     def _called(self) -> nn.Module:
         return require_returned(self._model(), nn.Module, f"model: {self.name}()")

@@ -78,10 +78,9 @@ class StatedLoss:
 
     def fake(self) -> Callable[..., Any]:
         """The function with tensors without data, in a ``FakeTensorMode``."""
-        assert self._function is not None
-        if isinstance(self._function, nn.Module):
-            return fake_copy(self._function)
-        return self._function
+        function = self._function
+        assert function is not None
+        return fake_copy(function) if isinstance(function, nn.Module) else function
 
 
 def loss_in(output: object) -> Tensor:

@@ -19,8 +19,7 @@ class ReduceScatter(Collective):
 
     def expected_output(self) -> Tensor:
         """This rank's part of the sum over all ranks."""
-        ranks = range(self.world_size)
-        return self.values(*ranks, start=self.rank * self.part, count=self.part)
+        return self.values(*range(self.world_size), start=self.rank * self.part, count=self.part)
 
     def run(self, send_buffer: Tensor, recv_buffer: Tensor) -> None:
         """Sum the messages and leave this rank's part in `recv_buffer`."""

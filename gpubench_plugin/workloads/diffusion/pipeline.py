@@ -350,6 +350,4 @@ def longest_wait_s(remaining_s: float) -> float:
     It leaves the rank time to report what it waited for. After its end, as this rank sees it, the
     benchmark is still running only if the process was stopped, and for how long is not known.
     """
-    if remaining_s <= 0:
-        return _REPORT_S
-    return max(remaining_s - _REPORT_S, remaining_s / 2)
+    return max(remaining_s - _REPORT_S, remaining_s / 2) if remaining_s > 0 else _REPORT_S

@@ -105,8 +105,7 @@ class Transport:
         """
         for header, work, tensor in self._pending:
             rank = f"rank {header.sender}{self._steps}"
-            context = f"{rank} waited for its message to be received: {header}"
-            self._wait(context, work, tensor)
+            self._wait(f"{rank} waited for its message to be received: {header}", work, tensor)
         self._pending.clear()
 
     def receive(self, expected: Header) -> Tensor:

@@ -130,8 +130,7 @@ class _TensorRouter(nn.Module):
         self.router = router
 
     def forward(self, tokens: Tensor) -> tuple[Tensor, ...]:
-        routing = self.router(tokens)
-        return tuple(part for part in routing if part is not None)
+        return tuple(part for part in self.router(tokens) if part is not None)
 
 
 class GraphedRouter(nn.Module):

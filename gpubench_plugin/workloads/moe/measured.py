@@ -101,8 +101,7 @@ def _expected(
         outputs, balancing = reference(shares, router=router, w_in=w_in, w_out=w_out)
     if not with_gradients:
         return {"output": outputs[token_axis.index]}
-    cotangents = [built.cotangent(index) for index in range(token_axis.size)]
-    backward(outputs, balancing, cotangents)
+    backward(outputs, balancing, [built.cotangent(index) for index in range(token_axis.size)])
     own_experts = list(placement.own_experts)
     index, part = built.groups.tensor.index, built.section.hidden // built.groups.tensor.size
     columns = slice(index * part, (index + 1) * part)
