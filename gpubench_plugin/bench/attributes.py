@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection
+from typing import Final
 
 from gpubench_plugin.core.errors import CERTAIN, NoAttribute, alike, did_you_mean
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
 
 _SET: Final = ("extra_info", "group")
 _READ: Final = (*_SET, "disabled", "enabled", "fullname", "name", "param", "params", "stats")

@@ -7,14 +7,11 @@ for the devices, where several are compared: one of N > 1 ranks ends in ``ranksN
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
 
-from gpubench_plugin.config.settings import option_dest
-
-if TYPE_CHECKING:
-    from gpubench_plugin.config.settings import Settings
+from gpubench_plugin.config.settings import Settings, option_dest
 
 FIXTURE = "gpubench"
 PRECISION = "precision"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
-if TYPE_CHECKING:
-    from gpubench_plugin.config.case import Case
+from gpubench_plugin.config.case import Case
 
 DEATH_SETTLE_S: Final = 0.05
 """The first death noticed need not be the first: peers fail within 0.05 s of it (gloo, 2 cores)."""

@@ -10,19 +10,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
 
+from gpubench_plugin.config.sections import CompileScope, ModelSection
 from gpubench_plugin.core.errors import Unsupported, UsageProblem, invalid_choice
 from gpubench_plugin.workloads.base import Batch, Workload, blocks_of
 
-if TYPE_CHECKING:
-    from gpubench_plugin.config.sections import CompileScope, ModelSection
-
-    Compile = Callable[[nn.Module], nn.Module]
-    LossFunction = Callable[[nn.Module, Batch], Tensor]
+Compile = Callable[[nn.Module], nn.Module]
+LossFunction = Callable[[nn.Module, Batch], Tensor]
 
 NAME: Final = "gpubench-counting"
 """Name for ``model.compile_backend`` and ``torch.compile(backend=…)``."""

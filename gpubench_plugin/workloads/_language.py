@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from inspect import signature
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 
 import torch
 from pydantic import model_validator
@@ -15,10 +16,7 @@ from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.workloads._transformers import NEEDS_TRANSFORMERS, from_library, recomputing
 from gpubench_plugin.workloads.base import Batch, Workload
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Attention = Callable[..., tuple[Tensor, Tensor | None]]
+Attention = Callable[..., tuple[Tensor, Tensor | None]]
 
 
 class CachedModel:

@@ -7,15 +7,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from traceback import FrameSummary
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch._guards import CompileContext
 
 from gpubench_plugin.measure.probes.places import of_user, places_here
-
-if TYPE_CHECKING:
-    from gpubench_plugin.ranks.agreement import RankAgreement
+from gpubench_plugin.ranks.agreement import RankAgreement
 
 _NOWHERE: Final = FrameSummary("?", 0, "?")
 _USER_FRAME: Final = re.compile(r'File "(.+)", line (\d+), in (\w+)')

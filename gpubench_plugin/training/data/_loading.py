@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import stat
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import DataLoader, Sampler
 
+from gpubench_plugin.config.sections import DataSection
 from gpubench_plugin.core.errors import UsageProblem
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-    from pathlib import Path
-
-    from torch import Tensor
-
-    from gpubench_plugin.config.sections import DataSection
-
-    Loaded = tuple[Tensor, Tensor]
+Loaded = tuple[Tensor, Tensor]
 
 
 Indices = NDArray[np.int64]

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import torch
 
+from gpubench_plugin.config.sections import DataSection
 from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.training.data.base import DataSource
 from gpubench_plugin.training.data.synthetic import Synthetic
 from gpubench_plugin.workloads.base import Batch
-
-if TYPE_CHECKING:
-    from gpubench_plugin.config.sections import DataSection
-    from gpubench_plugin.training.data.base import DataSource
 
 
 class Saved(Synthetic):

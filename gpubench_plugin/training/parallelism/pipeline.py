@@ -12,7 +12,7 @@ from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
 from gpubench_plugin.core.errors import Unsupported, UsageProblem
-from gpubench_plugin.training.parallelism.base import Parallelism
+from gpubench_plugin.training.parallelism.base import Compile, Parallelism
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.workloads.base import Batch, Stages, Workload
 
     Context = Callable[[], AbstractContextManager[object]]
-    Compile = Callable[[nn.Module], nn.Module]
 
 STAGES_PER_RANK: Final[Mapping[str, int]] = {
     "GPipe": 1,

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from statistics import median
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
+from torch import Tensor, nn
 
+from gpubench_plugin.config.sections import DiffusionSection
 from gpubench_plugin.core.errors import CorrectnessError, Unsupported
 from gpubench_plugin.core.events import PipelineEvent
 from gpubench_plugin.core.records import Check, Json, Work
 from gpubench_plugin.environment.devices import synchronize, timed_s
+from gpubench_plugin.precision.base import Precision
+from gpubench_plugin.ranks.process_group import ProcessGroup
 from gpubench_plugin.workloads.base import Workload, run_fake_step
 from gpubench_plugin.workloads.diffusion.denoising import (
     Denoising,
@@ -26,16 +31,7 @@ from gpubench_plugin.workloads.diffusion.denoising import (
 from gpubench_plugin.workloads.diffusion.transport import Header, Transport
 from gpubench_plugin.workloads.unet_cond import UNetCond
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from torch import Tensor, nn
-
-    from gpubench_plugin.config.sections import DiffusionSection
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.ranks.process_group import ProcessGroup
-
-    Log = Callable[[Mapping[str, object]], None]
+Log = Callable[[Mapping[str, object]], None]
 
 # Repetitions of all steps on the last rank, whose median is the time of one process: as long as a
 # short measurement, since a few calls of some milliseconds are too noisy.

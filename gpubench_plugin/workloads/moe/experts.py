@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,17 +15,13 @@ from torch._subclasses import FakeTensor
 from torch.nn import functional
 from torch.nn.functional import silu
 
+from gpubench_plugin.config.sections import MoeSection
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.environment.device_errors import is_device_failure
 from gpubench_plugin.workloads.base import DTYPES
 from gpubench_plugin.workloads.moe.dispatchers import compute_dtype
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from gpubench_plugin.config.sections import MoeSection
-
-    Weights = tuple[Tensor, Tensor]
+Weights = tuple[Tensor, Tensor]
 
 Numbers = TypeVar("Numbers", int, Tensor)
 
