@@ -6,25 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from statistics import fmean
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
+from gpubench_plugin.config.sections import TrainingSection
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
 from gpubench_plugin.core.records import Check
+from gpubench_plugin.measure.protocols import UntimedCheck
 from gpubench_plugin.precision._nested import map_tensors, tensors_in, values_of
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.training.data.base import NO_EPOCHS, DataSource
+from gpubench_plugin.training.optimization import Optimization
 from gpubench_plugin.training.seeding import RandomState
-
-if TYPE_CHECKING:
-    from gpubench_plugin.config.sections import TrainingSection
-    from gpubench_plugin.measure.protocols import UntimedCheck
-    from gpubench_plugin.ranks.agreement import RankAgreement
-    from gpubench_plugin.training.optimization import Optimization
-    from gpubench_plugin.workloads.base import Batch
+from gpubench_plugin.workloads.base import Batch
 
 LossFunction = Callable[["nn.Module", "Batch"], Tensor]
 

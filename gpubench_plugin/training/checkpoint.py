@@ -14,7 +14,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, field
 from hashlib import file_digest
 from pathlib import Path
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import torch
 from torch import Tensor
@@ -30,14 +30,11 @@ from gpubench_plugin.core.events import CheckpointEvent, ResumedEvent
 from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.records import Check
 from gpubench_plugin.environment.device_errors import is_device_failure
+from gpubench_plugin.measure.protocols import Log
+from gpubench_plugin.ranks.process_group import ProcessGroup
 from gpubench_plugin.system import files, json_files, stored
 from gpubench_plugin.training.seeding import RandomState
-
-if TYPE_CHECKING:
-    from gpubench_plugin.measure.protocols import Log
-    from gpubench_plugin.ranks.process_group import ProcessGroup
-    from gpubench_plugin.training.trainer import Trainer
-
+from gpubench_plugin.training.trainer import Trainer
 
 LATEST: Final = "latest.json"
 BEST: Final = "best.json"

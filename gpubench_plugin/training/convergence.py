@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import repeat
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
+from gpubench_plugin.config.sections import TrainingSection
 from gpubench_plugin.core.errors import CorrectnessError, Misuse, UsageProblem
 from gpubench_plugin.core.events import ConvergenceEvent, EvaluationEvent, PhaseEvent
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
+from gpubench_plugin.measure.protocols import Log
+from gpubench_plugin.training.evaluation import Evaluation, Evaluator
+from gpubench_plugin.training.trainer import Trainer
+from gpubench_plugin.training.training_log import TrainingLog
 from gpubench_plugin.workloads.base import Workload, run_fake_step
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-    from contextlib import AbstractContextManager
-
-    from gpubench_plugin.config.sections import TrainingSection
-    from gpubench_plugin.measure.protocols import Log
-    from gpubench_plugin.training.evaluation import Evaluation, Evaluator
-    from gpubench_plugin.training.trainer import Trainer
-    from gpubench_plugin.training.training_log import TrainingLog
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
+from torch import nn
 from torch.distributed.fsdp import FSDPModule
 
 from gpubench_plugin.core.errors import CorrectnessError
 from gpubench_plugin.core.records import Check, Work
 from gpubench_plugin.environment.devices import timed_s
+from gpubench_plugin.measure.protocols import Log
 from gpubench_plugin.precision._nested import tensors_in, values_of
+from gpubench_plugin.precision.base import Precision
 from gpubench_plugin.training.check import is_finite, refuse_autocast
+from gpubench_plugin.training.data.base import DataSource
 from gpubench_plugin.workloads.base import Workload, run_fake_step
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from torch import nn
-
-    from gpubench_plugin.measure.protocols import Log
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.training.data.base import DataSource
-
 
 CASTS_WEIGHTS: Final = "casts_weights_each_call"
 """Key in the record: the timed calls cast all weights, as under autocast in any application."""

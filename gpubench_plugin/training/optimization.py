@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.nn.utils import clip_grad_norm_
 
+from gpubench_plugin.config.sections import TrainingSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import require_returned
 from gpubench_plugin.training.parallelism.base import gradient_norm
 
-if TYPE_CHECKING:
-    from torch import Tensor
-    from torch.amp import GradScaler
-    from torch.optim import Optimizer
-
-    from gpubench_plugin.config.sections import TrainingSection
-
 GlobalNorm = Callable[[Iterable[nn.Parameter]], float]
-OptimizerOf = Callable[[list[nn.Parameter]], "Optimizer | None"]
+OptimizerOf = Callable[[list[nn.Parameter]], torch.optim.Optimizer | None]
 
 
 class Optimization:
@@ -39,7 +33,7 @@ class Optimization:
         *,
         training: TrainingSection,
         device: torch.device,
-        scaler: GradScaler | None,
+        scaler: torch.amp.GradScaler | None,
         global_norm: GlobalNorm | None = None,
         own_optimizer: OptimizerOf | None = None,
     ):
@@ -49,7 +43,7 @@ class Optimization:
             sharded = any(isinstance(p, DTensor) for p in self._parameters)
             builder = catalog.load("optimizers", training.optimizer, key="training.optimizer")
             own = builder(training, device, sharded=sharded).build(self._parameters)
-        self.optimizer: Optimizer = require_returned(own, torch.optim.Optimizer, "optimizer")
+        self.optimizer = require_returned(own, torch.optim.Optimizer, "optimizer")
         schedule = catalog.load("schedulers", training.scheduler, key="training.scheduler")
         self._scheduler = schedule.build(self.optimizer, training.schedule_length)
         self._device = device
@@ -159,13 +153,13 @@ class AppliedUpdateCounter:
     summed on the device. See ``torch.amp.GradScaler.step``.
     """
 
-    def __init__(self, optimizer: Optimizer, device: torch.device):
+    def __init__(self, optimizer: torch.optim.Optimizer, device: torch.device):
         self._calls = 0
         self._calls_before = 0
         self._skipped = torch.zeros((), device=device)
         optimizer.register_step_post_hook(self._after_call)
 
-    def _after_call(self, optimizer: Optimizer, _args: Any, _kwargs: Any) -> None:
+    def _after_call(self, optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
         self._calls += 1
         found_inf = getattr(optimizer, "found_inf", None)
         if found_inf is not None:

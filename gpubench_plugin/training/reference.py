@@ -8,17 +8,19 @@ own batches and average them by all_reduce, which also holds where they share on
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice, zip_longest
 from math import hypot, isfinite
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
 from torch import distributed as dist
 from torch import nn
 
+from gpubench_plugin.config.sections import MeasureSection, TrainingSection
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import CorrectnessError, error_text
 from gpubench_plugin.core.quality_flags import UNCHECKED
@@ -26,6 +28,7 @@ from gpubench_plugin.core.records import Check
 from gpubench_plugin.environment.device_errors import is_out_of_memory
 from gpubench_plugin.measure.process_state import host_memory_limited, release_memory
 from gpubench_plugin.precision._nested import cast_floating, values_of
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.training.bands import (
     Bands,
     bands_of,
@@ -34,17 +37,11 @@ from gpubench_plugin.training.bands import (
 )
 from gpubench_plugin.training.check import RecordedStep, refuse_sum
 from gpubench_plugin.training.model import build_model
+from gpubench_plugin.training.optimization import OptimizerOf
 from gpubench_plugin.training.seeding import RandomState
+from gpubench_plugin.workloads.base import Batch, Workload
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from gpubench_plugin.config.sections import MeasureSection, TrainingSection
-    from gpubench_plugin.ranks.agreement import RankAgreement
-    from gpubench_plugin.training.optimization import OptimizerOf
-    from gpubench_plugin.workloads.base import Batch, Workload
-
-    StepInput = tuple[Sequence[Batch], bool]  # batches of a step, and whether it was skipped
+StepInput = tuple[Sequence[Batch], bool]  # batches of a step, and whether it was skipped
 
 _DROPOUT: Final = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout)
 

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, field
 from math import fsum
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from gpubench_plugin.core.events import EpochEvent, TrainingStepEvent
+from gpubench_plugin.measure.protocols import Log
+from gpubench_plugin.ranks.agreement import RankAgreement
 from gpubench_plugin.training.check import LossFunction, require_finite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from gpubench_plugin.measure.protocols import Log
-    from gpubench_plugin.ranks.agreement import RankAgreement
-    from gpubench_plugin.training.evaluation import Evaluation
-    from gpubench_plugin.workloads.base import Batch, Workload
+from gpubench_plugin.training.evaluation import Evaluation
+from gpubench_plugin.workloads.base import Batch, Workload
 
 
 class TrainingClock:
