@@ -43,9 +43,11 @@ class Tracers:
     """
 
     def __init__(self) -> None:
-        self.flags: tuple[str, ...] = (
-            (INSTRUMENTED,) if is_instrumented() or _detects_anomalies() else ()
-        )
+        torch = imported_torch()
+        # Autograd then keeps a traceback of each operation and looks for NaN in each gradient.
+        detects_anomalies = torch is not None and torch.is_anomaly_enabled()
+        is_flagged = is_instrumented() or detects_anomalies
+        self.flags: tuple[str, ...] = (INSTRUMENTED,) if is_flagged else ()
         self.were_paused = False
 
     def paused(self, call: Callable[[], _T]) -> _T:
@@ -122,12 +124,6 @@ class Tracers:
             registering = starmap(monitoring.register_callback, registered)
             enabling = starmap(monitoring.set_events, events_by_tool.items())
             deque(chain(registering, enabling), maxlen=0)
-
-
-def _detects_anomalies() -> bool:
-    """Whether autograd keeps a traceback of each operation and looks for NaN in each gradient."""
-    torch: Any = imported_torch()
-    return torch is not None and bool(torch.is_anomaly_enabled())
 
 
 def _run_times_ns() -> dict[str, int]:
