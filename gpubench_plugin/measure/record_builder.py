@@ -102,7 +102,11 @@ def build_measurement(
         flags=samples.flagged(*rate_flags(samples)).flags,
         correctness=check.correctness,
     )
-    return _replacement(item, measurement)
+    hook = item.ihook.pytest_gpubench_measurement
+    replacement = hook(item=item, measurement=measurement)
+    if not isinstance(replacement, Measurement | None):
+        raise wrong_result(hook, replacement, expected="a Measurement, or None")
+    return replacement or measurement
 
 
 def _plugin_metrics(item: pytest.Item, observation: Observation) -> dict[str, Metric]:
@@ -117,14 +121,3 @@ def _plugin_metrics(item: pytest.Item, observation: Observation) -> dict[str, Me
                 raise wrong_result(hook, metric, expected=expected)
             metrics[metric.name] = metric
     return metrics
-
-
-def _replacement(item: pytest.Item, measurement: Measurement) -> Measurement:
-    """What the hook's implementations make of `measurement`."""
-    hook = item.ihook.pytest_gpubench_measurement
-    replacement = hook(item=item, measurement=measurement)
-    if replacement is None:
-        return measurement
-    if not isinstance(replacement, Measurement):
-        raise wrong_result(hook, replacement, expected="a Measurement, or None")
-    return replacement
