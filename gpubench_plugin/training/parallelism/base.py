@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from math import hypot
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, get_args
+from typing import Any, ClassVar, Final, Protocol, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,12 +17,9 @@ from torch.distributed.tensor import DTensor
 from gpubench_plugin.config.sections import CompileScope, DistributedSection, TrainingSection
 from gpubench_plugin.core.errors import Unsupported
 from gpubench_plugin.precision._nested import values_of
-
-if TYPE_CHECKING:
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.ranks.process_group import ProcessGroup
-    from gpubench_plugin.workloads.base import Batch, Workload
-
+from gpubench_plugin.precision.base import Precision
+from gpubench_plugin.ranks.process_group import ProcessGroup
+from gpubench_plugin.workloads.base import Batch, Workload
 
 _BATCH_NORMS: Final = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 

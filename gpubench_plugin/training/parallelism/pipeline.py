@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from math import sqrt
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage
 from torch.distributed.pipelining.schedules import PipelineScheduleMulti, get_schedule_class
 
+from gpubench_plugin.config.sections import DistributedSection, TrainingSection
 from gpubench_plugin.core.errors import Unsupported, UsageProblem
+from gpubench_plugin.precision.base import Precision
+from gpubench_plugin.ranks.process_group import ProcessGroup
 from gpubench_plugin.training.parallelism.base import Compile, Parallelism
+from gpubench_plugin.workloads.base import Batch, Stages, Workload
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from contextlib import AbstractContextManager
-
-    from gpubench_plugin.config.sections import DistributedSection, TrainingSection
-    from gpubench_plugin.precision.base import Precision
-    from gpubench_plugin.ranks.process_group import ProcessGroup
-    from gpubench_plugin.workloads.base import Batch, Stages, Workload
-
-    Context = Callable[[], AbstractContextManager[object]]
+Context = Callable[[], AbstractContextManager[object]]
 
 STAGES_PER_RANK: Final[Mapping[str, int]] = {
     "GPipe": 1,

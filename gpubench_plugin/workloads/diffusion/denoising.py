@@ -5,27 +5,23 @@ from __future__ import annotations
 import copy
 import hashlib
 import warnings
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import torch
+from torch import Tensor, nn
 
 from gpubench_plugin.config.sections import SCHEDULERS
 from gpubench_plugin.core.errors import Unsupported
+from gpubench_plugin.core.records import Json
 from gpubench_plugin.environment.devices import synchronize
+from gpubench_plugin.precision.base import Precision
 from gpubench_plugin.workloads._transformers import from_library
 from gpubench_plugin.workloads.base import Batch, Workload
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    from torch import Tensor, nn
-
-    from gpubench_plugin.core.records import Json
-    from gpubench_plugin.precision.base import Precision
 
 
 @dataclass(frozen=True, kw_only=True)
