@@ -18,7 +18,7 @@ from gpubench_plugin.core.errors import Unsupported, UsageProblem
 from gpubench_plugin.launchers.context import context_of
 from gpubench_plugin.training import seeding
 from gpubench_plugin.training.check import recording, steps_of_check
-from gpubench_plugin.training.evaluation import Evaluation, Evaluator, check_evaluation
+from gpubench_plugin.training.evaluation import Evaluator, check_evaluation
 from gpubench_plugin.training.inference import Inference
 from gpubench_plugin.training.model import build_model
 from gpubench_plugin.training.reference import Fp32Reference
@@ -26,7 +26,7 @@ from gpubench_plugin.training.timed_collective import free_bytes
 from gpubench_plugin.training.trainer import Trainer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
     import pytest
     from torch import nn
@@ -225,26 +225,16 @@ def checked_trainer(
         evaluate = cache(evaluator.evaluate)  # since the record and the checkpoint need it
         after.append(partial(check_evaluation, evaluate))
     if training.checkpoint:
-        after.append(_checkpointing(request, trainer, setup, evaluate))
+        from gpubench_plugin.training.checkpoint import write_checkpoint
+
+        def metrics() -> Mapping[str, float]:
+            (loss,) = setup.group.agreement.mean([float(trainer.last_loss)])
+            return {"loss": loss, **(evaluate().metrics if evaluate is not None else {})}
+
+        checkpoints = checkpoints_of(request, "training.checkpoint", setup)
+        best_metric = "loss" if evaluate is None else "test_loss"
+        after.append(partial(write_checkpoint, checkpoints, trainer, metrics, best_metric))
     return subjects_of(request).add(trainer, before=before, after=after)
-
-
-def _checkpointing(
-    request: pytest.FixtureRequest,
-    trainer: Trainer,
-    setup: TrainingSetup,
-    evaluate: Callable[[], Evaluation] | None,
-) -> UntimedCheck:
-    """Check that writes a checkpoint of `trainer`."""
-    from gpubench_plugin.training.checkpoint import write_checkpoint
-
-    def metrics() -> Mapping[str, float]:
-        (loss,) = setup.group.agreement.mean([float(trainer.last_loss)])
-        return {"loss": loss, **(evaluate().metrics if evaluate is not None else {})}
-
-    checkpoints = checkpoints_of(request, "training.checkpoint", setup)
-    best_metric = "loss" if evaluate is None else "test_loss"
-    return partial(write_checkpoint, checkpoints, trainer, metrics, best_metric)
 
 
 def scheduled(setup: TrainingSetup, source: DataSource) -> TrainingSetup:
