@@ -37,7 +37,6 @@ from gpubench_plugin.training.bands import (
 )
 from gpubench_plugin.training.check import RecordedStep, refuse_sum
 from gpubench_plugin.training.model import build_model
-from gpubench_plugin.training.optimization import OptimizerOf
 from gpubench_plugin.training.seeding import RandomState
 from gpubench_plugin.workloads.base import Batch, Workload
 
@@ -201,9 +200,7 @@ class Fp32Reference:
             batch = cast_floating(steps[0][0][0], torch.float32)
             refuse_sum(self.workload.loss, module, batch, self.agreement)
         near_loss_parameters = well_conditioned_parameters(module)
-        updates = _TorchUpdates(
-            module, self.training, self.device, own_optimizer=self.workload.optimizer
-        )
+        updates = _TorchUpdates(module, self)
         losses, norms, near_loss_norms = [], [], []
         start = RandomState.capture(self.device)
         for number, (batches, skipped) in enumerate(steps, 1):
@@ -281,17 +278,11 @@ class Fp32Reference:
 class _TorchUpdates:
     """Clipping, optimizer and schedule directly from torch, independent of the code under test."""
 
-    def __init__(
-        self,
-        module: nn.Module,
-        training: TrainingSection,
-        device: torch.device,
-        *,
-        own_optimizer: OptimizerOf,
-    ):
+    def __init__(self, module: nn.Module, reference: Fp32Reference):
+        training, device = reference.training, reference.device
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         # A fused optimizer is called for skipped steps, too, and the schedule moves with its calls.
-        if (own := own_optimizer(self.parameters)) is not None:
+        if (own := reference.workload.optimizer(self.parameters)) is not None:
             self._optimizer, self._moves_when_skipped = own, bool(own.defaults.get("fused"))
         else:
             builder = catalog.load("optimizers", training.optimizer)
