@@ -293,7 +293,9 @@ class Controller(InProcessLauncher):
         if test.is_recorded:
             for other in others:
                 item.ihook.pytest_runtest_logreport(report=other)
-            self._add_foreign_results(item, outcomes)
+            for result in outcomes[0].results:  # measured by pytest-benchmark itself
+                metadata = pytest_benchmark.add_result(self._config, result)
+                self._context.fixture_metadata[id_of(item)] = metadata
         return report
 
     def _repeated(
@@ -344,13 +346,6 @@ class Controller(InProcessLauncher):
             metadata = pytest_benchmark.store_foreign_result(self._config, measurement)
             if metadata is not None:
                 self._context.fixture_metadata[case.id] = metadata
-
-    def _add_foreign_results(self, item: pytest.Item, outcomes: Sequence[RankOutcome]) -> None:
-        """Add what rank zero has measured with pytest-benchmark itself."""
-        for outcome in outcomes[:1]:
-            for result in outcome.results:
-                metadata = pytest_benchmark.add_result(self._config, result)
-                self._context.fixture_metadata[id_of(item)] = metadata
 
     def _interrupted(self, item: pytest.Item, error: BaseException) -> None:
         """Collect the ranks' stacks for the test that an `error` in this process fails."""

@@ -94,15 +94,14 @@ def exception_of(report: pytest.TestReport) -> BaseException:
 
 def _event(outcome: RankOutcome) -> Json:
     """Journal event with the outcome of one rank."""
-    event = RankEndedEvent(
+    return RankEndedEvent(
         rank=outcome.rank,
         state=outcome.state,
         outcome=outcome.outcome if outcome.state == "ended" else None,
         reason=outcome.reason or outcome.details,
         stack=outcome.stack,
         output=outcome.output,
-    )
-    return event.line()
+    ).line()
 
 
 def _report(item: pytest.Item, when: Phase, error: str | None = None) -> pytest.TestReport:
