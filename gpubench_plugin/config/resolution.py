@@ -18,11 +18,15 @@ from typing import Any, Final
 from pydantic import ValidationError
 
 from gpubench_plugin.config import schema_errors, yaml_reader
-from gpubench_plugin.config.engine_section import EngineSection
 from gpubench_plugin.config.files import PRESETS, ConfigurationFile, find, search_path
 from gpubench_plugin.config.layers import Key, Layer, Merged, default_layers, merge, nested
 from gpubench_plugin.config.marks import Preset
-from gpubench_plugin.config.sections import PARALLELISM_OF, Configuration, ModelSection
+from gpubench_plugin.config.sections import (
+    PARALLELISM_OF,
+    Configuration,
+    EngineSection,
+    ModelSection,
+)
 from gpubench_plugin.config.settings import Settings
 from gpubench_plugin.core import catalog
 from gpubench_plugin.core.errors import UsageProblem, suggest

@@ -12,21 +12,39 @@ from typing import Annotated, ClassVar, Final, Generic, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
+    ConfigDict,
     Field,
     PrivateAttr,
     field_validator,
     model_validator,
 )
 
-from gpubench_plugin.config.engine_section import EngineSection
 from gpubench_plugin.config.limits import Limit
 from gpubench_plugin.config.marks import Preset
-from gpubench_plugin.config.section import Section
 from gpubench_plugin.core.errors import Unsupported, UsageProblem, suggest
 from gpubench_plugin.environment.redaction import redact
 
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """A frozen section that rejects unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+    multiples: ClassVar[Mapping[str, str]] = {}
+    """Keys whose value must be a multiple of another key's; not a key."""
+
+    @model_validator(mode="after")
+    def _check_multiples(self) -> Self:
+        for name, divisor in self.multiples.items():
+            values, of = getattr(self, name), getattr(self, divisor)
+            for value in values if isinstance(values, tuple) else (values,):
+                if value % of:
+                    raise ValueError(f"{name} {value} is not a multiple of {divisor} {of}")
+        return self
 
 
 SCHEDULERS: Final = {
@@ -523,6 +541,36 @@ class MeasureSection(Section):
                     f"allowed: at most {upper}"
                 )
         return self
+
+
+class SlurmSection(Section):
+    """What ``sbatch`` is given; without a value SLURM's own default holds."""
+
+    partition: str | None = None
+    """Partition, ``--partition``."""
+    account: str | None = None
+    """Account that is charged, ``--account``."""
+    gres: str | None = None
+    """Generic resources of each node, ``--gres``, for example ``gpu:8``."""
+    time: str | None = None
+    """Time limit of a job, ``--time``: minutes, or ``H:MM:SS``."""
+    arguments: tuple[str, ...] = ()
+    """Further options of ``sbatch``, for example ``[--qos=low, --constraint=h100]``."""
+
+
+class EngineSection(Section):
+    """Where and how the shards of ``--on`` run."""
+
+    shards: PositiveInt | None = None
+    """Number of shards; null: one for each slot of the engine."""
+    nodes: PositiveInt = 1
+    """Nodes of one shard; on several, torchrun starts the ranks."""
+    ranks_per_node: PositiveInt = 1
+    """Ranks that torchrun starts on each of several nodes."""
+    retries: Annotated[int, Field(ge=0)] = 2
+    """How often a benchmark is begun again whose node was lost, or whose time was up."""
+    slurm: SlurmSection = SlurmSection()
+    """What ``sbatch`` is given, with ``--on=slurm``."""
 
 
 M_co = TypeVar("M_co", bound=ModelSection, covariant=True)

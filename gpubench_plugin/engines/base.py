@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from pathlib import Path
 
-    from gpubench_plugin.config.engine_section import EngineSection
+    from gpubench_plugin.config.sections import EngineSection
 
 FOLDER: Final = "GPUBENCH_SHARD"
 """Environment variable of a shard's session: its folder on the node."""

@@ -24,7 +24,7 @@ from gpubench_plugin.system.child_process import Child
 from gpubench_plugin.system.files import KernelLock
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.engine_section import EngineSection
+    from gpubench_plugin.config.sections import EngineSection
 
 _VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 _GRACE_S: Final = 8.0

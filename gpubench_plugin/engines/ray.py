@@ -23,7 +23,7 @@ from gpubench_plugin.system.child_process import ChildError, facts_of
 from gpubench_plugin.system.signals import signals_deferred
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.engine_section import EngineSection
+    from gpubench_plugin.config.sections import EngineSection
 
 _PROBE_S: Final = 60.0
 _PROBE: Final = """import json, sys, ray

@@ -20,7 +20,7 @@ from gpubench_plugin.system.timeout_clock import TimeoutClock
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from gpubench_plugin.config.engine_section import EngineSection
+    from gpubench_plugin.config.sections import EngineSection
     from gpubench_plugin.engines.base import Shard, State
 
 # Between SIGTERM and the end, for what an interrupted session writes.

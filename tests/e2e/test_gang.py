@@ -419,7 +419,7 @@ def test_rank_that_cannot_start_is_a_crash_with_its_words(project: Project) -> N
 @pytest.mark.parametrize(
     ("flags", "variables", "said"),
     [
-        (("--pdb",), {}, "--world-size=1 and without --isolate or --launches"),
+        (("--pdb",), {}, "--world-size=1 and without --on, --isolate or --launches"),
         (("-n2",), {}, "-n"),
         ((), {"WORLD_SIZE": "2"}, "RANK is missing (set: WORLD_SIZE=2)"),
     ],

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config.engine_section import EngineSection
+from gpubench_plugin.config.sections import EngineSection
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.engines import ray
 from gpubench_plugin.engines.ray import Ray

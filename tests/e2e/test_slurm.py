@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gpubench_plugin.config.engine_section import EngineSection
+from gpubench_plugin.config.sections import EngineSection
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.engines.base import DEADLINE, FOLDER, OUTPUT, JobStatus, Shard
 from gpubench_plugin.engines.slurm import Slurm

@@ -157,21 +157,17 @@ class Front(InProcessLauncher):
     def _submit(self, items: Sequence[pytest.Item], pool: Pool, history: History) -> None:
         """Submit shards of equal duration, and others of what may not run beside anything.
 
-        On several hosts each begins with the controls, which tell whether their nodes are equal.
+        On several hosts they begin with the controls, which tell whether their nodes are equal.
         """
         capacity, shards = self._capacity, self._engine.section.shards
-        alone = {item.nodeid: self._runs_alone(item, history) for item in items}
-        controls = [i.nodeid for i in items if is_control(i)] if capacity.hosts > 1 else []
-        pool.submit(
-            [
-                replace(pool.shard, ids=tuple(dict.fromkeys([*controls, *ids])), is_alone=is_alone)
-                for is_alone, count in (
-                    (False, shards or capacity.slots),
-                    (True, capacity.hosts),
-                )
-                for ids in cut([i for i in alone if alone[i] is is_alone], pool.expected_s, count)
-            ]
-        )
+        plans = []
+        for is_alone, count in ((False, shards or capacity.slots), (True, capacity.hosts)):
+            own = [item for item in items if self._runs_alone(item, history) is is_alone]
+            controls = [i.nodeid for i in own if is_control(i)] if capacity.hosts > 1 else []
+            for part in cut([item.nodeid for item in own], pool.expected_s, count):
+                ids = tuple(dict.fromkeys([*controls, *part]))
+                plans.append(replace(pool.shard, ids=ids, is_alone=is_alone))
+        pool.submit(plans)
 
     def _runs_alone(self, item: pytest.Item, history: History) -> bool:
         """Whether nothing may run beside the test on its host.

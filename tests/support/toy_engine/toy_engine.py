@@ -35,7 +35,7 @@ from gpubench_plugin.engines.base import (
 from gpubench_plugin.system.child_process import Child
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.engine_section import EngineSection
+    from gpubench_plugin.config.sections import EngineSection
 
 PLAN: Final = "TOY_ENGINE"
 _REPORTS: Final = "reports.jsonl"

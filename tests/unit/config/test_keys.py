@@ -8,7 +8,7 @@ import pytest
 from pydantic import Field
 
 from gpubench_plugin.config import schema_errors
-from gpubench_plugin.config.section import Section
+from gpubench_plugin.config.sections import Section
 
 
 class Inner(Section):

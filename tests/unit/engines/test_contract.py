@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.config.engine_section import EngineSection
+from gpubench_plugin.config.sections import EngineSection
 from gpubench_plugin.engines import local
 from gpubench_plugin.engines.local import Local
 from tests.support.engine_contract import EngineContract

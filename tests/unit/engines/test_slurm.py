@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpubench_plugin.config.engine_section import EngineSection
+from gpubench_plugin.config.sections import EngineSection
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.engines.base import JobStatus, Shard
 from gpubench_plugin.engines.slurm import Slurm
