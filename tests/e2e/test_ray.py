@@ -61,6 +61,7 @@ def observe(scenario: str, tmp_path: Path, short_tmp: str, *, outside: bool = Fa
 
 
 @needs_ray
+@pytest.mark.long
 def test_shards_run_on_both_nodes(tmp_path: Path, short_tmp: str) -> None:
     """One at a time on each node; files come while they run; a cancelled one leaves no process."""
     seen = observe("smoke", tmp_path, short_tmp)

@@ -109,6 +109,7 @@ def have(*states: str) -> Callable[[list[JobStatus]], bool]:
     return lambda statuses: [status.state for status in statuses] == [*states]
 
 
+@pytest.mark.long
 def test_shards_run_wait_and_are_cancelled(
     cluster: Cluster, new_shard: Callable[..., Shard]
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -21,6 +22,7 @@ from gpubench_plugin.config.sections import EngineSection
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.engines.base import JobStatus, Shard
 from gpubench_plugin.engines.ray import Ray
+from tests.support.cluster_suite import SUITE
 from tests.support.processes import processes_with, wait_until
 
 SESSION = """
@@ -206,6 +208,75 @@ def gang(suite: Suite, cluster: Any, nodes: list[Any]) -> dict[str, Any]:
     }
 
 
+class Session:
+    """A session that has been started on the cluster, with steps after so many seconds."""
+
+    def __init__(self, folder: Path, address: str, *arguments: str, sleep_s: float):
+        self._project = folder / "session"
+        self._project.mkdir(exist_ok=True)
+        (self._project / "pytest.ini").write_text("[pytest]\n")
+        (self._project / "test_it.py").write_text(SUITE)
+        command = [sys.executable, "-m", "pytest", f"--on=ray:{address}", *arguments]
+        self.process = subprocess.Popen(
+            [*command, "--results-dir=results", "-p", "no:randomly"],
+            cwd=self._project,
+            env={**os.environ, "SLEEP_S": str(sleep_s)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def wait_for(self, count: int) -> None:
+        """Until so many benchmarks are recorded."""
+        wait_until(lambda: len(self._lines("benchmark")) >= count, 120)
+
+    def _lines(self, event: str) -> list[Any]:
+        (journal,) = self._project.glob("results/*/*/metrics.jsonl") or (None,)
+        lines = map(json.loads, journal.read_text().splitlines()) if journal else ()
+        return [line for line in lines if line["event"] == event]
+
+    def ended(self) -> dict[str, Any]:
+        """Its code and output, and what its run tells."""
+        output, _ = self.process.communicate(timeout=180)
+        (path,) = self._project.glob("results/*/*/summary.json")
+        benchmarks = json.loads(path.read_text())["benchmarks"]
+        return {
+            "code": self.process.returncode,
+            "output": output,
+            "outcomes": {b["name"]: b["outcome"] for b in benchmarks},
+            "nodes": sorted({line["node"] for line in self._lines("phase")}),
+        }
+
+
+def session(suite: Suite, cluster: Any, nodes: list[Any]) -> dict[str, Any]:
+    """A session of two shards, of which one crashes and one hangs."""
+    return Session(suite.folder, cluster.address, sleep_s=1).ended()
+
+
+def session_lost(suite: Suite, cluster: Any, nodes: list[Any]) -> dict[str, Any]:
+    """A node dies while it measures."""
+    running = Session(suite.folder, cluster.address, "-k", "test_step", sleep_s=4)
+    running.wait_for(2)
+    cluster.remove_node(nodes[0], allow_graceful=False)
+    seen = running.ended()
+    wait_until(lambda: not suite.left(), 20)
+    return {**seen, "left": suite.left()}
+
+
+def session_killed(suite: Suite, cluster: Any, nodes: list[Any]) -> dict[str, Any]:
+    """The session dies, and is resumed."""
+    running = Session(suite.folder, cluster.address, "-k", "test_step", sleep_s=4)
+    running.wait_for(2)
+    running.process.kill()
+    running.process.communicate()
+    kept = len(running._lines("benchmark"))
+    wait_until(lambda: not suite.left(), 20)
+    left = suite.left()
+    resumed = ("-k", "test_step", "--resume=last")
+    seen = Session(suite.folder, cluster.address, *resumed, sleep_s=0).ended()
+    return {**seen, "kept": kept, "left": left}
+
+
 def own(suite: Suite) -> dict[str, Any]:
     """A cluster of its own, on loopback, with code of which Git knows nothing."""
     (suite.project / ".gitignore").write_text("generated.py")
@@ -261,7 +332,14 @@ def main(name: str, folder: Path) -> None:
     sys.stdout.write(f"\n{json.dumps(observed)}\n")
 
 
-SCENARIOS = {"smoke": smoke, "lost": lost, "gang": gang}
+SCENARIOS = {
+    "smoke": smoke,
+    "lost": lost,
+    "gang": gang,
+    "session": session,
+    "session_lost": session_lost,
+    "session_killed": session_killed,
+}
 
 if __name__ == "__main__":
     main(sys.argv[1], Path(sys.argv[2]))
