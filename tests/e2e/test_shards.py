@@ -520,6 +520,29 @@ def test_resumed_run_is_complete(project: Project, way: tuple[str, signal.Signal
     assert not [*directory.glob("shards/*/job.json")]
 
 
+@pytest.mark.own_process
+def test_jobs_that_go_on_are_collected(project: Project) -> None:
+    """After the front's terminal was closed; what has finished meanwhile is not run again."""
+    project.write("test_it.py", BEGINNING + TROUBLED)
+    own = {**INSTALLED, "TMPDIR": str(project.path.parent)}
+    front = project.start("--on=toy-batch:2", *QUICK, env={"SLOW": "yes", **own})
+    begun = project.path / "begun"
+    wait_until(lambda: begun.exists() and begun.read_text().count("\n") >= 2)
+    front.send_signal(signal.SIGHUP)
+    out, err = written_by(front, 30)
+    assert front.returncode == 2, out + err
+    (directory,) = project.path.glob("results/*/*")
+    wait_until(lambda: len([*directory.glob("shards/*/toy-code")]) == 2)
+
+    ended = project.run("--on=toy-batch:2", f"--resume={directory.name}", env=own)
+
+    assert ended.code == 0, ended.out + ended.err
+    assert ended.outcomes == {f"test_step[{n}]": "measured" for n in range(4)}
+    assert sorted(begun.read_text().split()) == ["0", "1", "2", "3"]
+    ids = [line["id"] for line in ended.journal if line["event"] == "benchmark"]
+    assert sorted(ids) == sorted({*ids})
+
+
 def journal_of(project: Project) -> list[dict[str, Any]]:
     """Whole lines of the one journal of a project."""
     (path,) = project.path.glob("results/*/*/metrics.jsonl")
@@ -594,6 +617,18 @@ def test_fault_costs_one_benchmark_at_most(project: Project, case: tuple[Any, bo
     if kind == "lost":
         (again,) = [e for e in events if e["what"] == "started" and e["avoid"]]
         assert again["node"] not in again["avoid"]
+
+
+def test_shard_that_never_begins_is_given_up(project: Project) -> None:
+    """After some tries; the others go on to their ends, and the run can be resumed."""
+    project.write("test_it.py", BEGINNING + TROUBLED)
+    faults = tuple(Fault(kind="preempted", start=start) for start in (0, 2))
+    plan = Plan(faults=faults, environ={"SLOW": "yes"}, log=str(project.path / "log"))
+    ended = run(project, "--engine.retries=1", plan=plan)
+    assert ended.code == 2, ended.out + ended.err
+    assert re.search(r"Interrupted: shard \d+: its time was up 2 times", ended.out)
+    outcomes = ("not_measured", "measured", "not_measured", "measured")
+    assert ended.outcomes == {f"test_step[{n}]": o for n, o in enumerate(outcomes)}
 
 
 def test_hanging_test_ends_its_shard_only(project: Project) -> None:

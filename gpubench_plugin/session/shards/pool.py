@@ -64,7 +64,7 @@ class Pool:
     on_event: Callable[[str, str, Json], None]
     tell: Callable[[str], None]
     on_end: Callable[[ShardFiles], None]
-    _cancelled: list[str] = field(default_factory=list)
+    _given_up: list[str] = field(default_factory=list)
     _jobs: list[_Job] = field(default_factory=list)
     _tries: Counter[str] = field(default_factory=Counter)
     _answered_s: float = field(default_factory=monotonic)
@@ -148,8 +148,8 @@ class Pool:
             if self._jobs:
                 self.tell(self._standing())
                 sleep(self.engine.poll_interval_s)
-        if self._cancelled:
-            raise pytest.Session.Interrupted(", ".join(self._cancelled))
+        if self._given_up:
+            raise pytest.Session.Interrupted(", ".join(self._given_up))
 
     def cancel(self) -> None:
         """End all shards."""
@@ -184,7 +184,7 @@ class Pool:
                 pytest.exit(end["stop"], end["exit"])
             raise pytest.Session.Interrupted(end["stop"])
         if status.state == "cancelled" and left:
-            self._cancelled.append(f"shard {job.shard.name} was cancelled{_because(status)}")
+            self._given_up.append(f"shard {job.shard.name} was cancelled{_because(status)}")
             left = []
         elif left and self._is_unlucky(job):
             victim = running.nodeid if running else left[0]
@@ -193,10 +193,12 @@ class Pool:
                 times = counted(self._tries[victim], "time")
                 misfortune = _MISFORTUNES.get(status.state, "it was interrupted")
                 reason = f"{misfortune} {times}{_because(status)}"
-                if running is None:
-                    raise pytest.Session.Interrupted(f"shard {job.shard.name}: {reason}")
-                left = [i for i in left if i != victim]
-                yield job.files.crashed(running, self.benchmarks, reason)
+                if running is None:  # the others go on
+                    self._given_up.append(f"shard {job.shard.name}: {reason}")
+                    left = []
+                else:
+                    left = [i for i in left if i != victim]
+                    yield job.files.crashed(running, self.benchmarks, reason)
         elif running is not None:
             left = [i for i in left if i != running.nodeid]
             reason = f"the process of shard {job.shard.name} {_end_of(status)}"
