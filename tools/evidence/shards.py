@@ -5,7 +5,8 @@
 Writes docs/evidence/shards.md. First 3,000 benchmarks on 200 simulated nodes, which write what
 shards would: the processor time of the front. Then 300 benchmarks whose steps sleep, on one, two
 and four slots: the time from the first to the last of them, by the journal, beside the ideal. Four
-slots are simulated nodes, since ``local`` has no more slots than cores.
+slots are simulated nodes, since ``local`` has no more slots than cores. Last, steps that compute,
+on one slot and on two, in turns.
 
 The exit code is 1 where the front takes more than 30 s, or slots are used to less than 0.9. It
 takes about six minutes on two processors.
@@ -21,12 +22,15 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
+from statistics import fmean, median, stdev
 from time import time
-from typing import Final
+from typing import Any, Final
 
 sys.path.append(str(Path(__file__).resolve().parents[2]))
 
+from gpubench_plugin.core.format import duration
 from tools.evidence.pages import ROOT, markdown, save
 
 TOY: Final = ROOT / "tests/support/toy_engine"
@@ -90,6 +94,31 @@ are simulated nodes, a process each: `local` has no more slots than cores.
 {table}"""
 
 
+BESIDE: Final = """## Beside each other
+
+{count} benchmarks with `exclusive=False` that compute {step} at a time, measured as by default in
+{sessions} sessions each, in turns. *Bias* is that of the median against one slot, *noise* the
+relative standard deviation of a benchmark over its sessions. Flagged are records with `descheduled`
+or `contended`: threads that waited for a processor for 2% of the timed blocks, or 5%, which is how
+a record tells what a slot has cost. What GPUs cost each other, in power and on the bus, is not
+measured here.
+
+{table}"""
+SPINNING: Final = """
+import pytest
+
+def spin():
+    for _ in range(50_000):
+        pass
+
+@pytest.mark.parametrize("n", range(8))
+@pytest.mark.gpubench(exclusive=False)
+def test_spin(gpubench, n):
+    gpubench(spin)
+"""
+SESSIONS: Final = 3
+
+
 @dataclass(frozen=True)
 class Session:
     """What a session took: its front's processor time by what it had done, and the wall clock."""
@@ -132,6 +161,7 @@ def main() -> int:
             least=LEAST,
             table=markdown(("slots", "`--on`", "start-up", "time", "used"), rows),
         ),
+        beside(),
     )
     return 0 if front.cpu_s["end"] <= MOST_S and min(used.values()) >= LEAST else 1
 
@@ -165,6 +195,46 @@ def session(count: int, sleep_s: float, on: str) -> Session:
             startup_s=first - begun,
             measuring_s=max(ends) - first,
         )
+
+
+def beside() -> str:
+    """The section on what slots cost what they measure."""
+    records: dict[str, list[dict[str, Any]]] = {"local:1": [], "local:2": []}
+    took_s = dict.fromkeys(records, 0.0)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        (folder / "pytest.ini").write_text("[pytest]\n")
+        (folder / "test_it.py").write_text(SPINNING)
+        for _ in range(SESSIONS):
+            for on, own in records.items():
+                command = [sys.executable, "-m", "pytest", "-q", f"--on={on}"]
+                begun = time()
+                subprocess.run(command, cwd=folder, env=environment(), check=True)
+                took_s[on] += time() - begun
+                newest = max(folder.glob("results/*/*/summary.json"))
+                own.extend(json.loads(newest.read_text())["benchmarks"])
+    steps = {on: by_name(own) for on, own in records.items()}
+    alone_s = median(chain(*steps["local:1"].values()))
+    rows = []
+    for on, own in records.items():
+        middle_s = median(chain(*steps[on].values()))
+        noise = median(stdev(values) / fmean(values) for values in steps[on].values())
+        flagged = sum(bool({"descheduled", "contended"} & {*record["flags"]}) for record in own)
+        numbers = (f"{middle_s / alone_s - 1:+.2%}", f"{noise:.2%}", f"{flagged} of {len(own)}")
+        rows.append((f"`{on}`", f"{took_s[on] / SESSIONS:.1f} s", *numbers))
+    table = markdown(("`--on`", "session", "bias", "noise", "flagged"), rows)
+    return BESIDE.format(
+        count=len(steps["local:1"]), step=duration(alone_s, 2), sessions=SESSIONS, table=table
+    )
+
+
+def by_name(records: list[dict[str, Any]]) -> dict[str, list[float]]:
+    """Median step times of each benchmark."""
+    steps: dict[str, list[float]] = {}
+    for record in records:
+        value = record["metrics"]["step_time_s"]["value"]
+        steps.setdefault(record["name"], []).append(value)
+    return steps
 
 
 def seconds(text: str) -> float:
