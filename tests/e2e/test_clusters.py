@@ -164,14 +164,17 @@ def test_slurm_has_two_users(cluster: Cluster, tmp_path: Path, project: Project)
 
 
 def spans_of(project: Project) -> Iterator[tuple[str, str, str]]:
-    """Node, begin and end of each benchmark in the project's run."""
+    """Node, begin and last event of each benchmark in the project's run, by the node's clock."""
     (path,) = project.path.glob("results/*/*/metrics.jsonl")
     begun: dict[str, tuple[str, str]] = {}
+    last: dict[str, str] = {}
     for line in map(json.loads, path.read_text().splitlines()):
-        if line["event"] == "phase" and line["phase"] == "build":
-            begun[line["benchmark"]] = line["node"], line["time"]
-        elif line["event"] == "benchmark":
-            yield *begun[line["id"]], line["time"]
+        if line["event"] == "benchmark":
+            yield *begun[line["id"]], last[line["id"]]
+        elif benchmark := line.get("benchmark"):
+            last[benchmark] = line["time"]
+            if line["event"] == "phase" and line["phase"] == "build":
+                begun[benchmark] = line["node"], line["time"]
 
 
 @needs_ray

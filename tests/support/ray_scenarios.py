@@ -231,8 +231,10 @@ class Session:
         wait_until(lambda: len(self._lines("benchmark")) >= count, 120)
 
     def _lines(self, event: str) -> list[Any]:
-        (journal,) = self._project.glob("results/*/*/metrics.jsonl") or (None,)
-        lines = map(json.loads, journal.read_text().splitlines()) if journal else ()
+        journals = self._project.glob("results/*/*/metrics.jsonl")
+        lines = (
+            json.loads(row) for journal in journals for row in journal.read_text().split("\n")[:-1]
+        )
         return [line for line in lines if line["event"] == event]
 
     def ended(self) -> dict[str, Any]:
