@@ -246,7 +246,7 @@ class Session:
             "code": self.process.returncode,
             "output": output,
             "outcomes": {b["name"]: b["outcome"] for b in benchmarks},
-            "nodes": sorted({line["node"] for line in self._lines("phase")}),
+            "nodes": sorted({line.get("node", "") for line in self._lines("phase")}),
         }
 
 
