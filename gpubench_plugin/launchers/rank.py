@@ -7,7 +7,6 @@ import os
 import queue
 import signal
 import sys
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from gpubench_plugin.launchers.merged_reports import Phase
 
 
-class Rank:
+class Rank(report_transport.WarningKeeper):
     """One rank's side of a team, from its connection on; exits with its controller.
 
     Raises:
@@ -51,6 +50,7 @@ class Rank:
     """
 
     def __init__(self, config: pytest.Config, invitation: Invitation):
+        super().__init__()
         self._config = config
         self.runs_all = invitation.runs_all
         if self.runs_all:  # its launcher signals all processes; the controller decides
@@ -69,7 +69,6 @@ class Rank:
         HelperThread("gpubench-orders", self._listen).start()
         self._items: dict[str, pytest.Item] = {}
         self._reports: list[pytest.TestReport] = []
-        self._warnings: list[Json] = []
         self._collection_errors: list[str] = []
         self._order: Json = {}
         self._ending: Json = {}
@@ -250,19 +249,6 @@ class Rank:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Keep what a phase reports beside itself, as each subtest does."""
         self._reports.append(report)
-
-    def pytest_warning_recorded(
-        self,
-        warning_message: warnings.WarningMessage,
-        when: str,
-        nodeid: str,
-        location: tuple[str, int, str] | None,
-    ) -> None:
-        """Keep warnings of tests; the controller already has those of the collection."""
-        if when == "runtest":
-            self._warnings.append(
-                report_transport.warning_to_json(warning_message, when, nodeid, location)
-            )
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:

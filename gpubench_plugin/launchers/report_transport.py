@@ -91,19 +91,34 @@ def report_from_json(config: pytest.Config, data: Json) -> pytest.TestReport:
     return report
 
 
-def warning_to_json(
-    message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
-) -> Json:
-    """Serialize a warning from ``pytest_warning_recorded``."""
-    return {
-        "category": message.category.__name__,
-        "text": str(message.message),
-        "filename": message.filename,
-        "lineno": message.lineno,
-        "when": when,
-        "nodeid": nodeid,
-        "location": location,
-    }
+class WarningKeeper:
+    """Base of a plugin that keeps the warnings of tests for another session, as JSON.
+
+    Those of the collection the other one has itself.
+    """
+
+    def __init__(self) -> None:
+        self._warnings: list[Json] = []
+
+    def pytest_warning_recorded(
+        self,
+        warning_message: warnings.WarningMessage,
+        when: str,
+        nodeid: str,
+        location: tuple[str, int, str] | None,
+    ) -> None:
+        """Keep a warning of a test."""
+        if when == "runtest":
+            self._warnings.append(
+                {
+                    "category": warning_message.category.__name__,
+                    "text": str(warning_message.message),
+                    "filename": warning_message.filename,
+                    "lineno": warning_message.lineno,
+                    "nodeid": nodeid,
+                    "location": location,
+                }
+            )
 
 
 def merged_warnings(outcomes: Sequence[RankOutcome]) -> Iterator[dict[str, Any]]:
@@ -124,7 +139,7 @@ def _warning_from_json(data: Json, prefix: str) -> dict[str, Any]:
         "warning_message": warnings.WarningMessage(
             category(text), category, data["filename"], data["lineno"]
         ),
-        "when": data["when"],
+        "when": "runtest",
         "nodeid": data["nodeid"],
         "location": data["location"] and tuple(data["location"]),
     }

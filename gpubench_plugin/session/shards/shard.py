@@ -39,8 +39,6 @@ from gpubench_plugin.system import json_files
 from gpubench_plugin.system.signals import die_with_parent
 
 if TYPE_CHECKING:
-    import warnings
-
     from gpubench_plugin.config.settings import Settings
     from gpubench_plugin.core.records import Json
 
@@ -80,16 +78,16 @@ class Request:
         return cls(**json_files.load(folder / REQUEST))
 
 
-class ShardSession:
+class ShardSession(report_transport.WarningKeeper):
     """Plugin of a shard's session; the ranks of a gang or of torchrun only select the tests."""
 
     def __init__(self, config: pytest.Config, folder: Path, request: Request):
+        super().__init__()
         self._config = config
         self._folder = folder
         self._request = request
         self._deadline_s = float(os.environ.get(DEADLINE) or math.inf)
         self._reports: Journal | None = None
-        self._warnings: list[Json] = []
         self._end: Json = {}
         self._longest_s = 0.0
         if os.environ.pop(PARENT, "") == str(os.getppid()):
@@ -198,18 +196,6 @@ class ShardSession:
         encoded = report_transport.encode(self._config, [report], self._warnings)
         self._warnings = []
         self._write("test_reported", report=encoded["reports"][0], warnings=encoded["warnings"])
-
-    def pytest_warning_recorded(
-        self,
-        warning_message: warnings.WarningMessage,
-        when: str,
-        nodeid: str,
-        location: tuple[str, int, str] | None,
-    ) -> None:
-        """Keep a warning of a test; the front has those of the collection itself."""
-        if when == "runtest":
-            warning = report_transport.warning_to_json(warning_message, when, nodeid, location)
-            self._warnings.append(warning)
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Keep what a test that called ``pytest.exit`` asks for."""

@@ -10,11 +10,11 @@ import pytest
 
 from gpubench_plugin.launchers.report_transport import (
     LONGEST_TEXT,
+    WarningKeeper,
     decode,
     encode,
     exit_to_json,
     merged_warnings,
-    warning_to_json,
 )
 from gpubench_plugin.results import report_payload
 
@@ -33,7 +33,10 @@ def warned() -> Callable[..., Json]:
 
     def make(text: str, category: type[Warning] = UserWarning) -> Json:
         message = warnings.WarningMessage(category(text), category, "test_x.py", 4)
-        return warning_to_json(message, "runtest", "test_x.py::test_x", ("test_x.py", 4, "f"))
+        keeper = WarningKeeper()
+        where = {"nodeid": "test_x.py::test_x", "location": ("test_x.py", 4, "f")}
+        keeper.pytest_warning_recorded(message, "runtest", **where)
+        return keeper._warnings[0]
 
     return make
 
