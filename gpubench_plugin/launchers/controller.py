@@ -186,7 +186,7 @@ class Controller(InProcessLauncher):
         self._merged = self._phase(item, phase)
         if self._merged is None or self._merged.passed:
             if phase == "teardown" and case is not None:
-                self._store(case)
+                self._store()
             return
         self._raised = merging.exception_of(self._merged)
         raise self._raised
@@ -338,14 +338,12 @@ class Controller(InProcessLauncher):
         elif self.replaces_ranks and (needs_fresh_team or (test.is_damaged and test.size > 1)):
             self.close()
 
-    def _store(self, case: Case) -> None:
+    def _store(self) -> None:
         """Add what was measured to pytest-benchmark's results."""
         launches = [] if self._test is None else self._test.launches
         if len(launches) == self._context.settings.launches:
-            measurement = merge_launches(launches)
-            metadata = pytest_benchmark.store_foreign_result(self._config, measurement)
-            if metadata is not None:
-                self._context.fixture_metadata[case.id] = metadata
+            results = self._context.fixture_metadata
+            pytest_benchmark.store_foreign_result(self._config, merge_launches(launches), results)
 
     def _interrupted(self, item: pytest.Item, error: BaseException) -> None:
         """Collect the ranks' stacks for the test that an `error` in this process fails."""

@@ -115,16 +115,18 @@ def _names(measurement: Measurement) -> Json:
     return {**names, "params": dict(measurement.params) or None}
 
 
-def store_foreign_result(config: pytest.Config, measurement: Measurement) -> Metadata | None:
+def store_foreign_result(
+    config: pytest.Config, measurement: Measurement, results: dict[str, Metadata]
+) -> None:
     """Add `measurement` of another process or session, unless measuring is disabled.
 
-    One whose samples are lost is not added.
+    Also to the `results` by id. One whose samples are lost is not added.
     """
     from pytest_benchmark.fixture import BenchmarkFixture
 
     session: Any = config._benchmarksession  # type: ignore[attr-defined] # pytest-benchmark's
     if session.skip or session.disabled or measurement.samples is None:
-        return None
+        return
     benchmark = BenchmarkFixture(
         SimpleNamespace(name=measurement.name, nodeid=measurement.id),
         add_stats=session.benchmarks.append,
@@ -136,8 +138,7 @@ def store_foreign_result(config: pytest.Config, measurement: Measurement) -> Met
     )
     benchmark.extra_info = measurement.extra_info
     store_result(benchmark, measurement)
-    metadata: Metadata = benchmark.stats
-    return metadata
+    results[measurement.id] = benchmark.stats
 
 
 _RESULT: Final = ("name", "fullname", "group", "param", "params", "extra_info", "iterations")

@@ -103,9 +103,7 @@ def _resumed(config: pytest.Config, settings: Settings, cases: Mapping[str, Case
         unselected = run.measured(run.measurements.keys() - cases.keys(), launches=1)
         results = context_of(config).fixture_metadata
         for node_id in [i for i in run.measurements if i in carried_over | unselected]:
-            result = pytest_benchmark.store_foreign_result(config, run.measurements[node_id])
-            if result is not None:
-                results[node_id] = result
+            pytest_benchmark.store_foreign_result(config, run.measurements[node_id], results)
         recorder = Recorder.resume(run, command=_command(config), carried_over=len(carried_over))
     except GpubenchError as error:
         raise UsageProblem(f"--resume={settings.resume}: {error}") from error

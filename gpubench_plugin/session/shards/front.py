@@ -215,9 +215,8 @@ class Front(InProcessLauncher):
         if test.failure:
             test.reports = self._failed_reports(item, test)
         if test.record is not None:
-            result = pytest_benchmark.store_foreign_result(self._config, test.record)
-            if result is not None:
-                self._context.fixture_metadata[test.record.id] = result
+            results = self._context.fixture_metadata
+            pytest_benchmark.store_foreign_result(self._config, test.record, results)
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         for report in with_record(test):
             item.ihook.pytest_runtest_logreport(report=report)

@@ -314,7 +314,7 @@ def test_launches_are_one_test(
     stored: list[Any] = []
     if settings:
         store = "store_foreign_result"
-        monkeypatch.setattr(controller.pytest_benchmark, store, lambda _, m: stored.append(m))
+        monkeypatch.setattr(controller.pytest_benchmark, store, lambda *given: stored.append(given))
     saved = [] if settings else ["--benchmark-json=of_benchmark.json"]
     ended = project.run("--launches=2", "-k", "test_a", *saved)
     assert stage.notes == ["start 2", *phases("a[ranks2]"), "close"] * 2
