@@ -31,7 +31,6 @@ from gpubench_plugin.session.shards.plan import History, cut
 from gpubench_plugin.session.shards.pool import Pool
 
 if TYPE_CHECKING:
-    from gpubench_plugin.config.case import Case
     from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.core.records import Measurement
     from gpubench_plugin.results.run_directory import RunDirectory
@@ -81,9 +80,8 @@ class Front(InProcessLauncher):
         mine = [item for item in session.items if item.nodeid in self._items]
         fixed = {s.case.id: f for i in mine if (s := state_of(i)) and (f := s.case.fixed_rounds)}
         try:
-            pool = self._new_pool(run.path / _SHARDS, mine, fixed, run)
-            with self._cancelling(pool):
-                for test in pool.run():
+            with self._tests_of(run.path / _SHARDS, mine, fixed, run) as tests:
+                for test in tests:
                     self._replay(test)
                     _end_if_asked(session)
         except UsageProblem as error:
@@ -112,20 +110,28 @@ class Front(InProcessLauncher):
         """Measure `items` once more without reporting to pytest; `rounds` to time by their ids."""
         run = self._context.run
         assert run is not None
-        with tempfile.TemporaryDirectory(dir=run.path, prefix="relaunch-") as folder:
-            pool = self._new_pool(Path(folder), items, rounds, None)
-            with self._cancelling(pool):
-                for test in pool.run():
-                    yield self._record_of(test)
+        with (
+            tempfile.TemporaryDirectory(dir=run.path, prefix="relaunch-") as folder,
+            self._tests_of(Path(folder), items, rounds, None) as tests,
+        ):
+            for test in tests:
+                case = self._items[test.nodeid].stash[STATE].case
+                reason = test.failure or "it has no record"
+                yield test.record or case.unmeasured("crashed", reason)
 
-    def _new_pool(
+    @contextmanager
+    def _tests_of(
         self,
         folder: Path,
         items: Sequence[pytest.Item],
         rounds: Mapping[str, FixedRounds],
         run: RunDirectory | None,
-    ) -> Pool:
-        """A pool of shards that have been submitted, after those that `folder` has already."""
+    ) -> Iterator[Iterator[ShardTest]]:
+        """Tests of new shards, and of those that `folder` has already, as they finish.
+
+        What ends the session before the shards cancels them. The end of its terminal does not,
+        where they outlive the session, which may be resumed.
+        """
         config, settings = self._config, self._context.settings
         ids = {item.nodeid: id_of(item) for item in items}
         history = History.of(settings.results_dir, {*ids.values()})
@@ -152,7 +158,12 @@ class Front(InProcessLauncher):
         )
         taken = pool.adopt(ids)
         self._submit([item for item in items if item.nodeid not in taken], pool, history)
-        return pool
+        try:
+            yield pool.run()
+        except BaseException as error:
+            if not (self._engine.outlives_session and "SIGHUP" in str(error)):
+                pool.cancel()
+            raise
 
     def _submit(self, items: Sequence[pytest.Item], pool: Pool, history: History) -> None:
         """Submit shards of equal duration, and others of what may not run beside anything.
@@ -189,19 +200,6 @@ class Front(InProcessLauncher):
         is_loading = data.workers > 0 or data.source != "synthetic"
         return on_cpu or case.world_size > 1 or is_loading or case.id in history.launch_bound
 
-    @contextmanager
-    def _cancelling(self, pool: Pool) -> Iterator[None]:
-        """Cancel the shards of the `pool` when something ends the session before them.
-
-        The end of its terminal does not, where they outlive the session, which may be resumed.
-        """
-        try:
-            yield
-        except BaseException as error:
-            if not (self._engine.outlives_session and "SIGHUP" in str(error)):
-                pool.cancel()
-            raise
-
     def _replay(self, test: ShardTest) -> None:
         item = self._items.get(test.nodeid)
         if test.record is not None and (step := test.record.metrics.get(STEP_TIME)):
@@ -213,7 +211,10 @@ class Front(InProcessLauncher):
         for warning in report_transport.merged_warnings([outcome]):
             self._config.hook.pytest_warning_recorded.call_historic(kwargs=warning)
         if test.failure:
-            test.reports = self._failed_reports(item, test)
+            phases = {str(report.when) for report in test.reports}
+            outcome = RankOutcome(rank=0, state="died", details=test.failure, output=test.output)
+            verdict = JointVerdict(outcome="crashed", reason=test.failure)
+            test.reports += merged_reports.last_reports(item, outcome, verdict, phases)
         if test.record is not None:
             results = self._context.fixture_metadata
             pytest_benchmark.store_foreign_result(self._config, test.record, results)
@@ -221,18 +222,6 @@ class Front(InProcessLauncher):
         for report in with_record(test):
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-
-    def _failed_reports(self, item: pytest.Item, test: ShardTest) -> list[pytest.TestReport]:
-        phases = {str(report.when) for report in test.reports}
-        outcome = RankOutcome(rank=0, state="died", details=test.failure, output=test.output)
-        verdict = JointVerdict(outcome="crashed", reason=test.failure)
-        return [*test.reports, *merged_reports.last_reports(item, outcome, verdict, phases)]
-
-    def _record_of(self, test: ShardTest) -> Measurement:
-        if test.record is not None:
-            return test.record
-        case: Case = self._items[test.nodeid].stash[STATE].case
-        return case.unmeasured("crashed", test.failure or "it has no record")
 
     def _on_event(self, node: str, benchmark: str, event: Json) -> None:
         if self._context.journal is not None and benchmark not in self._replayed:
