@@ -17,7 +17,7 @@ from gpubench_plugin.launchers import report_transport
 from gpubench_plugin.results import journal, report_payload
 from gpubench_plugin.results.journal import JournalTail
 from gpubench_plugin.results.reader import RunReader
-from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.results.run_directory import RunDirectory, runs_in
 from gpubench_plugin.session.shards.shard import REPORTS, RESULTS
 from gpubench_plugin.system import stored
 from gpubench_plugin.system.child_process import last_lines
@@ -64,7 +64,7 @@ class ShardFiles:
         self.starts: Counter[str] = Counter()
         self._config = config
         self._reports = JournalTail(folder / REPORTS)
-        self._runs: dict[Path, tuple[JournalTail, Json]] = {}
+        self._runs: dict[RunDirectory, tuple[JournalTail, Json]] = {}
         self._records: dict[str, list[tuple[str, Measurement]]] = {}
         self._finished: list[ShardTest] = []
 
@@ -80,9 +80,10 @@ class ShardFiles:
         if (self.folder / REPORTS).exists():
             for line in self._reports:
                 self._take(line)
-        for path in self._new_journals():
-            facts = machine_facts(RunReader(RunDirectory(path=path.parent)).environment)
-            self._runs[path] = JournalTail(path), facts
+        for run in runs_in(self.folder / RESULTS):
+            if run not in self._runs and run.system.exists():
+                facts = machine_facts(RunReader(run).environment)
+                self._runs[run] = JournalTail(run.journal), facts
         for tail, facts in self._runs.values():
             for line in tail:
                 self._take_event(line, facts)
@@ -97,13 +98,6 @@ class ShardFiles:
                 self._finished.append(test)
             elif self.running is None:
                 self.running = ShardTest(nodeid=test.nodeid, time=test.time)
-
-    def _new_journals(self) -> list[Path]:
-        return [
-            journal
-            for journal in sorted((self.folder / RESULTS).glob("*/*/metrics.jsonl"))
-            if journal not in self._runs and RunDirectory(path=journal.parent).system.exists()
-        ]
 
     def _take(self, line: Json) -> None:
         match line["event"]:
@@ -129,7 +123,7 @@ class ShardFiles:
         if line["event"] == "benchmark":
             record = stored.restore(Measurement, journal.restore_non_finite(line), str(self.folder))
             machine = {**facts, **record.machine}
-            record = self._placed(replace(record, machine=machine))
+            record = replace(record, machine=machine, shard=self.folder.name)
             self._records.setdefault(record.id, []).append((line["time"], record))
         elif benchmark := (line.get("benchmark")):
             self._on_event(benchmark, {k: v for k, v in line.items() if k != "benchmark"})
@@ -138,17 +132,17 @@ class ShardFiles:
         """The running `test`, which has ended with its session for that `reason`."""
         test.failure, test.output = reason, self.last_output()
         with suppress(GpubenchError, LookupError):
-            path = [*self._runs][-1]
-            run = RunReader(RunDirectory(path=path.parent))
-            record = run.measurement(benchmarks[test.nodeid])
-            machine, host = self._runs[path][1], run.environment["hostname"]
-            test.record = self._placed(
-                replace(record, outcome="crashed", reason=reason, host=host, machine=machine)
+            directory, (_, machine) = [*self._runs.items()][-1]
+            run = RunReader(directory)
+            test.record = replace(
+                run.measurement(benchmarks[test.nodeid]),
+                outcome="crashed",
+                reason=reason,
+                host=run.environment["hostname"],
+                machine=machine,
+                shard=self.folder.name,
             )
         return test
-
-    def _placed(self, record: Measurement) -> Measurement:
-        return replace(record, shard=self.folder.name)
 
     def last_output(self) -> str:
         """The last lines that the session printed; empty if there are none."""
@@ -157,9 +151,9 @@ class ShardFiles:
 
     def move_into(self, run: RunDirectory) -> None:
         """Move what only the shard's run directories have into that of the front."""
-        for path in self._runs:
-            for file in (f for name in _KEPT for f in (path.parent / name).rglob("*")):
-                target = run.path / file.relative_to(path.parent)
+        for own in self._runs:
+            for file in (f for name in _KEPT for f in (own.path / name).rglob("*")):
+                target = run.path / file.relative_to(own.path)
                 if file.is_file():
                     target.parent.mkdir(parents=True, exist_ok=True)
                     if target.suffix == ".jsonl" and target.exists():  # of a rank's samples
