@@ -67,13 +67,10 @@ def cut(ids: Sequence[str], known_s: Mapping[str, float], count: int) -> list[li
     as the median of the others.
     """
     unknown_s = median(known_s.values()) if known_s else _UNKNOWN_S
-    parts = [(0.0, number, list[int]()) for number in range(min(count, len(ids)))]
+    parts: list[list[int]] = [[] for _ in range(min(count, len(ids)))]
+    totals = [(0.0, number) for number in range(len(parts))]
     for place in sorted(range(len(ids)), key=lambda n: -known_s.get(ids[n], unknown_s)):
-        total_s, number, part = parts[0]
-        part.append(place)
-        heapq.heapreplace(parts, (total_s + known_s.get(ids[place], unknown_s), number, part))
-    return [[ids[place] for place in sorted(part)] for _, _, part in sorted(parts, key=_number)]
-
-
-def _number(part: tuple[float, int, list[int]]) -> int:
-    return part[1]
+        total_s, number = totals[0]
+        parts[number].append(place)
+        heapq.heapreplace(totals, (total_s + known_s.get(ids[place], unknown_s), number))
+    return [[ids[place] for place in sorted(part)] for part in parts]
