@@ -77,22 +77,19 @@ class Pool:
 
         A job that its engine does not know any more has what it wrote, and is begun again.
         """
+        engine = type(self.engine).__name__
         for file in sorted(self.shard.folder.glob(f"*/{_JOB}")):
             facts, folder = json_files.load(file), file.parent
             own = tuple(i for i in Request.of(folder).ids if i in ids)
             shard = replace(self.shard, folder=folder, ids=own, is_alone=facts["is_alone"])
-            self._add(facts["job"] if facts["engine"] == self._engine_kind else "", shard)
+            self._add(facts["job"] if facts["engine"] == engine else "", shard)
         return {i for job in self._jobs for i in job.shard.ids}
-
-    @property
-    def _engine_kind(self) -> str:
-        return type(self.engine).__name__
 
     def submit(self, shards: Sequence[Shard]) -> None:
         """Submit `shards`, which get their folders."""
         shards = [self._prepared(shard) for shard in shards]
         for shard, job in zip(shards, self.engine.submit(shards) if shards else (), strict=True):
-            facts = {"engine": self._engine_kind, "job": job, "is_alone": shard.is_alone}
+            facts = {"engine": type(self.engine).__name__, "job": job, "is_alone": shard.is_alone}
             json_files.write_json(shard.folder / _JOB, facts)
             self._add(job, shard)
 

@@ -151,14 +151,6 @@ class ShardSession(report_transport.WarningKeeper):
             pytest.UsageError: this node has other code, or not all of them.
         """
         yield
-        self._refuse_other_code()
-        own = {item.nodeid: item for item in items}
-        if missing := [nodeid for nodeid in self._request.ids if nodeid not in own]:
-            raise pytest.UsageError(f"{os.uname().nodename} does not collect {listed(missing)}")
-        done = finished(self._folder)
-        items[:] = [own[i] for i in self._request.ids if i not in done]
-
-    def _refuse_other_code(self) -> None:
         node = os.uname().nodename
         if self._request.version != _VERSION:
             versions = f"gpubench {_VERSION}, this session {self._request.version}"
@@ -167,6 +159,11 @@ class ShardSession(report_transport.WarningKeeper):
             raise pytest.UsageError(
                 f"{node} has other code in {self._config.rootpath}: {listed(changed)}"
             )
+        own = {item.nodeid: item for item in items}
+        if missing := [nodeid for nodeid in self._request.ids if nodeid not in own]:
+            raise pytest.UsageError(f"{node} does not collect {listed(missing)}")
+        done = finished(self._folder)
+        items[:] = [own[i] for i in self._request.ids if i not in done]
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(
