@@ -6,12 +6,11 @@ The stages of this side, in order: run directory → journal → (benchmarks run
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, ParamSpec
 
 import pytest
 
@@ -32,6 +31,8 @@ from gpubench_plugin.results.registry.connection import store_run
 from gpubench_plugin.session.live_status import LiveStatus
 from gpubench_plugin.session.run import open_run
 from gpubench_plugin.system.signals import signals_deferred, signals_ignored
+
+_P = ParamSpec("_P")
 
 _STATUS: Final[dict[int, RunStatus]] = {
     pytest.ExitCode.OK: "complete",
@@ -129,8 +130,7 @@ class SessionRecorder:
 
     def keep_verdicts(self, comparison: Comparison) -> None:
         """Write the verdicts to journal and run directory; a failure ends the session."""
-        with self._writing():
-            self._run.recorder.keep_verdicts(comparison)
+        self._write(self._run.recorder.keep_verdicts, comparison)
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """Header: benchmarks, devices and run directory."""
@@ -160,9 +160,7 @@ class SessionRecorder:
         """Journal an `event` of a running benchmark; a failure ends the session after it."""
         if self._is_finished:
             return
-        if self._write_error is None:
-            with self._writing():
-                self._run.recorder.event(benchmark, event)
+        self._write(self._run.recorder.event, benchmark, event)
         self._status.add(benchmark, event)  # then, since a terminal may stop what writes to it
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -213,12 +211,10 @@ class SessionRecorder:
         family = self._scaled(measurement.without_samples())
         self._measurements |= family
         measurement = replace(measurement, metrics=family[measurement.id].metrics)
-        if self._write_error is None:
-            with self._writing():
-                for payload in payloads:
-                    for event in payload.get("events", ()):  # how the ranks ended
-                        self._run.recorder.event(measurement.id, event)
-                self._run.recorder.record(measurement)
+        for payload in payloads:
+            for event in payload.get("events", ()):  # how the ranks ended
+                self._write(self._run.recorder.event, measurement.id, event)
+        self._write(self._run.recorder.record, measurement)
         del self._payloads[case.id]  # what interrupts this leaves them to `_complete`
 
     def _scaled(self, measurement: Measurement) -> Mapping[str, Measurement]:
@@ -227,13 +223,13 @@ class SessionRecorder:
             return {measurement.id: measurement}
         return self._families.add(measurement)
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        """Keep the error of results that cannot be written, which ends the session."""
-        try:
-            yield
-        except ResultsError as error:
-            self._write_error = error
+    def _write(self, write: Callable[_P, object], *args: _P.args, **kwargs: _P.kwargs) -> None:
+        """Call `write`, unless results could not be written before: the error ends the session."""
+        if self._write_error is None:
+            try:
+                write(*args, **kwargs)
+            except ResultsError as error:
+                self._write_error = error
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> None:
@@ -317,8 +313,11 @@ class SessionRecorder:
         if self.close_gate():
             session.exitstatus = exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
         self._status.clear()
-        self._close(status)
+        if self._write_error is None:
+            measurements = list(self.measurements.values())
+            self._write(self._run.recorder.finish, status, measurements, self._benchmark_json())
         if self._write_error is not None:
+            self._run.recorder.close()
             session.exitstatus = exitstatus or pytest.ExitCode.TESTS_FAILED
 
     def _run_status(self, session: pytest.Session, exitstatus: int) -> RunStatus:
@@ -339,15 +338,6 @@ class SessionRecorder:
                 self._measurements[case.id] = self._run.earlier_measurements.get(
                     case.id, case.unmeasured("not_measured", reason)
                 )
-
-    def _close(self, status: RunStatus) -> None:
-        """Write the summary and close the run."""
-        if self._write_error is None:
-            with self._writing():
-                measurements = list(self.measurements.values())
-                self._run.recorder.finish(status, measurements, self._benchmark_json())
-        if self._write_error is not None:
-            self._run.recorder.close()
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
