@@ -32,32 +32,24 @@ class DeferredStream:
     def __init__(self, terminal: TextIO):
         self.terminal = terminal
         self._buffer: deque[str] = deque()
-        self._target: TextIO | None = None
+        self._write: Callable[[str], object] = self._buffer.append
 
     def release(self) -> None:
         """Flush the buffer to the terminal, and write through from now on."""
-        self._target = self.terminal
-        self._target.writelines(self._buffer)
-        self._target.flush()
+        self._write = self.terminal.write
+        self.terminal.writelines(self._buffer)
+        self.terminal.flush()
         self._buffer.clear()
 
     def discard(self) -> None:
         """Discard the buffer and all later writes."""
-        self._target = None
         self._buffer = deque(maxlen=0)
+        self._write = self._buffer.append
 
     def write(self, text: str) -> int:
         """Buffer or forward `text`."""
-        if self._target is None:
-            self._buffer.append(text)
-        else:
-            self._target.write(text)
+        self._write(text)
         return len(text)
-
-    def flush(self) -> None:
-        """Flush the target, if set."""
-        if self._target is not None:
-            self._target.flush()
 
     def __getattr__(self, name: str) -> Any:
         """Same as the terminal's."""
