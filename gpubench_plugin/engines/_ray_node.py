@@ -75,18 +75,14 @@ def run(
             (made.path / name).write_bytes(data)
         list(changes(made.path, sent))  # those are there already
         options = (option.format(address=address, endpoint=endpoint) for option in launcher)
-        with (
-            (made.path / OUTPUT).open("ab") as output,
-            running(
-                [sys.executable, "-P", "-m", __name__, *shard.command(sys.executable, *options)],
-                cwd=Path.cwd() / shard.cwd.relative_to(shard.rootdir),
-                environ={**_environment(), FOLDER: str(made.path)},
-                stdout=output,
-                stderr=output,
-                preexec_fn=die_with_parent,
-                grace_s=0,
-            ) as keeper,
-        ):
+        with running(
+            [sys.executable, "-P", "-m", __name__, *shard.command(sys.executable, *options)],
+            cwd=Path.cwd() / shard.cwd.relative_to(shard.rootdir),
+            environ={**_environment(), FOLDER: str(made.path)},
+            output=made.path / OUTPUT,
+            preexec_fn=die_with_parent,
+            grace_s=0,
+        ) as keeper:
             while (code := keeper.wait(_LOOK_S)) is None:
                 yield from changes(made.path, sent) if is_first else ()
         yield from changes(made.path, sent, is_end=True) if is_first else ()

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from subprocess import STDOUT
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from gpubench_plugin.core.errors import UsageProblem
@@ -132,14 +131,12 @@ class Local(Engine):
             own[_VISIBLE] = ",".join(slot.gpus)
         if not job.shard.is_alone and len(self.slots) > 1:
             own.setdefault(THREADS, os.environ.get(THREADS) or str(len(slot.cores)))
-        with (job.shard.folder / OUTPUT).open("ab") as output:
-            job.child = Child(
-                job.shard.command(sys.executable),
-                environ={**os.environ, **own},
-                cwd=job.shard.cwd,
-                stdout=output,
-                stderr=STDOUT,
-            )
+        job.child = Child(
+            job.shard.command(sys.executable),
+            environ={**os.environ, **own},
+            cwd=job.shard.cwd,
+            output=job.shard.folder / OUTPUT,
+        )
         job.slot = slot
         if hasattr(os, "sched_setaffinity"):
             with suppress(OSError):  # it has ended already

@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Final
@@ -214,9 +213,7 @@ class Slurm(Engine):
             if len(free) == count:
                 step = f"--overlap --nodelist={','.join(free)} --job-name={job.partition('.')[2]}"
                 command = ["bash", "-c", self._script(shard, step)]
-                with (shard.folder / OUTPUT).open("ab") as output:
-                    child = Child(command, stdout=output, stderr=subprocess.STDOUT)
-                self._steps[job] = child, free
+                self._steps[job] = Child(command, output=shard.folder / OUTPUT), free
                 del self._waiting[job]
                 busy.update(free)
 

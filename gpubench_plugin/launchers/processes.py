@@ -109,13 +109,12 @@ class ChildRank(RankProcess):
         log.parent.mkdir(exist_ok=True)
         self.log: Path = log
         self._log_offset = stacks.size_of(log)
-        with log.open("ab") as output, signals_blocked() if stays else nullcontext():
+        with signals_blocked() if stays else nullcontext():
             self._child = Child(
                 call.command,
                 cwd=call.folder,
                 environ=variables,
-                stdout=output,
-                stderr=output,
+                output=log,
                 new_session=not stays,
             )
 

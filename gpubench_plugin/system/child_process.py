@@ -28,7 +28,8 @@ class Child:
 
     It leads a session of its own, so that Ctrl-C does not reach it and it is killed with all that
     it started, unless `new_session` is False; other options are those of :class:`subprocess.Popen`.
-    `ended` is a pidfd, readable once the process has ended; None where the system has none.
+    What it prints is appended to the file `output`, if one is given. `ended` is a pidfd, readable
+    once the process has ended; None where the system has none.
     """
 
     def __init__(
@@ -37,12 +38,16 @@ class Child:
         *,
         environ: Mapping[str, str] | None = None,
         new_session: bool = True,
+        output: Path | None = None,
         **options: Any,
     ):
         options = {"stdin": subprocess.DEVNULL, **options}
-        self._process = subprocess.Popen(
-            command, env=environ, start_new_session=new_session, **options
-        )
+        with ExitStack() as stack:
+            if output is not None:
+                options["stdout"] = options["stderr"] = stack.enter_context(output.open("ab"))
+            self._process = subprocess.Popen(
+                command, env=environ, start_new_session=new_session, **options
+            )
         self._leads_session = new_session
         self.pid = self._process.pid
         self.ended: int | None = None

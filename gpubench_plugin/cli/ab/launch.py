@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from subprocess import STDOUT
 from time import monotonic
 from typing import Final
 
@@ -118,17 +117,10 @@ class PytestProcess:
         files = {"GPUBENCH_AB_REPORT": str(report), "GPUBENCH_AB_LEAVE_OUT": str(left_out)}
         environ = {**self.environment(side), **files}
         command, start = self.command(side, folder, rounds), monotonic()
-        with (
-            (folder / "output.txt").open("wb") as output,
-            child_process.running(
-                command,
-                grace_s=_GRACE_S,
-                cwd=side.folder,
-                environ=environ,
-                stdout=output,
-                stderr=STDOUT,
-            ) as child,
-        ):
+        output = folder / "output.txt"
+        with child_process.running(
+            command, grace_s=_GRACE_S, cwd=side.folder, environ=environ, output=output
+        ) as child:
             code = child.wait(timeout_s)
         seconds = monotonic() - start
         return _record(LaunchRecord(side=side.name, seconds=seconds), folder, code, timeout_s)
