@@ -7,7 +7,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -49,7 +49,7 @@ class _Job:
     shard: Shard
     child: Child | None = None
     slot: Slot | None = None
-    locks: list[KernelLock] = field(default_factory=list)
+    held: ExitStack = field(default_factory=ExitStack)
     code: int | None = None
 
 
@@ -119,13 +119,12 @@ class Local(Engine):
                 if job.shard.is_alone:
                     return ""
                 continue
-            job.locks = locks_on(free[0])
-            if not job.locks:
+            if (locks := locks_on(free[0])) is None:
                 return "another session measures on this host"
-            self._run(job, free[0])
+            self._run(job, free[0], locks)
         return ""
 
-    def _run(self, job: _Job, slot: Slot) -> None:
+    def _run(self, job: _Job, slot: Slot, locks: ExitStack) -> None:
         own = {FOLDER: str(job.shard.folder), "GPUBENCH_SHARD_PARENT": str(os.getpid())}
         if slot.gpus:
             own[_VISIBLE] = ",".join(slot.gpus)
@@ -137,16 +136,14 @@ class Local(Engine):
             cwd=job.shard.cwd,
             output=job.shard.folder / OUTPUT,
         )
-        job.slot = slot
+        locks.callback(job.child.end, 0)  # with what it has left
+        job.slot, job.held = slot, locks
         if hasattr(os, "sched_setaffinity"):
             with suppress(OSError):  # it has ended already
                 os.sched_setaffinity(job.child.pid, slot.cores)
 
     def _end(self, job: _Job, code: int) -> None:
-        assert job.child is not None
-        job.child.end(0)  # and what it has left
-        for lock in job.locks:
-            lock.close()
+        job.held.close()
         job.child, job.slot, job.code = None, None, code
 
     def cancel(self, jobs: Collection[str]) -> None:
@@ -204,18 +201,13 @@ def _bits(mask: Sequence[int]) -> Iterator[int]:
         yield from (64 * at + bit for bit in range(64) if word >> bit & 1)
 
 
-def locks_on(slot: Slot) -> list[KernelLock]:
-    """Locks on all that the `slot` occupies, for all users of the host; none if one is held."""
-    locks: list[KernelLock] = []
-    for name in slot.resources:
-        path = Path(tempfile.gettempdir(), f"gpubench-{name}.lock")
-        try:
+def locks_on(slot: Slot) -> ExitStack | None:
+    """Locks on all that the `slot` occupies, for all users of the host; None if one is held."""
+    with suppress(BlockingIOError), ExitStack() as locks:
+        for name in slot.resources:
+            path = Path(tempfile.gettempdir(), f"gpubench-{name}.lock")
             # Without O_CREAT for the file of another user, which kernels protect in such folders.
             lock = KernelLock(path, os.O_RDONLY | (0 if path.exists() else os.O_CREAT))
-            locks.append(lock)
-            lock.acquire()
-        except BlockingIOError:
-            for lock in locks:
-                lock.close()
-            return []
-    return locks
+            locks.enter_context(lock).acquire()
+        return locks.pop_all()
+    return None

@@ -7,6 +7,7 @@ import re
 import secrets
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -67,7 +68,7 @@ class Ray(Engine):
         """What each task yields: of which job, and of which of its nodes."""
         self._ray: Any = None
         """The package, once this session has joined the cluster."""
-        self._locks: list[Any] = []
+        self._locks: ExitStack | None = None
         self._has_gpus = False
 
     def describe(self) -> Capacity:
@@ -107,7 +108,7 @@ class Ray(Engine):
             resources = _own_resources()
             own = {**_OWN, "num_gpus": resources.pop("GPU"), "resources": resources}
             self._locks = locks_on(whole_host())
-            if not self._locks:
+            if self._locks is None:
                 raise UsageProblem("--on=ray: another session measures on this host")
         import ray
 
@@ -192,10 +193,6 @@ class Ray(Engine):
             statuses[name] = JobStatus(state="queued", reason=reason)
         return statuses
 
-    def fetch(self, job: str) -> None:
-        """Write what has arrived."""
-        self._drain()
-
     def _drain(self) -> None:
         while streams := [*self._streams]:
             ready, _ = self._ray.wait(streams, num_returns=len(streams), timeout=0)
@@ -247,8 +244,8 @@ class Ray(Engine):
         """Leave the cluster, with which all tasks end; one of its own ends, too."""
         if self._ray is not None:
             self._ray.shutdown()
-        for lock in self._locks:
-            lock.close()
+        if self._locks is not None:
+            self._locks.close()
 
 
 def _own_resources() -> dict[str, float]:
