@@ -20,11 +20,8 @@ FILE: Final = "registry.sqlite"
 TIMEOUT_S: Final = 30.0
 """Timeout of a locked or unresponsive database: long enough for other writers."""
 
-_SCHEMES: Final = {
-    "sqlite": "sqlite",
-    "postgresql": "postgresql",
-    "postgresql+psycopg": "postgresql",
-}
+_SERVERS: Final = ("postgresql", "postgresql+psycopg")
+_SCHEMES: Final = ("sqlite", *_SERVERS)
 _ALLOWED: Final = "sqlite:///registry.sqlite, postgresql+psycopg://user@host/database, or none"
 
 
@@ -67,9 +64,14 @@ def location(url: str, results_dir: Path, *, cwd: Path | None = None) -> Locatio
     scheme, separator, remainder = url.partition("://")
     if not separator or scheme not in _SCHEMES:
         raise _unusable(url, f"unsupported database{suggest(scheme, _SCHEMES)}")
-    if _SCHEMES[scheme] == "sqlite":
-        return _sqlite_file(url, remainder, cwd or Path.cwd())
-    return _postgresql(url, remainder)
+    if scheme in _SERVERS:
+        return _postgresql(url, remainder)
+    path = remainder.removeprefix("/")
+    if not remainder.startswith("/") or not path or path == ":memory:":
+        raise _unusable(url, "no file name")
+    if "?" in path:
+        raise _unusable(url, "only a file name is allowed, without parameters")
+    return _sqlite((cwd or Path.cwd()) / path)
 
 
 def absolute_url(url: str, *, cwd: Path) -> str:
@@ -82,16 +84,7 @@ def absolute_url(url: str, *, cwd: Path) -> str:
 
 def is_server(url: str) -> bool:
     """Whether `url` names a database that machines share."""
-    return _SCHEMES.get(url.partition("://")[0]) == "postgresql"
-
-
-def _sqlite_file(url: str, path_text: str, cwd: Path) -> Location:
-    path = path_text.removeprefix("/")
-    if not path_text.startswith("/") or not path or path == ":memory:":
-        raise _unusable(url, "no file name")
-    if "?" in path:
-        raise _unusable(url, "only a file name is allowed, without parameters")
-    return _sqlite(cwd / path)
+    return url.partition("://")[0] in _SERVERS
 
 
 def _sqlite(file: Path) -> Location:
