@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import pytest
 
@@ -37,13 +37,9 @@ class GateItem(pytest.Item):
     set up again for it.
     """
 
-    def __init__(
-        self, *, benchmark: pytest.Item, outcome_of: Callable[[str], GateOutcome], **kwargs: Any
-    ):
-        super().__init__(**kwargs)
-        self.benchmark = benchmark
-        self._location = benchmark.reportinfo()
-        self._outcome_of = outcome_of
+    benchmark: pytest.Item
+    outcome_of: Callable[[str], GateOutcome]
+    _location: tuple[os.PathLike[str] | str, int | None, str]
 
     @classmethod
     def of(cls, benchmark: pytest.Item, outcome_of: Callable[[str], GateOutcome]) -> Self:
@@ -52,18 +48,19 @@ class GateItem(pytest.Item):
         full_name = benchmark.name
         function = getattr(benchmark, "originalname", None) or full_name.partition("[")[0]
         name = f"{function}{_MARKER}{full_name.removeprefix(function)}"
-        return cls.from_parent(
+        item = cls.from_parent(
             benchmark.session,
             name=name,
             nodeid=benchmark.nodeid.removesuffix(full_name) + name,
             path=benchmark.path,
-            benchmark=benchmark,
-            outcome_of=outcome_of,
         )
+        item.benchmark, item.outcome_of = benchmark, outcome_of
+        item._location = benchmark.reportinfo()
+        return item
 
     def runtest(self) -> None:
         """Pass, fail or skip according to the verdicts."""
-        outcome = self._outcome_of(id_of(self.benchmark))
+        outcome = self.outcome_of(id_of(self.benchmark))
         self.user_properties.extend(outcome.properties)
         if outcome.outcome == "skipped":
             pytest.skip(outcome.text)
