@@ -7,7 +7,6 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
 from html import escape
 from pathlib import Path
 from typing import Final
@@ -129,7 +128,7 @@ def load_run(
     cwd = Path.cwd()
     folder = results_dir_from(cwd, results_dir)
     record = RunReader(find_run(folder, os.fspath(path), cwd=cwd)).record(with_events=True)
-    return PrintableRun(**{field.name: getattr(record, field.name) for field in fields(record)})
+    return PrintableRun(**vars(record))
 
 
 def _flags(flags: Mapping[str, Flag]) -> list[str]:
