@@ -42,7 +42,14 @@ class Recorder:
     resumed: Sequence[str] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        self._log = _open_log(self.directory)
+        with files.refusals("write", self.directory.log):
+            self._log = logging.FileHandler(
+                self.directory.log, encoding="utf-8", errors="backslashreplace"
+            )
+        self._log.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+        LOGGER.addHandler(self._log)
+        LOGGER.setLevel(logging.INFO)
+        LOGGER.propagate = False  # the run's log is not the tests' log
 
     @classmethod
     def start(
@@ -169,16 +176,6 @@ class Recorder:
         LOGGER.propagate = True
         with suppress(OSError):  # of a full disk
             self._log.close()
-
-
-def _open_log(directory: RunDirectory) -> logging.Handler:
-    with files.refusals("write", directory.log):
-        handler = logging.FileHandler(directory.log, encoding="utf-8", errors="backslashreplace")
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    LOGGER.addHandler(handler)
-    LOGGER.setLevel(logging.INFO)
-    LOGGER.propagate = False  # the run's log is not the tests' log
-    return handler
 
 
 def append(folder: Path, rank: int, benchmark: str, **fields: Any) -> None:
