@@ -103,7 +103,7 @@ class BenchmarkProgress:
             self._first = time, step
         first_time, first_step = self._first
         if step > first_step:
-            self.step_s = _seconds(first_time, time) / (step - first_step) or None
+            self.step_s = seconds_between(first_time, time) / (step - first_step) or None
             if self.step_s and self.steps and self.phase == "train":
                 self.remaining_s = max(0, self.steps - step) * self.step_s
 
@@ -172,7 +172,7 @@ class RunProgress:
         self.running.pop(benchmark, None)
 
 
-def _seconds(start: str, end: str) -> float:
+def seconds_between(start: str, end: str) -> float:
     """Seconds between two times of the journal; 0 where there are none."""
     if not (start and end):
         return 0.0

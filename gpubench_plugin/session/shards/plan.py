@@ -6,7 +6,6 @@ import heapq
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from itertools import islice
 from pathlib import Path
 from statistics import median
@@ -15,6 +14,7 @@ from typing import Final, Self
 from gpubench_plugin.core.errors import GpubenchError
 from gpubench_plugin.core.quality_flags import LAUNCH_BOUND
 from gpubench_plugin.core.records import Json
+from gpubench_plugin.results.progress import seconds_between
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import runs_in
 
@@ -55,9 +55,7 @@ def _ended(lines: Sequence[Json]) -> Iterator[tuple[str, tuple[float, bool]]]:
         if line["event"] == "phase":
             begun.setdefault(line["benchmark"], line["time"])
         elif line["event"] == "benchmark" and (start := begun.pop(line["id"], "")):
-            end = datetime.fromisoformat(line["time"])
-            duration_s = (end - datetime.fromisoformat(start)).total_seconds()
-            yield line["id"], (duration_s, LAUNCH_BOUND in line["flags"])
+            yield line["id"], (seconds_between(start, line["time"]), LAUNCH_BOUND in line["flags"])
 
 
 def cut(ids: Sequence[str], known_s: Mapping[str, float], count: int) -> list[list[str]]:
