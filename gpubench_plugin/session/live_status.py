@@ -131,9 +131,8 @@ class LiveStatus:
             return
         with nullcontext() if capture is None else capture.global_and_fixture_disabled():
             begun = reporter.currentfspath  # what pytest has written of its line, if anything
-            of_dots = "\n" * (
-                self._config.getoption("verbose", 0) < 0
-            )  # with -q no file begins their line
+            # With -q no file begins their line.
+            of_dots = "\n" * (self._config.getoption("verbose", 0) < 0)
             reporter.write_line(of_dots + encodable(f"gpubench: {text}", sys.stdout))
             if isinstance(begun, str | Path):  # else nothing, or a line with its result
                 file = f"{benchmark.partition('::')[0]} "
