@@ -100,8 +100,7 @@ class Link:
     def buffered(self) -> list[Json]:
         """Complete messages that are already buffered."""
         *lines, self._buffer = self._buffer.split(b"\n")
-        messages = [self._parsed(line) for line in lines]
-        return [message for message in messages if message is not None]
+        return [message for line in lines if (message := self._parsed(line)) is not None]
 
     def trust(self) -> None:
         """Let the peer, which has proved itself, send long messages, and wait for them."""

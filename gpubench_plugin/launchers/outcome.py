@@ -76,8 +76,7 @@ class RankOutcome:
         """``passed``, or the outcome of the decisive report that is not a pass."""
         if self.failed is None:
             return "passed"
-        kind: str = self._decisive.get("outcome", self.failed.outcome)
-        return kind
+        return str(self._decisive.get("outcome", self.failed.outcome))
 
     @property
     def context_lost(self) -> bool:
@@ -92,8 +91,7 @@ class RankOutcome:
     @property
     def reason(self) -> str:
         """Reason for not passing."""
-        reason: str = self._decisive.get("reason", "")
-        return reason
+        return str(self._decisive.get("reason", ""))
 
     @property
     def _decisive(self) -> Json:

@@ -319,8 +319,7 @@ def _reserved_class(fixture: type[BenchmarkFixture]) -> type[BenchmarkFixture]:
 
 def _pedantic(benchmark: BenchmarkFixture, function: Callable[[], object]) -> object:
     """Have `benchmark`, which may be reserved, measure `function`."""
-    pedantic = getattr(benchmark, "unreserved", benchmark.pedantic)
-    return pedantic(function)
+    return getattr(benchmark, "unreserved", benchmark.pedantic)(function)
 
 
 def claim_unused(benchmark: BenchmarkFixture) -> bool:

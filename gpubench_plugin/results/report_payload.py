@@ -181,16 +181,14 @@ def decisive(payloads: Sequence[Json]) -> Json | None:
 
 def measurement_of(case: Case, payloads: Sequence[Json]) -> Measurement:
     """The record of a benchmark from the `payloads` of its phases; a failure has no numbers."""
-    for payload in payloads:
-        if RECORD in payload:
-            record: Measurement = payload[RECORD]
-            return record
+    records: list[Measurement] = [payload[RECORD] for payload in payloads if RECORD in payload]
+    if records:
+        return records[0]
     if (failure := decisive(payloads)) is not None:
         return case.unmeasured(failure["outcome"], failure["reason"])
-    for payload in payloads:
-        if "measurement" in payload:
-            measurement: Measurement = payload["measurement"]
-            return measurement
+    records = [payload["measurement"] for payload in payloads if "measurement" in payload]
+    if records:
+        return records[0]
     reasons = [payload["not_measured"] for payload in payloads if payload.get("not_measured")]
     default = (
         "the test did not call gpubench" if case.measures else "a test, which measures nothing"

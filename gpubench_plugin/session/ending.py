@@ -15,8 +15,6 @@ import pytest
 from gpubench_plugin.core.format import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from gpubench_plugin.session.recording import SessionRecorder
 
 
@@ -139,8 +137,7 @@ class XdistGuard(Ending):
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """Read the worker's error."""
-        worker_output: Mapping[str, str] = getattr(node, "workeroutput", {})
-        if error := worker_output.get(_KEY):
+        if error := getattr(node, "workeroutput", {}).get(_KEY):
             self.message = f"ERROR: {error}"
 
     @pytest.hookimpl(tryfirst=True)

@@ -126,8 +126,7 @@ def _address_towards(host: str, port: int) -> str:
     family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, kind) as probe:
         probe.connect(address)
-        name: str = probe.getsockname()[0]
-        return name
+        return str(probe.getsockname()[0])
 
 
 def _refuse_flags_of_gangs(context: RunContext) -> None:
