@@ -68,9 +68,8 @@ def run(
     places = Path(tempfile.gettempdir()), "gpubench-shard-"
     for leftover in scratch.leftovers(*places):  # of tasks that were killed
         leftover.remove()
-    made = scratch.make(*places)
     sent: dict[str, tuple[int, ...]] = {}
-    try:
+    with scratch.make(*places) as made:
         for name, data in seeds.items():
             (made.path / name).write_bytes(data)
         list(changes(made.path, sent))  # those are there already
@@ -87,8 +86,6 @@ def run(
                 yield from changes(made.path, sent) if is_first else ()
         yield from changes(made.path, sent, is_end=True) if is_first else ()
         yield code if code <= 128 else 128 - code
-    finally:
-        made.remove()
 
 
 def _environment() -> dict[str, str]:

@@ -154,11 +154,10 @@ def _resolve_cases(
         UsageProblem: naming what is wrong, and for which benchmarks.
     """
     context = context_of(config)
-    local_rank = context.ranks.world.local_rank
     cases = CaseFactory(
         context.settings,
         config.rootpath,
-        local_rank=local_rank,
+        local_rank=context.ranks.world.local_rank,
         checks_free_memory=checks_free_memory,
     )
     update_context(config, cases=cases)
@@ -217,8 +216,7 @@ def _record(
     notes = fix_rounds(items, lookup, recording.run_of(recording.measurements.values()))
     lookup = replace(lookup, notes=(*lookup.notes, *notes))
     confirmation = _confirmation(config, recording, launcher)
-    is_gone = RemovedBenchmarks(session)
-    judgement = GateJudgement(recording, lookup, is_gone, confirmation)
+    judgement = GateJudgement(recording, lookup, RemovedBenchmarks(session), confirmation)
     gate_plugin = GatePlugin(config, judgement)
     recording.close_gate, recording.failed_verdicts = gate_plugin.close, gate_plugin.failed_verdicts
     manager.register(gate_plugin, "gpubench-gate")
@@ -252,14 +250,11 @@ def _confirmation(
         if isinstance(launcher, Controller):
             way = launcher.launcher
             launcher.close()  # one team measures at a time
-        folder = private_folder()  # files of these ranks are not part of the run
-        try:
+        with private_folder() as folder:  # files of these ranks are not part of the run
             for adopted, starter in ((False, way), (True, FreshProcess())):
                 own = [item for item in items if item.stash[STATE].case.adopted is adopted]
                 if own:
                     yield from Controller(config, starter, folder.path).remeasure(own, rounds)
-        finally:
-            folder.remove()
 
     return Confirmation(recording, launch)
 

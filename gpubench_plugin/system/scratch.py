@@ -12,7 +12,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
@@ -23,8 +23,11 @@ from gpubench_plugin.system.files import KernelLock
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
-class ScratchFolder:
-    """A folder at `path` for this user only, whose `lock` this process holds."""
+class ScratchFolder(AbstractContextManager["ScratchFolder"]):
+    """A folder at `path` for this user only, whose `lock` this process holds.
+
+    As a context it is removed at the end.
+    """
 
     def __init__(self, path: Path, lock: KernelLock):
         self.path = path
@@ -35,6 +38,9 @@ class ScratchFolder:
         shutil.rmtree(self.path, ignore_errors=True)
         self._lock.close()
         return not self.path.exists()
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
 
     def release(self) -> None:
         """Release the lock and leave the folder to a later process."""
