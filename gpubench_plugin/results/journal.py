@@ -75,7 +75,14 @@ class Journal(AbstractContextManager["Journal"]):
         self._synced_at = -math.inf
         self._lock = threading.Lock()
         with files.refusals("write", path):
-            self._file = _opened(path)
+            self._file = KernelLock(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+            try:
+                self._file.acquire()
+            except BlockingIOError:
+                raise ResultsError(f"{path} is being written by another process") from None
+            except OSError:
+                pass  # a file system without locks
+            files.sync_folder(path.parent)  # which makes its name durable
 
     def append(self, event: Mapping[str, Any], *, sync_interval_s: float = 0.0) -> None:
         """Append the line of an `event`.
@@ -210,16 +217,3 @@ def restore_non_finite(event: Json) -> Json:
             target = target[int(part) if isinstance(target, list) else part]
         target[int(last_key) if isinstance(target, list) else last_key] = float(number)
     return event
-
-
-def _opened(path: Path) -> KernelLock:
-    """The file at `path`, locked and its name durable; raises OSError or ResultsError."""
-    file = KernelLock(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
-    try:
-        file.acquire()
-    except BlockingIOError:
-        raise ResultsError(f"{path} is being written by another process") from None
-    except OSError:
-        pass  # a file system without locks
-    files.sync_folder(path.parent)
-    return file
