@@ -5,9 +5,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Mapping
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, delete, select, update
+from sqlalchemy import ColumnElement, Connection, Table, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from gpubench_plugin.core.errors import BrokenFile
@@ -67,13 +67,17 @@ def swap(
     if changed_us is not None:
         values["changed_us"] = changed_us
     if old is None:
-        dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
         row = {"kind": kind, "name": name, "changed_us": 0, **values}
-        insertion = dialect.insert(DOCUMENTS).values(row)
-        statement = insertion.on_conflict_do_nothing().returning(DOCUMENTS.c.name)
+        statement = insert_missing(connection, DOCUMENTS).values(row).returning(DOCUMENTS.c.name)
         return connection.execute(statement).first() is not None
     is_current = _is(kind, name) & (DOCUMENTS.c.digest == digest(old))
     return connection.execute(update(DOCUMENTS).where(is_current).values(values)).rowcount == 1
+
+
+def insert_missing(connection: Connection, table: Table) -> Any:
+    """Statement that inserts into the `table` the rows whose keys it lacks."""
+    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
+    return dialect.insert(table).on_conflict_do_nothing()
 
 
 def remove(connection: Connection, kind: str, name: str) -> None:

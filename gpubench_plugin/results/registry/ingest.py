@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final
 
 from sqlalchemy import Connection, delete, insert, select
-from sqlalchemy.dialects import postgresql, sqlite
 
 from gpubench_plugin.core.errors import BrokenFile, GpubenchError, ResultsError, UsageProblem
 from gpubench_plugin.core.records import Json, Result, Run
@@ -162,11 +161,10 @@ def _document_of(directory: RunDirectory, known: Document | None) -> Document:
         fields = summary.FORMAT.load(directory.summary)
     else:
         fields = json_files.jsonable(summary.document_of(RunReader(directory).record()))
-    is_judged = directory.verdicts.exists()
     return Document(
         experiment=directory.experiment,
         summary=fields,
-        verdicts=verdicts.FORMAT.load(directory.verdicts) if is_judged else None,
+        verdicts=verdicts.FORMAT.load(directory.verdicts) if directory.verdicts.exists() else None,
         tags=tags_of(directory) if known is None else known.tags,
     )
 
@@ -233,8 +231,7 @@ def _index(connection: Connection, run_id: str, text: str) -> None:
 def _add_facts(connection: Connection, facts: Mapping[str, str]) -> None:
     # Sorted, since writers that insert in different orders can deadlock.
     rows = [{"digest": key, "facts": facts[key]} for key in sorted(facts)]
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    connection.execute(dialect.insert(FACTS).on_conflict_do_nothing(), rows)
+    connection.execute(documents.insert_missing(connection, FACTS), rows)
 
 
 def _shared(value: object, facts: dict[str, str]) -> str:
