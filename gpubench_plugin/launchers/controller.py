@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from gpubench_plugin.config.rounds_file import FixedRounds
     from gpubench_plugin.core.records import Measurement
     from gpubench_plugin.launchers.merged_reports import Phase
-    from gpubench_plugin.launchers.outcome import RankOutcome
     from gpubench_plugin.launchers.ways.base import Launcher
 
 _SHARED_OPTION: Final = "randomly_seed"
@@ -280,7 +279,11 @@ class Controller(InProcessLauncher):
             raise
         for warning in merged_warnings(outcomes):
             self._config.hook.pytest_warning_recorded.call_historic(kwargs=warning)
-        self._exit_if_requested(item, outcomes)
+        for outcome in outcomes:
+            if outcome.exit is not None:
+                self._drop()
+                prefix = f"rank {outcome.rank}: " if len(outcomes) > 1 else ""
+                pytest.exit(f"{prefix}{outcome.exit}", returncode=outcome.exit_code)
         for outcome in outcomes:
             for name, reason in outcome.stops.items():
                 setattr(item.session, name, reason)
@@ -464,13 +467,6 @@ class Controller(InProcessLauncher):
             message = warnings.WarningMessage(category(text), category, __file__, 1, line="")
             note = {"warning_message": message, "when": "runtest", "nodeid": "", "location": None}
             self._config.hook.pytest_warning_recorded.call_historic(kwargs=note)
-
-    def _exit_if_requested(self, item: pytest.Item, outcomes: Sequence[RankOutcome]) -> None:
-        for outcome in outcomes:
-            if outcome.exit is not None:
-                self._drop()
-                prefix = f"rank {outcome.rank}: " if len(outcomes) > 1 else ""
-                pytest.exit(f"{prefix}{outcome.exit}", returncode=outcome.exit_code)
 
     def close(self) -> None:
         """Shut down the current ranks, or leave broken ones that others started for the end."""
