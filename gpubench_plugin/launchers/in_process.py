@@ -77,8 +77,7 @@ class InProcessLauncher:
     ) -> Generator[None, object, object]:
         """Run a benchmark with a timeout."""
         state = state_of(item)
-        unguarded = self._running_test is not None or has_debugger(self._config)
-        if unguarded or state is None:
+        if state is None or self._running_test is not None or has_debugger(self._config):
             return (yield)
         timeouts = Timeouts.of_case(state.case, self._context.settings.timeout_s)
         self._running_test = item, Deadline(timeouts, 0.0)

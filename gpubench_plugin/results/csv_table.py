@@ -107,7 +107,6 @@ def _row(run_id: str, measurement: Measurement) -> list[Cell]:
         for name, metric in measurement.metrics.items()
         if math.isfinite(metric.value)
     }
-    other_values = {name: value for name, value in values.items() if name not in METRICS}
     return [
         *(run_id, measurement.id, measurement.name, measurement.outcome, measurement.reason),
         ";".join(doubtful_flags(measurement.flags)),
@@ -117,7 +116,7 @@ def _row(run_id: str, measurement: Measurement) -> list[Cell]:
         measurement.launches,
         _json_cell(dict(measurement.params)),
         *(values.get(name) for name in METRICS),
-        _json_cell(other_values),
+        _json_cell({name: value for name, value in values.items() if name not in METRICS}),
     ]
 
 

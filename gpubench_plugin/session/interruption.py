@@ -179,8 +179,7 @@ class SignalInterrupt:
     def _end_unresponsive(self) -> None:
         """End the session from the watchdog's thread."""
         message = f"interrupted by {self._requested}; nothing reacted to it within {GRACE_S:g} s"
-        code = pytest.ExitCode.INTERRUPTED
-        force_exit(self._session, (), message=message, code=code)
+        force_exit(self._session, (), message=message, code=pytest.ExitCode.INTERRUPTED)
 
     def _end_if_requested(self) -> None:
         """End the session if a request has not, as it should have; only in the main thread."""

@@ -352,8 +352,7 @@ class SessionRecorder:
             return  # tests on ranks passed, and the header has named the folder
         terminalreporter.section("gpubench", sep="=")
         if measurements:
-            options = self._settings.table
-            lines = partial(terminal.closing_lines, measurements, options=options)
+            lines = partial(terminal.closing_lines, measurements, options=self._settings.table)
             write_lines(terminalreporter, lines)
         if self._write_error is None:
             terminalreporter.write(f"recorded in {self._display_directory()}\n")
@@ -385,8 +384,7 @@ def _has_outcome(payloads: Sequence[Json]) -> bool:
 
 def write_lines(reporter: pytest.TerminalReporter, lines: Callable[[int], Iterable[Line]]) -> None:
     """Print the `lines` made for the terminal's width."""
-    width = reporter.config.get_terminal_writer().fullwidth
-    for line in lines(width):
+    for line in lines(reporter.config.get_terminal_writer().fullwidth):
         for text, markup in line:
             reporter.write(encodable(text, sys.stdout), **markup)
         reporter.write("\n")

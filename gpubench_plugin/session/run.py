@@ -174,9 +174,8 @@ def open_to_resume(
 
 def refuse_other_place(directory: RunDirectory, config: pytest.Config, settings: Settings) -> None:
     """Refuse options of the command line for another `directory` than that of the resumed run."""
-    results_dir = os.path.realpath(settings.results_dir)
     for name, requested, actual in (
-        ("results-dir", results_dir, str(directory.path.parent.parent)),
+        ("results-dir", os.path.realpath(settings.results_dir), str(directory.path.parent.parent)),
         ("experiment", settings.experiment, directory.experiment),
         ("tag", settings.tag, tag_of(directory.run_id)),
     ):
@@ -188,10 +187,9 @@ def refuse_other_place(directory: RunDirectory, config: pytest.Config, settings:
 def _refuse_other_benchmarks(run: RunToResume, selected: Iterable[str]) -> None:
     new_ids = [i for i in selected if i not in run.configurations]
     if new_ids:
-        command = shlex.join(["pytest", *run.facts.command])
         raise UsageProblem(
             f"not part of the resumed run: {listed(new_ids)}; a run keeps the benchmarks it was "
-            f"started with: {command}"
+            f"started with: {shlex.join(['pytest', *run.facts.command])}"
         )
 
 

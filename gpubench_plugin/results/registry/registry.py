@@ -106,8 +106,8 @@ class Registry(AbstractContextManager["Registry"]):
         """Latest runs, newest first, by id prefix or branch."""
         query = select(RUNS).order_by(RUNS.c.started_us.desc(), RUNS.c.key.desc()).limit(limit)
         if prefix:
-            start = func.substr(RUNS.c.run_id, 1, len(prefix))  # SQLite's LIKE ignores case
-            query = query.where(start == prefix)
+            # SQLite's LIKE ignores case.
+            query = query.where(func.substr(RUNS.c.run_id, 1, len(prefix)) == prefix)
         if branch is not None:
             query = query.where(RUNS.c.branch == ingest.column(branch))
         with self.database.reading() as connection:

@@ -62,8 +62,7 @@ class Confirmation:
         except (GpubenchError, OSError) as error:
             return self.withdraw(comparison, str(error))
         remaining = self.withdraw(comparison, failures)
-        adopted = self._adopted
-        return rejudge(remaining, reference.runs, head, runs, adopted=adopted, **options)
+        return rejudge(remaining, reference.runs, head, runs, adopted=self._adopted, **options)
 
     def withdraw(self, comparison: Comparison, cause: str | Mapping[str, str]) -> Comparison:
         """The comparison with the `cause` why alarms were not relaunched, or that of each id."""

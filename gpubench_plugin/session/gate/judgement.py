@@ -219,8 +219,7 @@ def judge(reference: Reference, head: Run, kind: Kind, options: MatchOptions) ->
     if kind in {"threshold", "last"} and reference.runs:
         comparison = compare_threshold(reference.runs, head, **options)
     else:
-        runs = reference.runs if kind == "history" else ()
-        comparison = compare_history(runs, head, **options)
+        comparison = compare_history(reference.runs if kind == "history" else (), head, **options)
     unmeasured = sorted(comparison.measured - head.results.keys())
     absent = [node_id for node_id in unmeasured if not options["is_gone"](node_id)]
     notes = dict.fromkeys((*reference.notes, *comparison.notes, *_missing_cases_note(absent, head)))

@@ -84,8 +84,7 @@ def _changes(comparison: Comparison, lookup: BaselineLookup, width: int) -> Iter
     if lookup.kind == "last":  # a note already covers a first run
         verdicts = [v for v in comparison.verdicts if v.metric or v.kind != "no_baseline"]
         comparison = replace(comparison, verdicts=tuple(verdicts))
-    room = name_room(width)
-    yield from verdict_lines([comparison], width, only_changed=True, longest_name=room)
+    yield from verdict_lines([comparison], width, only_changed=True, longest_name=name_room(width))
 
 
 def _result(judgement: GateJudgement) -> Iterator[Line]:
