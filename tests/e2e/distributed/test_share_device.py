@@ -49,6 +49,7 @@ def case_of(monkeypatch: pytest.MonkeyPatch) -> Any:
             default_precisions=("fp32",),
             precisions=(),
             profile=False,
+            on="",
             preset="auto",
             configs=(),
             overrides=(),
