@@ -11,7 +11,7 @@ import sys
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -39,6 +39,7 @@ from gpubench_plugin.session import ending
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
+    from gpubench_plugin.core.records import Json
     from gpubench_plugin.launchers.context import RunContext
     from gpubench_plugin.launchers.output import DeferredStream
 
@@ -255,9 +256,7 @@ def pytest_runtest_makereport(
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_report_to_serializable() -> Generator[
-    None, dict[str, Any] | None, dict[str, Any] | None
-]:
+def pytest_report_to_serializable() -> Generator[None, Json | None, Json | None]:
     """Serialize the measurement on a benchmark's report as JSON."""
     report = yield
     if report is not None and "gpubench" in report:
