@@ -20,20 +20,6 @@ STDERR: Final = os.dup(2)
 """The terminal even while pytest captures: this module is imported before any test runs."""
 
 
-def call_or_exit(function: Callable[[], object]) -> None:
-    """Call `function`; on error print the traceback and exit with code 3.
-
-    For threads that end the process: if one failed silently, nothing would end it.
-    """
-    try:
-        function()
-    except BaseException:
-        with suppress(OSError):
-            text = f"gpubench: fatal error in a helper thread:\n{traceback.format_exc()}"
-            os.write(STDERR, text.encode(errors="replace"))
-        os._exit(3)
-
-
 class Watchdog:
     """Calls `on_timeout` from its own thread when the guarded block times out.
 
@@ -72,5 +58,12 @@ class Watchdog:
             if finished.wait(poll_interval_s(remaining_s)):
                 return
         with self._lock:
-            if not finished.is_set():
-                call_or_exit(self._on_timeout)
+            if finished.is_set():
+                return
+            try:
+                self._on_timeout()
+            except BaseException:  # if it failed silently, nothing would end the process
+                with suppress(OSError):
+                    text = f"gpubench: fatal error in a helper thread:\n{traceback.format_exc()}"
+                    os.write(STDERR, text.encode(errors="replace"))
+                os._exit(3)
