@@ -204,20 +204,15 @@ class Rank(report_transport.WarningKeeper):
                 if "finish" in (order := self._orders.get()):
                     self._orders.put(order)
                     break
-                if (self._order["phase"], order["phase"]) == ("setup", "teardown"):
-                    self._leave_out_call(item)
+                is_left_out = (self._order["phase"], order["phase"]) == ("setup", "teardown")
+                if is_left_out and (state := state_of(item)) and state.fixture is not None:
+                    pytest_benchmark.mark_ended(state.fixture)  # else it warns that none used it
                 self._order = order
                 self._run_phase(item, order["phase"])
             return True
         finally:
             if has_request:
                 function._request = function.funcargs = None  # as pytest does
-
-    @staticmethod
-    def _leave_out_call(item: pytest.Item) -> None:
-        """Keep pytest-benchmark from warning of a fixture that the ranks did not come to use."""
-        if (state := state_of(item)) is not None and state.fixture is not None:
-            pytest_benchmark.mark_ended(state.fixture)
 
     def _run_phase(self, item: pytest.Item, phase: Phase) -> None:
         details = {"nextitem": self._items.get(self._order["next"])} if phase == "teardown" else {}
