@@ -79,11 +79,7 @@ def start_session(
         items = [item for item in items if not is_adopted(item, fixture_names(item))]
     if records and items and not is_worker(config):
         check_options(config, context_of(config).settings)
-    is_single = rank is None and not context_of(config).ranks.started_world_size
-    is_front = bool(context_of(config).settings.on)  # whose shards know their components
-    _resolve_cases(
-        config, items, checks_free_memory=is_single, asks_components=records and not is_front
-    )
+    _resolve_cases(config, items, is_rank=rank is not None)
     if any(item.stash[STATE].case.adopted for item in items):
         manager.register(AdoptionPlugin(), "gpubench-adopter")
     if rank is None and not world.is_root and items:
@@ -141,24 +137,20 @@ def _choose_launcher(
     return Controller(session.config, way)
 
 
-def _resolve_cases(
-    config: pytest.Config,
-    items: Sequence[pytest.Item],
-    *,
-    checks_free_memory: bool,
-    asks_components: bool,
-) -> None:
+def _resolve_cases(config: pytest.Config, items: Sequence[pytest.Item], *, is_rank: bool) -> None:
     """Resolve the cases; in the process that records, also ask their components.
 
     Raises:
         UsageProblem: naming what is wrong, and for which benchmarks.
     """
     context = context_of(config)
+    is_front = bool(context.settings.on)  # whose shards know their components
+    asks_components = context.ranks.world.is_root and not (is_rank or is_front)
     cases = CaseFactory(
         context.settings,
         config.rootpath,
         local_rank=context.ranks.world.local_rank,
-        checks_free_memory=checks_free_memory,
+        checks_free_memory=not (is_rank or context.ranks.started_world_size),
     )
     update_context(config, cases=cases)
     refusals: dict[str, list[str]] = {}
