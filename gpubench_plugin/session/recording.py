@@ -6,7 +6,7 @@ The stages of this side, in order: run directory → journal → (benchmarks run
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -54,14 +54,14 @@ class SessionRecorder:
     """Records the selected benchmarks of one session; `tests` are their cases by pytest's node id.
 
     A gate sets `close_gate`, which records the verdicts before the run is closed and tells whether
-    the session must fail, and `failed_verdicts`, the number of tests that failed by their verdict
+    the session must fail, and `failed_verdicts`, the ids of tests that failed by their verdict
     alone: these do not make the run a failed one.
     """
 
     def __init__(self, config: pytest.Config, tests: Mapping[str, Case]):
         self.tests, cases = tests, tests.values()
         self.close_gate: Callable[[], bool] = lambda: False
-        self.failed_verdicts: Callable[[], int] = lambda: 0
+        self.failed_verdicts: Collection[str] = ()
         self._config = config
         self._settings = context_of(config).settings
         self.cases = {case.id: case for case in cases}
@@ -322,7 +322,7 @@ class SessionRecorder:
 
     def _run_status(self, session: pytest.Session, exitstatus: int) -> RunStatus:
         """Status of the run, which tests that failed by their verdict alone do not fail."""
-        only_verdicts = 0 < self.failed_verdicts() == session.testsfailed
+        only_verdicts = 0 < len(self.failed_verdicts) == session.testsfailed
         if self._output_closed:
             exitstatus = pytest.ExitCode.INTERRUPTED
         elif only_verdicts and exitstatus == pytest.ExitCode.TESTS_FAILED:

@@ -210,7 +210,7 @@ def _record(
     confirmation = _confirmation(config, recording, launcher)
     judgement = GateJudgement(recording, lookup, RemovedBenchmarks(session), confirmation)
     gate_plugin = GatePlugin(config, judgement)
-    recording.close_gate, recording.failed_verdicts = gate_plugin.close, gate_plugin.failed_verdicts
+    recording.close_gate, recording.failed_verdicts = gate_plugin.close, gate_plugin.failed_ids
     manager.register(gate_plugin, "gpubench-gate")
     return gate_plugin
 

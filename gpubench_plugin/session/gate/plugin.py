@@ -99,7 +99,8 @@ class GatePlugin:
     judgement: GateJudgement
     _locations: dict[str, tuple[str, int]] = field(default_factory=dict)
     _benchmark_ids: dict[str, str] = field(default_factory=dict)
-    _failed_ids: set[str] = field(default_factory=set)
+    failed_ids: set[str] = field(default_factory=set)
+    """Tests that failed only because of a verdict."""
 
     def add_items(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
         """Append a gate item per benchmark, to run after all of them."""
@@ -115,10 +116,6 @@ class GatePlugin:
             gates = [GateItem.of(item, self.judgement.gate_outcome) for item in benchmarks]
             self._benchmark_ids = {gate.nodeid: gate.benchmark.nodeid for gate in gates}
             session.items += gates
-
-    def failed_verdicts(self) -> int:
-        """Number of tests that failed only because of a verdict."""
-        return len(self._failed_ids)
 
     def close(self) -> bool:
         """Judge now if not done yet; return whether the session must fail."""
@@ -139,7 +136,7 @@ class GatePlugin:
                 file, line, _ = item.location
                 report.longrepr = (file, (line or 0) + 1, report.longrepr[2])
             if report.failed:
-                self._failed_ids.add(item.nodeid)
+                self.failed_ids.add(item.nodeid)
         return report
 
     @pytest.hookimpl(trylast=True)
