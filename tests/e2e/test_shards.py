@@ -357,6 +357,22 @@ def test_steady(gpubench):
     assert ended.outcomes == {"test_flaky": "measured", "test_steady": "measured"}
 
 
+def test_gangs_of_several_sizes(project: Project) -> None:
+    """Each rank collects the tests of all sizes, as its shard does."""
+    project.write(
+        "test_it.py",
+        BEGINNING
+        + """
+@pytest.mark.gpubench(ranks="any")
+def test_step(gpubench):
+    gpubench(step)
+""",
+    )
+    ended = project.run("--on=toy:1", "--world-size=1,2", env=INSTALLED)
+    assert ended.code == 0, ended.out + ended.err
+    assert ended.outcomes == {"test_step": "measured", "test_step[ranks2]": "measured"}
+
+
 def test_results_with_v(sharded: Project) -> None:
     """A line for each test with its number, as without shards; none of a shard's own."""
     ended = run(sharded, "-v", "test_it.py::test_step[0]", "test_it.py::test_step[2]")

@@ -111,7 +111,8 @@ class ShardSession(report_transport.WarningKeeper):
 
     def settings(self, settings: Settings) -> Settings:
         """The `settings` of the front, without what is the front's alone."""
-        rounds = self._folder / ROUNDS
+        rounds, rank = self._folder / ROUNDS, self._config.pluginmanager.get_plugin(LAUNCHER)
+        is_torchruns = "RANK" in os.environ and (rank is None or rank.runs_all)
         fixed = (f"measure.rounds_file={rounds}",) if rounds.exists() else ()
         return replace(
             settings,
@@ -122,7 +123,7 @@ class ShardSession(report_transport.WarningKeeper):
             tag="",
             overrides=(*settings.overrides, *fixed),
             report=None,
-            world_sizes=() if "RANK" in os.environ else settings.world_sizes,
+            world_sizes=() if is_torchruns else settings.world_sizes,
             results_dir=self._folder / RESULTS,
             registry="none",
         )
