@@ -357,6 +357,30 @@ def test_steady(gpubench):
     assert ended.outcomes == {"test_flaky": "measured", "test_steady": "measured"}
 
 
+def test_seed_and_files_of_other_plugins(project: Project) -> None:
+    """One seed of pytest-randomly in all shards; none removes what allure has of the others."""
+    project.write(
+        "test_it.py",
+        BEGINNING
+        + """
+@beside
+@pytest.mark.parametrize("n", range(4))
+def test_step(gpubench, record_property, request, n):
+    record_property("seed", request.config.getoption("randomly_seed"))
+    gpubench(step)
+""",
+    )
+    ended = project.run(
+        *("--on=toy:1", "--engine.shards=2", "--junitxml=unit.xml"),
+        *("--alluredir=allure", "--clean-alluredir"),
+        env={**INSTALLED, "PYTEST_ADDOPTS": switched_off("randomly", "allure_pytest")},
+    )
+    assert ended.code == 0, ended.out + ended.err
+    seeds = re.findall('"seed" value="(.*?)"', (project.path / "unit.xml").read_text())
+    assert seeds == re.findall(r"--randomly-seed=(\d+)", ended.out) * 4
+    assert len([*(project.path / "allure").glob("*-result.json")]) == 4
+
+
 def test_gangs_of_several_sizes(project: Project) -> None:
     """Each rank collects the tests of all sizes, as its shard does."""
     project.write(

@@ -136,12 +136,14 @@ class Front(InProcessLauncher):
         ids = {item.nodeid: id_of(item) for item in items}
         history = History.of(settings.results_dir, {*ids.values()})
         command = RankCommand.of_session(config, folder).command
-        own_cache = ("-o", "cache_dir=$GPUBENCH_SHARD/cache")
         has_cache = config.pluginmanager.hasplugin("cacheprovider")
+        extra = ("-o", "cache_dir=$GPUBENCH_SHARD/cache") if has_cache else ()
+        if (seed := config.getoption("randomly_seed", None)) is not None:  # of pytest-randomly
+            extra += (f"--randomly-seed={seed}",)
         shard = Shard(
             folder=folder,
             options=tuple(command[1 : command.index("-m")]),
-            arguments=(*command[command.index("-m") + 2 :], *(own_cache if has_cache else ())),
+            arguments=(*command[command.index("-m") + 2 :], *extra),
             rootdir=config.rootpath,
             cwd=config.invocation_params.dir,
         )

@@ -50,7 +50,8 @@ PARENT: Final = "GPUBENCH_SHARD_PARENT"
 """Environment variable with the process with which a shard's session ends, if there is one."""
 _FILES: Final = ("xmlpath", "basetemp", "report_log", "htmlpath", "json_report_file")
 """Options of pytest, and of plugins for reports, that name files: the front writes them."""
-_CHOICES: Final = ("lf", "failedfirst", "newfirst", "stepwise", "stepwise_skip")
+_CHOICES: Final = ("lf", "failedfirst", "newfirst", "stepwise", "stepwise_skip", "clean_alluredir")
+"""Options by which the front chooses tests and cleans its folders, once."""
 _VERSION: Final = version("pytest-gpubench")
 
 
