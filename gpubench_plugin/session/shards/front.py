@@ -137,9 +137,9 @@ class Front(InProcessLauncher):
         history = History.of(settings.results_dir, {*ids.values()})
         command = RankCommand.of_session(config, folder).command
         has_cache = config.pluginmanager.hasplugin("cacheprovider")
-        extra = ("-o", "cache_dir=$GPUBENCH_SHARD/cache") if has_cache else ()
+        extra = ["-o", "cache_dir=$GPUBENCH_SHARD/cache"] if has_cache else []
         if (seed := config.getoption("randomly_seed", None)) is not None:  # of pytest-randomly
-            extra += (f"--randomly-seed={seed}",)
+            extra.append(f"--randomly-seed={seed}")
         shard = Shard(
             folder=folder,
             options=tuple(command[1 : command.index("-m")]),
