@@ -127,7 +127,8 @@ def test_plain_failed():
     assert 0
 
 class Case(unittest.TestCase):
-    def test_case(self): ...
+    def test_case(self):
+        warnings.warn("in the last test of a shard")
 """
 SHORT = """
 @beside

@@ -109,8 +109,8 @@ class ShardFiles:
                 self.running.reports.append(
                     report_transport.report_from_json(self._config, line["report"])
                 )
-                self.running.warnings += line["warnings"]
             case "test_finished" if self.running is not None:
+                self.running.warnings = line["warnings"]
                 self._finished.append(self.running)
                 self.running = None
             case "shard_ended":

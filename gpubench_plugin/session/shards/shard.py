@@ -4,8 +4,8 @@ It has no cache, files or gate of its own. Beside its run directory, whose journ
 it appends to :data:`REPORTS` one line per event::
 
     {"event": "test_started", "nodeid": …}
-    {"event": "test_reported", "report": {…}, "warnings": […]}
-    {"event": "test_finished", "nodeid": …}
+    {"event": "test_reported", "report": {…}}
+    {"event": "test_finished", "nodeid": …, "warnings": […]}
     {"event": "shard_ended", "exit_code": 0}
 
 The last one has ``stop``, why a test or a hook ended the session, with the ``exit`` code that a
@@ -180,7 +180,10 @@ class ShardSession(report_transport.WarningKeeper):
         begun_s = time.time()
         result = yield
         self._longest_s = max(self._longest_s, time.time() - begun_s)
-        self._write("test_finished", nodeid=item.nodeid)
+        # pytest tells a test's warnings after its last report.
+        encoded = report_transport.encode(self._config, [], self._warnings)
+        self._warnings = []
+        self._write("test_finished", nodeid=item.nodeid, warnings=encoded["warnings"])
         if nextitem is not None:
             expected_s = self._request.expected_s.get(nextitem.nodeid, self._longest_s)
             if time.time() + expected_s > self._deadline_s:
@@ -190,11 +193,10 @@ class ShardSession(report_transport.WarningKeeper):
 
     @pytest.hookimpl(wrapper=True)  # within the recording's, which drops what is sent
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> Generator[None]:
-        """Tell the report as others leave it, with the warnings since the last one."""
+        """Tell the report as others leave it."""
         yield
-        encoded = report_transport.encode(self._config, [report], self._warnings)
-        self._warnings = []
-        self._write("test_reported", report=encoded["reports"][0], warnings=encoded["warnings"])
+        encoded = report_transport.encode(self._config, [report])
+        self._write("test_reported", report=encoded["reports"][0])
 
     def pytest_keyboard_interrupt(self, excinfo: pytest.ExceptionInfo[BaseException]) -> None:
         """Keep what a test that called ``pytest.exit`` asks for."""

@@ -53,11 +53,10 @@ class Written:
     def report(self, *outcomes: str) -> None:
         for when, outcome in zip(("setup", "call", "teardown"), outcomes, strict=True):
             encoded = report_transport.encode(self.config, [phase_report(when, outcome)])
-            line = {"report": encoded["reports"][0], "warnings": []}
-            self.reports.append({"event": "test_reported", **line})
+            self.reports.append({"event": "test_reported", "report": encoded["reports"][0]})
 
     def finish(self) -> None:
-        self.reports.append({"event": "test_finished", "nodeid": ID})
+        self.reports.append({"event": "test_finished", "nodeid": ID, "warnings": []})
 
     def read(self, *, is_last: bool = False) -> list[str]:
         """Reasons of the records of the tests that have finished."""
