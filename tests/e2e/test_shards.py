@@ -359,27 +359,32 @@ def test_steady(gpubench):
 
 
 def test_seed_and_files_of_other_plugins(project: Project) -> None:
-    """One seed of pytest-randomly in all shards; none removes what allure has of the others."""
+    """One seed in all shards, and a log of the front; none removes what allure has of others."""
     project.write(
         "test_it.py",
         BEGINNING
         + """
+import logging
+
 @beside
 @pytest.mark.parametrize("n", range(4))
 def test_step(gpubench, record_property, request, n):
+    logging.getLogger("mine").warning("which makes other lines of a shard's log")
     record_property("seed", request.config.getoption("randomly_seed"))
     gpubench(step)
 """,
     )
     ended = project.run(
         *("--on=toy:1", "--engine.shards=2", "--junitxml=unit.xml"),
-        *("--alluredir=allure", "--clean-alluredir"),
+        *("--alluredir=allure", "--clean-alluredir", "--log-file=log.txt", "--log-file-level=INFO"),
         env={**INSTALLED, "PYTEST_ADDOPTS": switched_off("randomly", "allure_pytest")},
     )
     assert ended.code == 0, ended.out + ended.err
     seeds = re.findall('"seed" value="(.*?)"', (project.path / "unit.xml").read_text())
     assert seeds == re.findall(r"--randomly-seed=(\d+)", ended.out) * 4
     assert len([*(project.path / "allure").glob("*-result.json")]) == 4
+    log = (project.path / "log.txt").read_text().splitlines()
+    assert [line[:4] for line in log] == ["INFO"] * 4, log
 
 
 def test_gangs_of_several_sizes(project: Project) -> None:

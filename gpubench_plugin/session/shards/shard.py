@@ -135,6 +135,7 @@ class ShardSession(report_transport.WarningKeeper):
         for name in (*_FILES, *_CHOICES):
             if hasattr(config.option, name):
                 setattr(config.option, name, None)
+        config.option.log_file = os.devnull  # also instead of the ini file's
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionstart(self, session: pytest.Session) -> None:
