@@ -306,14 +306,16 @@ def test_cache_is_that_of_the_front(
 
 
 def test_test_ends_the_session(project: Project) -> None:
-    """``pytest.exit`` means what it means, with its reason and exit code."""
+    """``pytest.exit`` means what it means, with its reason and exit code, and once."""
     project.write(
         "test_it.py",
         BEGINNING
         + """
 @beside
 def test_last(gpubench):
-    pytest.exit("enough", returncode=7)
+    if not os.path.exists("resumed"):
+        pytest.exit("enough", returncode=7)
+    gpubench(step)
 
 @beside
 def test_never(gpubench):
@@ -325,6 +327,10 @@ def test_never(gpubench):
     assert "enough" in ended.out
     assert ended.outcomes == {"test_last": "not_measured", "test_never": "not_measured"}
     assert ended.summary["status"] == "failed"
+    project.write("resumed", "")
+    resumed = run(project, "--resume=last", on="toy:1")
+    assert resumed.code == 0, resumed.out + resumed.err
+    assert resumed.outcomes == {"test_last": "measured", "test_never": "measured"}
 
 
 def test_failed_tests_are_run_again(project: Project) -> None:

@@ -177,6 +177,7 @@ class Pool:
         status, end, running = job.status, job.files.end, job.files.running
         left = [i for i in job.shard.ids if i not in job.done]
         if end is not None and "stop" in end:
+            self._forget(job)
             if "exit" in end:
                 pytest.exit(end["stop"], end["exit"])
             raise pytest.Session.Interrupted(end["stop"])
@@ -202,13 +203,20 @@ class Pool:
             yield job.files.crashed(running, self.benchmarks, reason)
         elif left and not job.done:
             self._refuse(job)
-        self.on_end(job.files)
-        json_files.remove(job.shard.folder / _JOB)
-        if end is not None:
-            shutil.rmtree(job.shard.folder, ignore_errors=True)
+        self._forget(job)
         if left:
             avoid = job.shard.avoid | ({status.node} - {""} if status.state == "lost" else set())
             self.submit([replace(job.shard, ids=tuple(left), avoid=avoid)])
+
+    def _forget(self, job: _Job) -> None:
+        """Leave nothing of a shard that ended by itself, and of others what they wrote, but no job.
+
+        Else a session that resumes the run would take it over.
+        """
+        self.on_end(job.files)
+        json_files.remove(job.shard.folder / _JOB)
+        if job.files.end is not None:
+            shutil.rmtree(job.shard.folder, ignore_errors=True)
 
     def _is_unlucky(self, job: _Job) -> bool:
         """Whether the shard ended by no fault of its tests: its node, its time, or a signal."""
@@ -230,6 +238,7 @@ class Pool:
     def _refuse(self, job: _Job) -> None:
         """Raise why no test of a shard began."""
         output, status = job.files.last_output(), job.status
+        self._forget(job)
         if status.code == pytest.ExitCode.USAGE_ERROR:
             raise pytest.UsageError(output.rpartition("ERROR: ")[2])
         place = f" on {status.node}" if status.node else ""
