@@ -43,6 +43,7 @@ class ShardTest:
     node: str = ""
     reports: list[pytest.TestReport] = field(default_factory=list)
     warnings: list[Json] = field(default_factory=list)
+    results: list[Json] = field(default_factory=list)
     record: Measurement | None = None
     failure: str = ""
     output: str = ""
@@ -110,7 +111,7 @@ class ShardFiles:
                     report_transport.report_from_json(self._config, line["report"])
                 )
             case "test_finished" if self.running is not None:
-                self.running.warnings = line["warnings"]
+                self.running.warnings, self.running.results = line["warnings"], line["results"]
                 self._finished.append(self.running)
                 self.running = None
             case "shard_ended":

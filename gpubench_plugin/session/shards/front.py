@@ -217,6 +217,8 @@ class Front(InProcessLauncher):
             outcome = RankOutcome(rank=0, state="died", details=test.failure, output=test.output)
             verdict = JointVerdict(outcome="crashed", reason=test.failure)
             test.reports += merged_reports.last_reports(item, outcome, verdict, phases)
+        for result in test.results:  # measured by pytest-benchmark, of what is no benchmark here
+            pytest_benchmark.add_result(self._config, result)
         if test.record is not None:
             results = self._context.fixture_metadata
             pytest_benchmark.store_foreign_result(self._config, test.record, results)

@@ -5,11 +5,12 @@ it appends to :data:`REPORTS` one line per event::
 
     {"event": "test_started", "nodeid": …}
     {"event": "test_reported", "report": {…}}
-    {"event": "test_finished", "nodeid": …, "warnings": […]}
+    {"event": "test_finished", "nodeid": …, "warnings": […], "results": […]}
     {"event": "shard_ended", "exit_code": 0}
 
-The last one has ``stop``, why a test or a hook ended the session, with the ``exit`` code that a
-test asked for, and ``is_cut`` if no further test would have ended before the deadline.
+The results are pytest-benchmark's own. The last one has ``stop``, why a test or a hook ended the
+session, with the ``exit`` code that a test asked for, and ``is_cut`` if no further test would have
+ended before the deadline.
 
 Begun anew in the same folder, it leaves out the tests that are finished there.
 """
@@ -33,6 +34,7 @@ from gpubench_plugin.core.hookspecs import LAUNCHER
 from gpubench_plugin.engines.base import DEADLINE, FOLDER
 from gpubench_plugin.environment import code
 from gpubench_plugin.launchers import report_transport
+from gpubench_plugin.launchers.context import state_of
 from gpubench_plugin.results import journal, pytest_benchmark
 from gpubench_plugin.results.journal import Journal
 from gpubench_plugin.system import json_files
@@ -184,7 +186,11 @@ class ShardSession(report_transport.WarningKeeper):
         # pytest tells a test's warnings after its last report.
         encoded = report_transport.encode(self._config, [], self._warnings)
         self._warnings = []
-        self._write("test_finished", nodeid=item.nodeid, warnings=encoded["warnings"])
+        results = []
+        if state_of(item) is None and self._config.pluginmanager.hasplugin("benchmark"):
+            results = pytest_benchmark.taken_results(self._config)
+        details = {"warnings": encoded["warnings"], "results": results}
+        self._write("test_finished", nodeid=item.nodeid, **details)
         if nextitem is not None:
             expected_s = self._request.expected_s.get(nextitem.nodeid, self._longest_s)
             if time.time() + expected_s > self._deadline_s:

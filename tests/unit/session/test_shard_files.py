@@ -56,7 +56,8 @@ class Written:
             self.reports.append({"event": "test_reported", "report": encoded["reports"][0]})
 
     def finish(self) -> None:
-        self.reports.append({"event": "test_finished", "nodeid": ID, "warnings": []})
+        line = {"event": "test_finished", "nodeid": ID}
+        self.reports.append({**line, "warnings": [], "results": []})
 
     def read(self, *, is_last: bool = False) -> list[str]:
         """Reasons of the records of the tests that have finished."""
