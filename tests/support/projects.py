@@ -72,8 +72,8 @@ class Run:
 
     @property
     def directories(self) -> list[Path]:
-        """All run directories, oldest first."""
-        return sorted(self.results.glob("*/*"))
+        """All run directories, oldest first, also of those that began in the same second."""
+        return sorted(self.results.glob("*/*"), key=_begun)
 
     @property
     def summary(self) -> dict[str, Any]:
@@ -91,6 +91,11 @@ class Run:
         """The journal's lines."""
         lines = (self.directory / "metrics.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
+
+
+def _begun(run: Path) -> tuple[str, int]:
+    facts = run / "system.json"
+    return run.name.partition("_")[0], facts.stat().st_mtime_ns if facts.exists() else 0
 
 
 class Project:

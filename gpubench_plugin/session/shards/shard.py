@@ -186,9 +186,8 @@ class ShardSession(report_transport.WarningKeeper):
         # pytest tells a test's warnings after its last report.
         encoded = report_transport.encode(self._config, [], self._warnings)
         self._warnings = []
-        results = []
-        if state_of(item) is None and self._config.pluginmanager.hasplugin("benchmark"):
-            results = pytest_benchmark.taken_results(self._config)
+        is_foreign = state_of(item) is None and self._config.pluginmanager.hasplugin("benchmark")
+        results = pytest_benchmark.taken_results(self._config) if is_foreign else []
         details = {"warnings": encoded["warnings"], "results": results}
         self._write("test_finished", nodeid=item.nodeid, **details)
         if nextitem is not None:
