@@ -16,7 +16,7 @@ from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.workloads._transformers import NEEDS_TRANSFORMERS, from_library, recomputing
 from gpubench_plugin.workloads.base import Batch, Workload
 
-Attention = Callable[..., tuple[Tensor, Tensor | None]]
+Attention = Callable[..., "tuple[Tensor, Tensor | None]"]
 
 
 class CachedModel:
