@@ -69,22 +69,22 @@ def run(
     for leftover in scratch.leftovers(*places):  # of tasks that were killed
         leftover.remove()
     sent: dict[str, tuple[int, ...]] = {}
-    with scratch.make(*places) as made:
+    with scratch.make(*places) as scratch_folder:
         for name, data in seeds.items():
-            (made.path / name).write_bytes(data)
-        list(changes(made.path, sent))  # those are there already
+            (scratch_folder.path / name).write_bytes(data)
+        list(changes(scratch_folder.path, sent))  # those are there already
         options = (option.format(address=address, endpoint=endpoint) for option in launcher)
         with running(
             [sys.executable, "-P", "-m", __name__, *shard.command(sys.executable, *options)],
             cwd=Path.cwd() / shard.cwd.relative_to(shard.rootdir),
-            environ={**_environment(), FOLDER: str(made.path)},
-            output=made.path / OUTPUT,
+            environ={**_environment(), FOLDER: str(scratch_folder.path)},
+            output=scratch_folder.path / OUTPUT,
             preexec_fn=die_with_parent,
             grace_s=0,
         ) as keeper:
             while (code := keeper.wait(_LOOK_S)) is None:
-                yield from changes(made.path, sent) if is_first else ()
-        yield from changes(made.path, sent, is_end=True) if is_first else ()
+                yield from changes(scratch_folder.path, sent) if is_first else ()
+        yield from changes(scratch_folder.path, sent, is_end=True) if is_first else ()
         yield code if code <= 128 else 128 - code
 
 
@@ -96,8 +96,8 @@ def _environment() -> dict[str, str]:
     import psutil
 
     node = psutil.Process(os.getppid()).environ()
-    given = {name: v for name, v in os.environ.items() if not name.startswith(_OF_RAY)}
-    return given | {name: v for name, v in node.items() if name.startswith(_OF_RAY)}
+    own = {name: v for name, v in os.environ.items() if not name.startswith(_OF_RAY)}
+    return own | {name: v for name, v in node.items() if name.startswith(_OF_RAY)}
 
 
 def changes(

@@ -102,16 +102,16 @@ class Slurm(Engine):
             default = name.rstrip("*") if name.endswith("*") else default
             nodes = partitions.setdefault(name.rstrip("*"), {})
             nodes[node] = state if availability == "up" else f"{availability}-partition"
-        wanted = self._partition or os.environ.get("SBATCH_PARTITION") or default
+        partition = self._partition or os.environ.get("SBATCH_PARTITION") or default
         states: dict[str, str] = {}
-        for name in wanted.split(","):
+        for name in partition.split(","):
             if name not in partitions:
                 raise invalid_choice("--on=slurm", name, partitions, noun="partition ")
             states |= partitions[name]
         # Signs after a state: does not answer, powered down, planned, to be rebooted and so on.
         counts = Counter("silent" if "*" in s else s.rstrip("~#!%$@^-+") for s in states.values())
         usable = sum(counts[s] for s in ("idle", "mixed", "allocated", "completing", "planned"))
-        text = f"SLURM partition {wanted}: {counts.pop('idle', 0)} nodes idle"
+        text = f"SLURM partition {partition}: {counts.pop('idle', 0)} nodes idle"
         text = ", ".join([text, *(f"{n} {state}" for state, n in sorted(counts.items()))])
         slots = max(1, usable // self.section.nodes)
         return Capacity(slots=slots, hosts=slots, text=text)
@@ -175,20 +175,20 @@ class Slurm(Engine):
 
     def poll(self, jobs: Collection[str]) -> Mapping[str, JobStatus]:
         """By one call of ``squeue``, which knows a job for some minutes after its end."""
-        found: dict[str, JobStatus] = {}
+        answer: dict[str, JobStatus] = {}
         if arrays := sorted({a for job in jobs if (a := job.partition("_")[0]).isdecimal()}):
             listing = ("--noheader", "--array", "--states=all", f"--Format={_LISTED}")
-            found = dict(map(_status, _ask("squeue", f"--jobs={','.join(arrays)}", *listing)))
+            answer = dict(map(_status, _ask("squeue", f"--jobs={','.join(arrays)}", *listing)))
         running = _running_steps(jobs)
-        found |= {job: JobStatus(state="running", node=n) for job, (_, n) in running.items()}
+        answer |= {job: JobStatus(state="running", node=n) for job, (_, n) in running.items()}
         if self._waiting:
             self._start_steps(running)
-        found |= dict.fromkeys(self._waiting, JobStatus(state="queued", reason="no node is free"))
+        answer |= dict.fromkeys(self._waiting, JobStatus(state="queued", reason="no node is free"))
         for job, (child, nodes) in self._steps.items():
             state: State = "running" if child.code is None else "ended"
-            found[job] = JobStatus(state=state, node=",".join(nodes), code=_code(child.code))
+            answer[job] = JobStatus(state=state, node=",".join(nodes), code=_code(child.code))
         unknown = JobStatus(state="lost", reason="SLURM does not know the job any more")
-        return {job: found.get(job, unknown) for job in jobs}
+        return {job: answer.get(job, unknown) for job in jobs}
 
     def cancel(self, jobs: Collection[str]) -> None:
         """By ``scancel``; of steps that this session has started, until they have ended."""
