@@ -486,8 +486,9 @@ class Run:
         return frozenset(i for i, r in self.results.items() if r.outcome == "measured")
 
     def machine_of(self, result: Result) -> Mapping[str, Any]:
-        """Facts by dot key of what measured `result`: the run's, and in their place its ranks' own.
+        """Facts by dot key of what measured `result`: the run's, and in their place its own.
 
+        Those of its ranks, and of the node of its shard; one that is None there is the run's alone.
         Devices of other benchmarks do not count.
         """
         device = f"devices.{result.settings.get('experiment.device', 'cpu')}"
@@ -495,5 +496,6 @@ class Run:
         return {
             key: fact
             for key, fact in merged.items()
-            if not key.startswith("devices.") or key.partition(":")[0] == device
+            if fact is not None
+            and (not key.startswith("devices.") or key.partition(":")[0] == device)
         }

@@ -8,12 +8,16 @@ import re
 import signal
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from gpubench_plugin.compare.comparability import Comparability
+from gpubench_plugin.results.reader import RunReader
+from gpubench_plugin.results.run_directory import RunDirectory
 from tests.support.exhaustive import shown
 from tests.support.other_plugins import switched_off
 from tests.support.processes import processes_with, wait_until
@@ -465,6 +469,38 @@ def test_limited(gpubench):
     assert re.search(r"test_same::gate (PASSED|SKIPPED)", judged.out)
     assert len(judged.directories) == 2
     assert not [*judged.directories[-1].glob("relaunch-*")]
+
+
+def test_nodes_that_differ_are_incomparable(
+    sharded: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fact is named, also one that only the front has; equal nodes form one series."""
+    monkeypatch.setenv("MKL_CBWR", "AVX2")
+    plain = {"MKL_CBWR": ""}
+    nodes = Plan(unequal={"node-1": plain, "node-2": {**plain, "MKL_DYNAMIC": "FALSE"}})
+    measured = partial(run, sharded, "-k", "not 1")
+    base, head = (measured(on=on, plan=nodes).directories[-1] for on in ("toy:1", "toy:2"))
+    here = measured(on="toy:1", plan=Plan()).directories[-1]
+    node_of = {
+        line["benchmark"]: line["node"]
+        for line in map(json.loads, (head / "metrics.jsonl").read_text().splitlines())
+        if line["event"] == "phase"
+    }
+    name = "environment_variables.MKL_"
+    told = {"node-1": "", "node-2": f"{name}DYNAMIC absent in base, FALSE in head"}
+    assert {*node_of.values()} == {*told}
+    assert differences(base, head) == {i: told[node] for i, node in node_of.items()}
+    assert {*differences(base, here).values()} == {f"{name}CBWR absent in base, AVX2 in head"}
+
+
+def differences(base: Path, head: Path) -> dict[str, str]:
+    """What makes benchmarks of two runs incomparable; empty where nothing does."""
+    runs = [RunReader(RunDirectory(path=path)).run() for path in (base, head)]
+    judge = Comparability(exempt=(), allow=False).differences
+    return {
+        i: judge(runs[0], runs[0].results[i], runs[1], result)
+        for i, result in runs[1].results.items()
+    }
 
 
 REFUSED = {

@@ -103,7 +103,7 @@ def _operators(measured: Mapping[charts.Side, Measurement], of: str) -> Iterator
 
 
 def _settings(measurement: Measurement) -> Iterator[Section]:
-    """The configuration with its sources, those that are no defaults first; facts of its ranks."""
+    """The configuration with its sources, those that are no defaults first; own facts."""
     sources: Mapping[str, str] = measurement.sources
     configuration: Json = flat(measurement.configuration) if measurement.configuration else {}
     order = sorted(configuration, key=lambda key: key not in sources)
@@ -111,8 +111,9 @@ def _settings(measurement: Measurement) -> Iterator[Section]:
         rows = [(key, str(configuration[key]), sources.get(key, "default")) for key in order]
         yield _folded("Configuration", ("key", "value", "source"), rows)
     if measurement.machine:
-        facts = [(key, str(fact)) for key, fact in measurement.machine.items()]
-        yield _folded("Environment of its ranks", ("key", "value"), facts)
+        own = measurement.machine.items()
+        facts = [(key, "absent" if fact is None else str(fact)) for key, fact in own]
+        yield _folded("Environment of its ranks or node", ("key", "value"), facts)
 
 
 def _folded(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Section:

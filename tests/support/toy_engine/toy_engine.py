@@ -76,7 +76,7 @@ class Plan:
     Nodes that are not `shared` have folders of their own, copied to the front in pieces that are
     drawn by the `seed`, and lost with them. One that was lost is sick for `sick_s`, or until it has
     lost what runs there next. Before the first start, the shell runs `before` in the session's
-    folder.
+    folder. All have the variables `environ`, and those that are `unequal` their own besides.
     """
 
     faults: tuple[Fault, ...] = ()
@@ -85,6 +85,7 @@ class Plan:
     sick_s: float = 0.0
     before: str = ""
     environ: Mapping[str, str] = field(default_factory=dict)
+    unequal: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     log: str = os.devnull
 
     @classmethod
@@ -188,7 +189,7 @@ class Toy(Engine):
     def _run(self, job: _Job) -> None:
         paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         own = {FOLDER: str(job.place), "TOY_NODE": job.node, "PYTHONPATH": os.pathsep.join(paths)}
-        own |= self._plan.environ
+        own |= {**self._plan.environ, **self._plan.unequal.get(job.node, {})}
         if not self.outlives_session:
             own["GPUBENCH_SHARD_PARENT"] = str(os.getpid())
         if job.fault is not None and job.fault.kind == "limited":
