@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +18,7 @@ from tests.support.processes import wait_until
 from tests.support.slurm.cluster import Cluster, running_cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from tests.support.projects import Project, Run
 
@@ -39,6 +40,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def suite(project: Project) -> Project:
     """The project with the suite."""
     project.write("test_it.py", SUITE)
+    project.write("sleep_s", "0")
     return project
 
 
@@ -47,7 +49,8 @@ class Session:
 
     def __init__(self, project: Project, *arguments: str, sleep_s: float = 3):
         self._project = project
-        self.process = project.start(*arguments, env={"SLEEP_S": str(sleep_s)})
+        project.write("sleep_s", str(sleep_s))
+        self.process = project.start(*arguments)
 
     def wait_for(self, count: int) -> None:
         """Until so many benchmarks are recorded."""
@@ -146,6 +149,30 @@ def test_slurm_goes_on_without_the_session(
 
 
 @pytest.mark.long
+def test_slurm_fills_the_disk(cluster: Cluster, suite: Project) -> None:
+    """All share it: the session ends with one line, and measures the rest when it is resumed."""
+    disk = suite.path / "results"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=4m", "none", str(disk)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("needs the right to mount")
+    try:
+        session = Session(suite, *ON)
+        session.wait_for(2)
+        with suppress(OSError), (disk / "large").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(4096))
+        out, err = session.process.communicate(timeout=200)
+        assert session.process.returncode in {1, 2}, out + err
+        assert "No space left on device" in out
+        (disk / "large").unlink()
+        Session(suite, *ON, "--resume=last").end(0)
+        assert summary_of(suite) == MEASURED
+    finally:
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
+
+
+@pytest.mark.long
 def test_slurm_has_two_users(cluster: Cluster, tmp_path: Path, project: Project) -> None:
     """No two benchmarks run on one node at a time."""
     from tests.support.projects import Project as Own
@@ -157,18 +184,23 @@ def test_slurm_has_two_users(cluster: Cluster, tmp_path: Path, project: Project)
     for session in sessions:
         session.end(0, within_s=300)
     assert [summary_of(each) for each in projects] == [MEASURED, MEASURED]
-    spans = sorted(span for each in projects for span in spans_of(each))
+    journals = [next(each.path.glob("results/*/*/metrics.jsonl")) for each in projects]
+    assert_apart([map(json.loads, journal.read_text().splitlines()) for journal in journals])
+
+
+def assert_apart(journals: Iterable[Iterable[Any]]) -> None:
+    """No two benchmarks of two runs were on one node at a time."""
+    spans = sorted(span for journal in journals for span in spans_of(journal))
     assert len(spans) == 2 * COUNT
     for (node, _, end), (other, begin, _) in pairwise(spans):
         assert node != other or end <= begin
 
 
-def spans_of(project: Project) -> Iterator[tuple[str, str, str]]:
-    """Node, begin and last event of each benchmark in the project's run, by the node's clock."""
-    (path,) = project.path.glob("results/*/*/metrics.jsonl")
+def spans_of(journal: Iterable[Any]) -> Iterator[tuple[str, str, str]]:
+    """Node, begin and last event of each benchmark in a run, by the node's clock."""
     begun: dict[str, tuple[str, str]] = {}
     last: dict[str, str] = {}
-    for line in map(json.loads, path.read_text().splitlines()):
+    for line in journal:
         if line["event"] == "benchmark":
             yield *begun[line["id"]], last[line["id"]]
         elif benchmark := line.get("benchmark"):
@@ -196,9 +228,33 @@ def test_ray_loses_a_node(tmp_path: Path, short_tmp: str) -> None:
 
 @needs_ray
 @pytest.mark.long
-def test_ray_loses_the_session(tmp_path: Path, short_tmp: str) -> None:
+@pytest.mark.parametrize("scenario", ["session_killed", "session_interrupted"])
+def test_ray_loses_the_session(tmp_path: Path, short_tmp: str, scenario: str) -> None:
     """The tasks end with it; the session that resumes the run measures the rest."""
-    seen = observe("session_killed", tmp_path, short_tmp)
+    seen = observe(scenario, tmp_path, short_tmp)
     assert (seen["code"], seen["outcomes"]) == (0, MEASURED), seen["output"]
+    assert seen["first_code"] == (2 if scenario == "session_interrupted" else -signal.SIGKILL)
     assert 0 < seen["kept"] < COUNT
     assert seen["left"] == 0
+
+
+@needs_ray
+@pytest.mark.long
+def test_ray_fills_a_disk(tmp_path: Path, short_tmp: str) -> None:
+    """It costs the benchmark that ran there; the others of its shard go on elsewhere."""
+    seen = observe("session_full", tmp_path, short_tmp)
+    crashed = [name for name, outcome in seen["outcomes"].items() if outcome != "measured"]
+    assert len(crashed) == 1, seen["output"]
+    assert (seen["code"], seen["outcomes"]) == (1, MEASURED | {crashed[0]: "crashed"})
+    assert "No space left on device" in seen["output"]
+    assert f"test_it.py::{crashed[0]}" in seen["ran_there"]
+    assert seen["left"] == 0
+
+
+@needs_ray
+@pytest.mark.long
+def test_ray_has_two_users(tmp_path: Path, short_tmp: str) -> None:
+    """No two benchmarks run on one node at a time."""
+    seen = observe("session_two", tmp_path, short_tmp)
+    assert (seen["codes"], seen["outcomes"]) == ([0, 0], [MEASURED, MEASURED])
+    assert_apart(seen["journals"])

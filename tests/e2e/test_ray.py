@@ -39,14 +39,14 @@ def short_tmp() -> Iterator[str]:
 
 
 def observe(scenario: str, tmp_path: Path, short_tmp: str, *, outside: bool = False) -> Any:
-    """What is observed in a scenario, in a network of its own: the address is loopback."""
+    """What is observed in a scenario, with mounts and a network of its own, by default loopback."""
     network = NETWORK if outside else 'ip link set lo up && exec "$@"'
     allowed = shutil.which("ip") and shutil.which("unshare")
     if not allowed or subprocess.run(["unshare", "--net", "true"], check=False).returncode:
         pytest.skip("needs the right to unshare --net, and the command ip")
     program = [sys.executable, "-m", "tests.support.ray_scenarios", scenario, str(tmp_path)]
     done = subprocess.run(
-        ["unshare", "--net", "sh", "-c", network, "sh", *program],
+        ["unshare", "--net", "--mount", "sh", "-c", network, "sh", *program],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": short_tmp, "RAY_TMPDIR": short_tmp},
         capture_output=True,

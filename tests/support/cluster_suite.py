@@ -1,16 +1,16 @@
-"""A suite for clusters: steps, each of which sleeps as told, and one crash and one hang."""
+"""A suite for clusters: steps that sleep as the file ``sleep_s`` says, a crash and a hang."""
 
 from typing import Final
 
 SUITE: Final = """
-import os, signal, time
+import os, pathlib, signal, time
 import pytest
 
 pytestmark = pytest.mark.gpubench(timeout_s=60)
 
 @pytest.mark.parametrize("n", range(6))
 def test_step(gpubench, n):
-    time.sleep(float(os.environ.get("SLEEP_S", "0")))
+    time.sleep(float(pathlib.Path(__file__).with_name("sleep_s").read_text()))
     gpubench(lambda: time.sleep(0.001))
 
 def test_crash(gpubench):

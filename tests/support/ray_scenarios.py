@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
@@ -211,16 +212,18 @@ def gang(suite: Suite, cluster: Any, nodes: list[Any]) -> dict[str, Any]:
 class Session:
     """A session that has been started on the cluster, with steps after so many seconds."""
 
-    def __init__(self, folder: Path, address: str, *arguments: str, sleep_s: float):
-        self._project = folder / "session"
+    def __init__(
+        self, folder: Path, address: str, *arguments: str, sleep_s: float, name: str = "session"
+    ):
+        self._project = folder / name
         self._project.mkdir(exist_ok=True)
         (self._project / "pytest.ini").write_text("[pytest]\n")
         (self._project / "test_it.py").write_text(SUITE)
+        (self._project / "sleep_s").write_text(str(sleep_s))
         command = [sys.executable, "-m", "pytest", f"--on=ray:{address}", *arguments]
         self.process = subprocess.Popen(
             [*command, "--results-dir=results", "-p", "no:randomly"],
             cwd=self._project,
-            env={**os.environ, "SLEEP_S": str(sleep_s)},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -228,14 +231,15 @@ class Session:
 
     def wait_for(self, count: int) -> None:
         """Until so many benchmarks are recorded."""
-        wait_until(lambda: len(self._lines("benchmark")) >= count, 120)
+        wait_until(lambda: len(self.lines("benchmark")) >= count, 120)
 
-    def _lines(self, event: str) -> list[Any]:
+    def lines(self, *events: str) -> list[Any]:
+        """Of its journal, those of the `events`; by default all."""
         journals = self._project.glob("results/*/*/metrics.jsonl")
         lines = (
             json.loads(row) for journal in journals for row in journal.read_text().split("\n")[:-1]
         )
-        return [line for line in lines if line["event"] == event]
+        return [line for line in lines if not events or line["event"] in events]
 
     def ended(self) -> dict[str, Any]:
         """Its code and output, and what its run tells."""
@@ -246,7 +250,7 @@ class Session:
             "code": self.process.returncode,
             "output": output,
             "outcomes": {b["name"]: b["outcome"] for b in benchmarks},
-            "nodes": sorted({line.get("node", "") for line in self._lines("phase")}),
+            "nodes": sorted({line.get("node", "") for line in self.lines("phase")}),
         }
 
 
@@ -265,18 +269,55 @@ def session_lost(suite: Suite, cluster: Any, nodes: list[Any]) -> dict[str, Any]
     return {**seen, "left": suite.left()}
 
 
-def session_killed(suite: Suite, cluster: Any, nodes: list[Any]) -> dict[str, Any]:
-    """The session dies, and is resumed."""
+def session_killed(
+    suite: Suite, cluster: Any, nodes: list[Any], number: int = signal.SIGKILL
+) -> dict[str, Any]:
+    """The session gets a signal, and is resumed."""
     running = Session(suite.folder, cluster.address, "-k", "test_step", sleep_s=4)
     running.wait_for(2)
-    running.process.kill()
-    running.process.communicate()
-    kept = len(running._lines("benchmark"))
+    running.process.send_signal(number)
+    running.process.communicate(timeout=60)
+    kept = len(running.lines("benchmark"))
     wait_until(lambda: not suite.left(), 20)
-    left = suite.left()
+    first = {"kept": kept, "left": suite.left(), "first_code": running.process.returncode}
     resumed = ("-k", "test_step", "--resume=last")
-    seen = Session(suite.folder, cluster.address, *resumed, sleep_s=0).ended()
-    return {**seen, "kept": kept, "left": left}
+    return first | Session(suite.folder, cluster.address, *resumed, sleep_s=0).ended()
+
+
+def session_full(suite: Suite, cluster: Any, nodes: list[Any]) -> dict[str, Any]:
+    """The disk of one node fills while it measures."""
+    cluster.remove_node(nodes[0])
+    disk = suite.folder / "disk"
+    disk.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", disk], check=True)
+    own, os.environ["TMPDIR"] = os.environ["TMPDIR"], str(disk)
+    small = cluster.add_node(**NODE)
+    os.environ["TMPDIR"] = own
+    running = Session(suite.folder, cluster.address, "-k", "test_step", sleep_s=2)
+    running.wait_for(2)
+    with suppress(OSError), (disk / "large").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(4096))
+    seen = running.ended()
+    ran = {
+        line["benchmark"] for line in running.lines("phase") if small.node_id[:8] in line["node"]
+    }
+    wait_until(lambda: not suite.left(), 20)
+    return {**seen, "ran_there": sorted(ran), "left": suite.left()}
+
+
+def session_two(suite: Suite, cluster: Any, nodes: list[Any]) -> dict[str, Any]:
+    """Two sessions of two users at once."""
+    running = [
+        Session(suite.folder, cluster.address, "-k", "test_step", sleep_s=1, name=name)
+        for name in ("one", "two")
+    ]
+    seen = [session.ended() for session in running]
+    return {
+        "codes": [one["code"] for one in seen],
+        "outcomes": [one["outcomes"] for one in seen],
+        "journals": [session.lines() for session in running],
+    }
 
 
 def own(suite: Suite) -> dict[str, Any]:
@@ -341,6 +382,9 @@ SCENARIOS = {
     "session": session,
     "session_lost": session_lost,
     "session_killed": session_killed,
+    "session_interrupted": partial(session_killed, number=signal.SIGINT),
+    "session_full": session_full,
+    "session_two": session_two,
 }
 
 if __name__ == "__main__":
