@@ -726,6 +726,22 @@ def test_shard_that_never_begins_is_given_up(project: Project) -> None:
     assert ended.outcomes == {f"test_step[{n}]": o for n, o in enumerate(outcomes)}
 
 
+@pytest.mark.parametrize("sick", [("node-1",), ("node-1", "node-2")])
+def test_sick_node_is_avoided(sharded: Project, sick: tuple[str, ...]) -> None:
+    """On which no session starts; where all are, the reason and the output are told."""
+    end = "if 'SICK' in os.environ: os.write(1, b'why'); os._exit(3)"
+    sharded.write("conftest.py", f"import os\ndef pytest_report_header():\n    {end}")
+    plan = Plan(unequal={node: {"SICK": "yes"} for node in sick})
+    ended = run(sharded, "-k", "not 1", plan=plan)
+    if len(sick) == 1:
+        assert (ended.code, {*ended.outcomes.values()}) == (0, {"measured"}), ended.out
+    else:
+        assert (ended.code, {*ended.outcomes.values()}) == (2, {"not_measured"}), ended.out
+        told = r"shard \d+: exited with code 3 on node-. before its first test 3 times"
+        assert len(re.findall(told, ended.out)) == 2, ended.out
+        assert ended.out.count("\nwhy\n") == 1
+
+
 def test_hanging_test_ends_its_shard_only(project: Project) -> None:
     """The others go on in another one."""
     project.write(

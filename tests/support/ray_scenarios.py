@@ -375,7 +375,7 @@ def main(name: str, folder: Path) -> None:
     sys.stdout.write(f"\n{json.dumps(observed)}\n")
 
 
-SCENARIOS = {
+SCENARIOS: dict[str, Callable[[Suite, Any, list[Any]], dict[str, Any]]] = {
     "smoke": smoke,
     "lost": lost,
     "gang": gang,

@@ -39,6 +39,11 @@ class _Job:
     status: JobStatus = field(default_factory=lambda: JobStatus(state="queued"))
     done: set[str] = field(default_factory=set)
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether a test has."""
+        return bool(self.done or self.files.running)
+
 
 @dataclass(kw_only=True)
 class Pool:
@@ -146,7 +151,7 @@ class Pool:
                 self.tell(self._standing())
                 sleep(self.engine.poll_interval_s)
         if self._given_up:
-            raise pytest.Session.Interrupted(", ".join(self._given_up))
+            raise pytest.Session.Interrupted("\n".join(filter(None, self._given_up)))
 
     def cancel(self) -> None:
         """End all shards."""
@@ -181,6 +186,10 @@ class Pool:
             if "exit" in end:
                 pytest.exit(end["stop"], end["exit"])
             raise pytest.Session.Interrupted(end["stop"])
+        if left and status.code == pytest.ExitCode.USAGE_ERROR and not job.has_begun:
+            output = job.files.last_output()
+            self._forget(job)
+            raise pytest.UsageError(output.rpartition("ERROR: ")[2])
         if status.state == "cancelled" and left:
             self._given_up.append(f"shard {job.shard.name} was cancelled{_because(status)}")
             left = []
@@ -189,10 +198,11 @@ class Pool:
             self._tries[victim] += 1
             if self._tries[victim] > self.engine.section.retries:
                 times = counted(self._tries[victim], "time")
-                misfortune = _MISFORTUNES.get(status.state, "it was interrupted")
-                reason = f"{misfortune} {times}{_because(status)}"
+                reason = f"{_misfortune(job)} {times}{_because(status)}"
                 if running is None:  # the others go on
                     self._given_up.append(f"shard {job.shard.name}: {reason}")
+                    if not job.has_begun and len(self._given_up) == 1:  # one tells it for all
+                        self._given_up.append(job.files.last_output())
                     left = []
                 else:
                     left = [i for i in left if i != victim]
@@ -201,11 +211,10 @@ class Pool:
             left = [i for i in left if i != running.nodeid]
             reason = f"the process of shard {job.shard.name} {_end_of(status)}"
             yield job.files.crashed(running, self.benchmarks, reason)
-        elif left and not job.done:
-            self._refuse(job)
         self._forget(job)
         if left:
-            avoid = job.shard.avoid | ({status.node} - {""} if status.state == "lost" else set())
+            is_sick = status.state == "lost" or (status.state == "ended" and not job.has_begun)
+            avoid = job.shard.avoid | ({status.node} - {""} if is_sick else set())
             self.submit([replace(job.shard, ids=tuple(left), avoid=avoid)])
 
     def _forget(self, job: _Job) -> None:
@@ -220,11 +229,11 @@ class Pool:
 
     def _is_unlucky(self, job: _Job) -> bool:
         """Whether the shard ended by no fault of its tests: its node, its time, or a signal."""
-        end, has_begun = job.files.end, bool(job.done or job.files.running)
-        if job.status.state in _MISFORTUNES:
+        end = job.files.end
+        if job.status.state in _MISFORTUNES or not job.has_begun:
             return True
         is_interrupted = end is not None and end["exit_code"] == pytest.ExitCode.INTERRUPTED
-        return has_begun and end is not None and (is_interrupted or "is_cut" in end)
+        return end is not None and (is_interrupted or "is_cut" in end)
 
     def _is_hopeless(self, job: _Job) -> bool:
         """Whether the engine has requeued the shard, and its test begins too often."""
@@ -235,15 +244,12 @@ class Pool:
         self._tries[begun] = starts - 1
         return True
 
-    def _refuse(self, job: _Job) -> None:
-        """Raise why no test of a shard began."""
-        output, status = job.files.last_output(), job.status
-        self._forget(job)
-        if status.code == pytest.ExitCode.USAGE_ERROR:
-            raise pytest.UsageError(output.rpartition("ERROR: ")[2])
-        place = f" on {status.node}" if status.node else ""
-        name = f"shard {job.shard.name}{place} {_end_of(status)} before its first test"
-        raise pytest.Session.Interrupted("\n".join([f"{name}{_because(status)}", output]))
+
+def _misfortune(job: _Job) -> str:
+    if job.has_begun or job.status.state in _MISFORTUNES:
+        return _MISFORTUNES.get(job.status.state, "it was interrupted")
+    place = f" on {job.status.node}" if job.status.node else ""
+    return f"{_end_of(job.status)}{place} before its first test"
 
 
 def _end_of(status: JobStatus) -> str:
