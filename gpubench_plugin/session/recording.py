@@ -185,11 +185,17 @@ class SessionRecorder:
                 self._status.restore()
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        """Record a benchmark whose reports, made by another plugin, lack a teardown."""
+        """Record a benchmark whose reports, made by another plugin, lack a teardown.
+
+        The session ends once results cannot be written any more.
+        """
         case = self.tests.get(nodeid)
         payloads = self._payloads.get(case.id, []) if case else []
         if case and (_has_outcome(payloads) or (payloads and case.id not in self._measurements)):
             self._record(case)
+        if self._write_error is not None:
+            session: Any = self._config.pluginmanager.get_plugin("session")
+            session.shouldfail = f"cannot write results: {self._write_error}"
 
     def pytest_enter_pdb(self) -> None:
         """Leave the terminal to the debugger."""
@@ -237,14 +243,6 @@ class SessionRecorder:
     def pytest_runtestloop(self, session: pytest.Session) -> None:
         """Avoid exit code 5 for a resumed run with nothing left to do."""
         session.testscollected = session.testscollected or len(self._run.carried_over)
-
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Any:
-        """Stop once results cannot be written any more."""
-        result = yield
-        if self._write_error is not None:
-            item.session.shouldfail = f"cannot write results: {self._write_error}"
-        return result
 
     def pytest_benchmark_update_json(self, output_json: Json) -> None:
         """Add metrics and run id to pytest-benchmark's JSON output.

@@ -47,7 +47,9 @@ class Files:
         self.status, self.reasons = status, [one.reason for one in benchmarks]
 
 
-def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> SessionRecorder:
+def started(
+    monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any, of_pytest: Any = None
+) -> SessionRecorder:
     monkeypatch.setattr(room, "open_run", lambda *_: RunToWrite(recorder=files))
     monkeypatch.setattr(room, "store_run", lambda *_: None)
     given: Any = SimpleNamespace(registry="none")
@@ -56,7 +58,9 @@ def started(monkeypatch: pytest.MonkeyPatch, files: Files, *cases: Any) -> Sessi
         stash={CONTEXT: context},
         getoption=lambda name, default="no": default,
         getini=lambda name: False,
-        pluginmanager=SimpleNamespace(has_plugin=lambda name: False),
+        pluginmanager=SimpleNamespace(
+            has_plugin=lambda name: False, get_plugin={"session": of_pytest}.get
+        ),
     )
     session = SessionRecorder(config, {case.id: case for case in cases})
     session.start()
@@ -88,7 +92,7 @@ def test_results_that_cannot_be_written_stop_the_session(monkeypatch: pytest.Mon
     """Whatever would be measured next would be lost; the end says so, and nothing of no results."""
     monkeypatch.setattr(SessionRecorder, "_display_directory", lambda self: "it")
     monkeypatch.setattr(room.pytest_benchmark, "hide_table", lambda *_: None)
-    item: Any = SimpleNamespace(session=SimpleNamespace(shouldfail=""))
+    of_pytest: Any = SimpleNamespace(shouldfail="")
     for files, said, end in (
         (Files(), "", ""),
         (
@@ -102,13 +106,10 @@ def test_results_that_cannot_be_written_stop_the_session(monkeypatch: pytest.Mon
             "gpubench: cannot write results: no space left\n",
         ),
     ):
-        session = started(monkeypatch, files)
+        session = started(monkeypatch, files, of_pytest=of_pytest)
         session.keep_verdicts(None)
-        protocol = session.pytest_runtest_protocol(item)
-        next(protocol)
-        with pytest.raises(StopIteration):
-            protocol.send(True)
-        assert item.session.shouldfail == said
+        session.pytest_runtest_logfinish("test_it.py::test_it")
+        assert of_pytest.shouldfail == said
         texts: list[str] = []
         reporter: Any = SimpleNamespace(
             section=lambda title, texts=texts, **_: texts.append(f"{title}: "),
