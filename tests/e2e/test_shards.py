@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from gpubench_plugin.compare.comparability import Comparability
+from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.results.reader import RunReader
 from gpubench_plugin.results.run_directory import RunDirectory
+from gpubench_plugin.session.shards.shard import Request
 from tests.support.exhaustive import shown
 from tests.support.other_plugins import switched_off
 from tests.support.processes import processes_with, wait_until
@@ -284,6 +286,42 @@ def test_session_ends_with_the_first_failure(sharded: Project, option: str) -> N
     assert "stopping after 1 failures" in ended.out
     assert ended.summary["status"] == "failed"
     assert not processes_with(f"TMPDIR={sharded.path.parent}")[1:]
+
+
+JOURNAL_GOES = """
+import os
+from pathlib import Path
+
+def pytest_runtest_logreport(report):
+    if "GPUBENCH_SHARD" not in os.environ:
+        for path in Path("results").glob("*/*/metrics.jsonl"):
+            path.unlink()
+"""
+
+
+def test_session_ends_where_its_results_cannot_be_written(sharded: Project) -> None:
+    """As a plain one does: the others are not measured."""
+    sharded.write("conftest.py", JOURNAL_GOES)
+    ended = run(sharded, "--deselect=test_it.py::test_step[1]", on="toy:1")
+    assert ended.code == 1, ended.out + ended.err
+    assert re.search(r"^! cannot write results: .*metrics\.jsonl: No such file", ended.out, re.M)
+    assert "1 measured, 2 not measured" in ended.out
+    assert not processes_with(f"TMPDIR={sharded.path.parent}")[1:]
+
+
+def test_session_ends_where_a_shard_cannot_be_written(
+    sharded: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line, without a traceback."""
+
+    def write(request: Request, folder: Path) -> None:
+        raise ResultsError("no space left")
+
+    monkeypatch.setattr(Request, "write", write)
+    ended = run(sharded)
+    assert ended.code == 1, ended.out + ended.err
+    assert "! cannot write results: no space left !" in ended.out
+    assert "INTERNALERROR" not in ended.out + ended.err
 
 
 @pytest.mark.parametrize(
@@ -587,11 +625,15 @@ def test_step(gpubench, n):
     shown(
         ("toy:2", signal.SIGKILL),
         ("local:2", signal.SIGINT),
+        ("toy-batch:2", signal.SIGINT),
         exhaustively=[("toy:2", signal.SIGINT), ("local:2", signal.SIGKILL)],
     ),
 )
 def test_resumed_run_is_complete(project: Project, way: tuple[str, signal.Signals]) -> None:
-    """After the front was killed, or interrupted: no shard outlives it, nothing is run twice."""
+    """After the front was killed, or interrupted: no shard outlives it, nothing is run twice.
+
+    That a session ended is no misfortune of its shards, of which none is allowed here.
+    """
     on, number = way
     project.write("test_it.py", BEGINNING + TROUBLED)
     own = {**INSTALLED, "TMPDIR": str(project.path.parent)}
@@ -605,7 +647,8 @@ def test_resumed_run_is_complete(project: Project, way: tuple[str, signal.Signal
     before = {e["id"] for e in journal_of(project) if e["event"] == "benchmark"}
 
     (directory,) = project.path.glob("results/*/*")
-    ended = project.run(f"--on={on}", f"--resume={directory.name}", env=own)
+    options = (f"--resume={directory.name}", "--engine.retries=0")
+    ended = project.run(f"--on={on}", *options, env=own)
 
     assert ended.code == 0, ended.out + ended.err
     assert ended.outcomes == {f"test_step[{n}]": "measured" for n in range(4)}

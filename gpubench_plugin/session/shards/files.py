@@ -107,9 +107,8 @@ class ShardFiles:
                 self.end = None
                 self.starts[line["nodeid"]] += 1
             case "test_reported" if self.running is not None:
-                self.running.reports.append(
-                    report_transport.report_from_json(self._config, line["report"])
-                )
+                report = report_transport.report_from_json(self._config, line["report"])
+                self.running.reports.append(report)
             case "test_finished" if self.running is not None:
                 self.running.warnings, self.running.results = line["warnings"], line["results"]
                 self._finished.append(self.running)

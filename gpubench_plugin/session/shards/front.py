@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +14,7 @@ import pytest
 from gpubench_plugin.config.parametrization import DEVICE, id_of
 from gpubench_plugin.config.resolution import engine_section
 from gpubench_plugin.core import catalog
-from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.core.records import STEP_TIME, Json
 from gpubench_plugin.engines.base import Engine, Shard
 from gpubench_plugin.launchers import merged_reports, report_transport
@@ -86,11 +85,13 @@ class Front(InProcessLauncher):
                     _end_if_asked(session)
         except UsageProblem as error:
             raise pytest.UsageError(str(error)) from None
+        except ResultsError as error:
+            session.shouldfail = f"cannot write results: {error}"
+            _end_if_asked(session)
         with suppress(OSError):  # kept for a shard that did not end by itself
             (run.path / _SHARDS).rmdir()
         others = [item for item in session.items if item.nodeid not in self._items]
-        for item, next_item in pairwise([*others, None]):
-            assert item is not None
+        for item, next_item in zip(others, [*others[1:], None], strict=False):
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=next_item)
             _end_if_asked(session)
         return True
@@ -159,8 +160,8 @@ class Front(InProcessLauncher):
             on_end=lambda files: None if run is None else files.move_into(run),
         )
         taken = pool.adopt(ids)
-        self._submit([item for item in items if item.nodeid not in taken], pool, history)
         try:
+            self._submit([item for item in items if item.nodeid not in taken], pool, history)
             yield pool.run()
         except BaseException as error:
             if not (self._engine.outlives_session and "SIGHUP" in str(error)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from gpubench_plugin.config import rounds_file
-from gpubench_plugin.core.errors import UsageProblem
+from gpubench_plugin.core.errors import ResultsError, UsageProblem
 from gpubench_plugin.core.format import counted, listed
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.engines.base import Engine, JobStatus, Shard
@@ -88,15 +89,20 @@ class Pool:
             own = tuple(i for i in Request.of(folder).ids if i in ids)
             shard = replace(self.shard, folder=folder, ids=own, is_alone=facts["is_alone"])
             self._add(facts["job"] if facts["engine"] == engine else "", shard)
+            self._tries.subtract(own)  # the end of a session is not their misfortune
         return {i for job in self._jobs for i in job.shard.ids}
 
     def submit(self, shards: Sequence[Shard]) -> None:
         """Submit `shards`, which get their folders."""
         shards = [self._prepared(shard) for shard in shards]
         for shard, job in zip(shards, self.engine.submit(shards) if shards else (), strict=True):
-            facts = {"engine": type(self.engine).__name__, "job": job, "is_alone": shard.is_alone}
-            json_files.write_json(shard.folder / _JOB, facts)
             self._add(job, shard)
+            self._note(shard, job)
+
+    def _note(self, shard: Shard, job: str) -> None:
+        """Write for later sessions of the run which `job` the shard is; empty if it was ended."""
+        facts = {"engine": type(self.engine).__name__, "job": job, "is_alone": shard.is_alone}
+        json_files.write_json(shard.folder / _JOB, facts)
 
     def _prepared(self, shard: Shard) -> Shard:
         number = 1 + max((int(f.name) for f in self.shard.folder.glob("[0-9]*")), default=0)
@@ -154,8 +160,11 @@ class Pool:
             raise pytest.Session.Interrupted("\n".join(filter(None, self._given_up)))
 
     def cancel(self) -> None:
-        """End all shards."""
+        """End all shards; what they have left is begun again where the run is resumed."""
         self.engine.cancel([job.id for job in self._jobs if job.id])
+        with suppress(ResultsError):
+            for job in self._jobs:
+                self._note(job.shard, "")
 
     def _poll(self) -> None:
         try:

@@ -184,12 +184,11 @@ class ShardSession(report_transport.WarningKeeper):
         result = yield
         self._longest_s = max(self._longest_s, time.time() - begun_s)
         # pytest tells a test's warnings after its last report.
-        encoded = report_transport.encode(self._config, [], self._warnings)
+        warnings = report_transport.encode(self._config, [], self._warnings)["warnings"]
         self._warnings = []
         is_foreign = state_of(item) is None and self._config.pluginmanager.hasplugin("benchmark")
         results = pytest_benchmark.taken_results(self._config) if is_foreign else []
-        details = {"warnings": encoded["warnings"], "results": results}
-        self._write("test_finished", nodeid=item.nodeid, **details)
+        self._write("test_finished", nodeid=item.nodeid, warnings=warnings, results=results)
         if nextitem is not None:
             expected_s = self._request.expected_s.get(nextitem.nodeid, self._longest_s)
             if time.time() + expected_s > self._deadline_s:

@@ -342,6 +342,8 @@ class Batch(Toy):
     def _status(self, name: str) -> JobStatus:
         if name in self._jobs:
             return super()._status(name)
+        if Path(name, "toy-cancelled").exists():
+            return JobStatus(state="cancelled")
         if (code := _number(Path(name, "toy-code"))) is not None:
             return JobStatus(state="ended", code=_of_shell(code))
         pid = _number(Path(name, "toy-pid"))
@@ -357,7 +359,10 @@ class Batch(Toy):
         return None if code is None else _of_shell(code)
 
     def cancel(self, jobs: Collection[str]) -> None:
-        """End them, also those of an earlier session."""
+        """End them, also those of an earlier session; a later one is told that they were."""
+        for name in jobs:
+            if self._status(name).state in {"queued", "running"}:
+                Path(name, "toy-cancelled").touch()
         super().cancel(jobs)
         for name in {*jobs} - self._jobs.keys():
             if self._status(name).state == "running" and (pid := _number(Path(name, "toy-pid"))):
