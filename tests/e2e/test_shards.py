@@ -309,6 +309,24 @@ def test_session_ends_where_its_results_cannot_be_written(sharded: Project) -> N
     assert not processes_with(f"TMPDIR={sharded.path.parent}")[1:]
 
 
+def test_shard_ends_where_its_reports_cannot_be_written(project: Project) -> None:
+    """In one line; what ran there has crashed, the others go on."""
+    reports_go = """
+        import os, pathlib
+        def pytest_runtest_teardown(item):
+            if item.name == "test_step[0]":
+                pathlib.Path(os.environ["GPUBENCH_SHARD"], "reports.jsonl").unlink()
+    """
+    project.write("conftest.py", reports_go)
+    project.write("test_it.py", BEGINNING + TROUBLED)
+    ended = run(project, on="toy:1")
+    assert ended.code == 1, ended.out + ended.err
+    crashed = {"test_step[0]": "crashed"}
+    assert ended.outcomes == {f"test_step[{n}]": "measured" for n in range(4)} | crashed
+    assert re.search(r"^! cannot write results: .*reports\.jsonl", ended.out, re.M), ended.out
+    assert "INTERNALERROR" not in ended.out
+
+
 def test_session_ends_where_a_shard_cannot_be_written(
     sharded: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,7 +20,7 @@ from gpubench_plugin.engines.base import Engine, JobStatus, Shard
 from gpubench_plugin.environment import code
 from gpubench_plugin.session.shards.files import ShardFiles, ShardTest
 from gpubench_plugin.session.shards.shard import ROUNDS, Request
-from gpubench_plugin.system import json_files
+from gpubench_plugin.system import files, json_files
 from gpubench_plugin.system.child_process import code_text
 
 if TYPE_CHECKING:
@@ -107,7 +107,8 @@ class Pool:
     def _prepared(self, shard: Shard) -> Shard:
         number = 1 + max((int(f.name) for f in self.shard.folder.glob("[0-9]*")), default=0)
         shard = replace(shard, folder=self.shard.folder / str(number))
-        shard.folder.mkdir(parents=True)
+        with files.refusals("write"):
+            shard.folder.mkdir(parents=True)
         expected_s = {i: self.expected_s[i] for i in shard.ids if i in self.expected_s}
         request = Request(
             arguments=shard.arguments, ids=shard.ids, expected_s=expected_s, code=self._code

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 import pytest
 
-from gpubench_plugin.core.errors import GpubenchError, error_text
+from gpubench_plugin.core.errors import GpubenchError, ResultsError, error_text
 from gpubench_plugin.core.format import listed
 from gpubench_plugin.core.hookspecs import LAUNCHER
 from gpubench_plugin.engines.base import DEADLINE, FOLDER
@@ -217,8 +217,13 @@ class ShardSession(report_transport.WarningKeeper):
         self._write("shard_ended", exit_code=int(exitstatus), **self._end)
 
     def _write(self, event: str, **fields: Any) -> None:
-        if self._reports is not None:
-            self._reports.append({"event": event, **fields})
+        try:
+            if self._reports is not None:
+                self._reports.append({"event": event, **fields})
+        except ResultsError as error:
+            self._reports = None
+            session: Any = self._config.pluginmanager.get_plugin("session")
+            session.shouldfail = f"cannot write results: {error}"
 
 
 def finished(folder: Path) -> frozenset[str]:
