@@ -88,7 +88,7 @@ class Engine(ABC):
     """A way to run shards: a module in this folder, or an entry point ``gpubench.engines``.
 
     `target` is what follows the name in ``--on=NAME:TARGET``, or empty. A job is named by a text
-    that outlives the session, which may be resumed: one that an engine does not know is lost.
+    that outlives the session, which may be resumed, and that no other engine gives.
 
     Methods raise :class:`~gpubench_plugin.core.errors.UsageProblem` where the engine, its target or
     its configuration cannot be used, with the reason in one line.
@@ -117,7 +117,7 @@ class Engine(ABC):
 
     @abstractmethod
     def poll(self, jobs: Collection[str]) -> Mapping[str, JobStatus]:
-        """How the `jobs` stand, at once."""
+        """How the `jobs` stand, at once; without those that it does not know, which are lost."""
 
     def fetch(self, job: str) -> None:  # noqa: B027 # optional
         """Bring the shard's folder here up to date; nothing to do where the nodes share it.

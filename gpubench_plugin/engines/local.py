@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import sys
 import tempfile
@@ -85,7 +86,7 @@ class Local(Engine):
 
     def submit(self, shards: Sequence[Shard]) -> list[str]:
         """Queue them; they start by `poll`."""
-        names = [f"{os.getpid()}-{len(self._jobs) + n}" for n in range(len(shards))]
+        names = [f"local-{secrets.token_hex(4)}" for _ in shards]
         self._jobs |= {name: _Job(shard=s) for name, s in zip(names, shards, strict=True)}
         return names
 
@@ -95,12 +96,10 @@ class Local(Engine):
             if job.child is not None and (code := job.child.code) is not None:
                 self._end(job, code)
         blocked = self._start()
-        return {name: self._status(name, blocked) for name in jobs}
+        known = {name: self._jobs[name] for name in jobs if name in self._jobs}
+        return {name: self._status(job, blocked) for name, job in known.items()}
 
-    def _status(self, name: str, blocked: str) -> JobStatus:
-        job = self._jobs.get(name)
-        if job is None:
-            return JobStatus(state="lost", reason="its session ended")
+    def _status(self, job: _Job, blocked: str) -> JobStatus:
         if job.code is not None:
             return JobStatus(state="ended", code=job.code)
         if job.slot is None:
@@ -116,8 +115,6 @@ class Local(Engine):
             choices = [self._host] if job.shard.is_alone else self.slots
             free = [slot for slot in choices if busy.isdisjoint(slot.resources)]
             if not free:
-                if job.shard.is_alone:
-                    return ""
                 continue
             if (locks := locks_on(free[0])) is None:
                 return "another session measures on this host"
@@ -138,9 +135,8 @@ class Local(Engine):
         )
         locks.callback(job.child.end, 0)  # with what it has left
         job.slot, job.held = slot, locks
-        if hasattr(os, "sched_setaffinity"):
-            with suppress(OSError):  # it has ended already
-                os.sched_setaffinity(job.child.pid, slot.cores)
+        with suppress(AttributeError, OSError):  # not on macOS; it has ended already
+            os.sched_setaffinity(job.child.pid, slot.cores)
 
     def _end(self, job: _Job, code: int) -> None:
         job.held.close()

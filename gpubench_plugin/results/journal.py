@@ -129,14 +129,6 @@ class Journal(AbstractContextManager["Journal"]):
         self.close()
 
 
-def read(path: Path) -> list[Json]:
-    """Complete lines of the journal at `path`; what follows the last line break is torn.
-
-    Raises as :meth:`JournalTail.read`.
-    """
-    return list(JournalTail(path))
-
-
 class JournalTail:
     """Lines of the journal at `path` as they are written, each read once.
 

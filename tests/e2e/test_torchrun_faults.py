@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from gpubench_plugin.results import journal
+from gpubench_plugin.results.journal import JournalTail
 from gpubench_plugin.system.scratch import private_folder
 from tests.support import faulty
 from tests.support.exhaustive import shown
@@ -73,7 +73,7 @@ def test_death_of_the_controller_leaves_a_readable_journal(
     wait_until_gone(mark)
 
     measured = [
-        e for e in journal.read(run.directory / "metrics.jsonl") if e["event"] == "benchmark"
+        e for e in JournalTail(run.directory / "metrics.jsonl") if e["event"] == "benchmark"
     ]
     assert [(e["name"], e["outcome"]) for e in measured] == [("test_before[ranks2]", "measured")]
     assert measured[0]["samples"]["durations_s"]
@@ -101,7 +101,7 @@ def test_run_whose_torchrun_is_ended_is_interrupted(
     assert process.returncode != 0
     wait_until_gone(mark)
     (directory,) = (project.path / "results").glob("*/*")
-    events = journal.read(directory / "metrics.jsonl")
+    events = [*JournalTail(directory / "metrics.jsonl")]
     assert [e["outcome"] for e in events if e["event"] == "benchmark"] == ["measured"]
     summary = json.loads((directory / "summary.json").read_text())
     outcomes = [(b["outcome"], b["reason"]) for b in summary["benchmarks"]]

@@ -39,7 +39,7 @@ def test_lines_are_read_in_order_as_they_were_appended(tmp_path: Path) -> None:
         lines.append({"event": "session", "benchmarks": 2})
     with Journal(path) as lines:
         lines.append(event)
-    first, second = journal.read(path)
+    first, second = [*journal.JournalTail(path)]
     assert first == {"schema_version": 1, "event": "session", "time": NOON, "benchmarks": 2}
     assert (second["time"][-1], len(second["time"])) == ("Z", len(NOON))
     assert (second["loss"], second["not_finite"]["/loss"]) == (None, "inf")
@@ -67,13 +67,13 @@ def test_event_is_written_at_once_and_synced_now_and_then(
     """A killed process has lost none of its events, and does not wait for the disk for each."""
     path, syncs = tmp_path / "metrics.jsonl", list[int]()
     with at_noon(path) as lines:
-        monkeypatch.setattr(os, "fsync", lambda _: syncs.append(len(journal.read(path))))
+        monkeypatch.setattr(os, "fsync", lambda _: syncs.append(len([*journal.JournalTail(path)])))
         lines.append({"event": "a"})
         for interval_s in (math.inf, 3600.0, 0.0, 3600.0, math.inf):
             lines.append({"event": "a", "time": "earlier"}, sync_interval_s=interval_s)
-        assert len(journal.read(path)) == 6
+        assert len([*journal.JournalTail(path)]) == 6
     assert syncs == [1, 4]
-    assert [event["time"] for event in journal.read(path)] == [NOON, *["earlier"] * 5]
+    assert [event["time"] for event in journal.JournalTail(path)] == [NOON, *["earlier"] * 5]
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_lines_of_several_threads_are_whole(tmp_path: Path) -> None:
         list(threads.map(partial(lines.append, sync_interval_s=9), events))
         lines._lock.acquire()
         lines.append({"event": "a", "n": 99})
-    assert sorted(event["n"] for event in journal.read(lines.path)) == [*range(100)]
+    assert sorted(event["n"] for event in journal.JournalTail(lines.path)) == [*range(100)]
 
 
 def test_tail_reads_each_line_once_when_it_is_complete(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_tail_reads_each_line_once_when_it_is_complete(tmp_path: Path) -> None:
         assert [event["event"] for event in tail.read()] == ["three"]
     with path.open("a") as file:
         file.write("\noops\n")
-    for read in (tail.read, tail.read, lambda: journal.read(path)):
+    for read in (tail.read, tail.read, lambda: [*journal.JournalTail(path)]):
         with pytest.raises(ResultsError, match=r"metrics\.jsonl, line 5 is not JSON"):
             read()
     with pytest.raises(ResultsError, match="not a regular file"):
@@ -118,10 +118,10 @@ def test_torn_last_line_is_left_out_and_mended_by_the_next_one(tmp_path: Path) -
         lines.append({"event": "first"})
     with path.open("ab") as file:
         file.write(b'{"event": "tor')
-    assert [event["event"] for event in journal.read(path)] == ["first"]
+    assert [event["event"] for event in journal.JournalTail(path)] == ["first"]
     with at_noon(path) as lines:
         lines.append({"event": "second"})
-    assert [event["event"] for event in journal.read(path)] == ["first", "second"]
+    assert [event["event"] for event in journal.JournalTail(path)] == ["first", "second"]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_broken_journal_is_refused_with_its_line(
     if text is not None:
         path.write_text(text)
     with pytest.raises(ResultsError, match=message):
-        journal.read(path)
+        [*journal.JournalTail(path)]
 
 
 def test_partly_taken_line_is_cut_off(
@@ -153,9 +153,9 @@ def test_partly_taken_line_is_cut_off(
         whole = path.read_bytes()
         with files_end_at(len(whole) + 10), pytest.raises(ResultsError, match="File too large"):
             lines.append({"event": "second"})
-        assert [event["event"] for event in journal.read(path)] == ["first"]
+        assert [event["event"] for event in journal.JournalTail(path)] == ["first"]
         lines.append({"event": "third"})
-    assert [event["event"] for event in journal.read(path)] == ["first", "third"]
+    assert [event["event"] for event in journal.JournalTail(path)] == ["first", "third"]
 
 
 @pytest.mark.parametrize("raised", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
@@ -172,10 +172,10 @@ def test_whole_line_stays_whatever_its_sync_comes_to(
         monkeypatch.setattr(os, "fsync", fails)
         with pytest.raises((ResultsError, KeyboardInterrupt), match=r"No space left|^$"):
             lines.append({"event": "first"})
-        assert [event["event"] for event in journal.read(path)] == ["first"]
+        assert [event["event"] for event in journal.JournalTail(path)] == ["first"]
         monkeypatch.undo()
         lines.append({"event": "second"})
-    assert [event["event"] for event in journal.read(path)] == ["first", "second"]
+    assert [event["event"] for event in journal.JournalTail(path)] == ["first", "second"]
 
 
 def test_thread_whose_sync_is_slow_and_fails_takes_no_other_line_back(
@@ -202,7 +202,7 @@ def test_thread_whose_sync_is_slow_and_fails_takes_no_other_line_back(
         is_written.set()
         with pytest.raises(ResultsError, match="No space left"):
             logged.result()
-    assert [event["event"] for event in journal.read(path)] == ["log", "benchmark"]
+    assert [event["event"] for event in journal.JournalTail(path)] == ["log", "benchmark"]
 
 
 def test_tail_of_a_file_that_shrank_starts_again(tmp_path: Path) -> None:

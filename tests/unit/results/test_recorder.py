@@ -11,7 +11,7 @@ import pytest
 
 from gpubench_plugin.core.errors import ResultsError
 from gpubench_plugin.core.records import Samples
-from gpubench_plugin.results import journal
+from gpubench_plugin.results.journal import JournalTail
 from gpubench_plugin.results.recorder import Recorder, append
 from gpubench_plugin.results.run_directory import RunDirectory
 from gpubench_plugin.system import stored
@@ -46,7 +46,7 @@ def test_finished_run_has_all_files(tmp_path: Path, measured: Callable[..., Meas
         *("benchmark.json", "config_resolved.yaml", "metrics.jsonl", "run.log"),
         *("summary.csv", "summary.json", "system.json"),
     ]
-    events = [event["event"] for event in journal.read(folder / "metrics.jsonl")]
+    events = [event["event"] for event in JournalTail(folder / "metrics.jsonl")]
     assert events == ["run_started", "step", "benchmark", "run_finished"]
     assert json.loads((folder / "summary.json").read_text())["status"] == "complete"
     assert "test_mlp_train[amp]: measured" in (folder / "run.log").read_text()
@@ -73,7 +73,7 @@ def test_disk_that_fills_up_keeps_the_earlier_benchmarks(
     with pytest.raises(ResultsError, match="No space left on device"):
         run.finish("complete", many, None)
     assert not run.directory.summary.exists()
-    assert "benchmark" in [event["event"] for event in journal.read(run.directory.journal)]
+    assert "benchmark" in [event["event"] for event in JournalTail(run.directory.journal)]
 
 
 def test_summary_is_the_last_file(tmp_path: Path) -> None:

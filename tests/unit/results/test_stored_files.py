@@ -65,7 +65,7 @@ def test_the_journal_gives_the_summary_that_was_written(tmp_path: Path) -> None:
 def test_every_line_of_the_journal_is_read_and_written_alike(tmp_path: Path) -> None:
     """A record's line has the keys of the record."""
     record = RunReader(RUN).record()
-    events = journal.read(RUN.journal)
+    events = [*journal.JournalTail(RUN.journal)]
     assert [e["event"] for e in events] == [
         *("run_started", "benchmark", "benchmark", "benchmark", "verdicts", "run_finished")
     ]
@@ -84,7 +84,7 @@ def test_every_line_of_the_journal_is_read_and_written_alike(tmp_path: Path) -> 
     for measurement in record.benchmarks:
         recorder.record(measurement)
     recorder.close()
-    assert holds(journal.read(folder.journal), events[1:4])
+    assert holds([*journal.JournalTail(folder.journal)], events[1:4])
     for event in events:
         validated("journal", event)
 

@@ -15,7 +15,8 @@ from gpubench_plugin.baselines.model import from_text
 from gpubench_plugin.cli.ab.saved_state import SavedState
 from gpubench_plugin.config import rounds_file
 from gpubench_plugin.core.errors import GpubenchError, ResultsError, UsageProblem
-from gpubench_plugin.results import journal, verdicts
+from gpubench_plugin.results import verdicts
+from gpubench_plugin.results.journal import JournalTail
 from gpubench_plugin.results.run_directory import RunDirectory, tags_of
 from gpubench_plugin.results.sources import load_run
 from gpubench_plugin.system import stored
@@ -31,7 +32,7 @@ def read_file(path: Path) -> object:
 
 READERS: Final[Mapping[str, tuple[Path, Callable[[Path], object]]]] = {
     "summary": (RUN.summary, read_file),
-    "journal": (RUN.journal, journal.read),
+    "journal": (RUN.journal, lambda path: [*JournalTail(path)]),
     "verdicts": (RUN.verdicts, verdicts.read),
     "pytest-benchmark": (RUN.benchmark, read_file),
     "tags": (RUN.path / "tags.json", lambda path: tags_of(RunDirectory(path=path.parent))),
