@@ -15,25 +15,16 @@ import pytest
 from tests.e2e.test_ray import needs_ray, observe, short_tmp
 from tests.support.cluster_suite import COUNT, ENDED, MEASURED, SUITE
 from tests.support.processes import wait_until
-from tests.support.slurm.cluster import Cluster, running_cluster
+from tests.support.slurm.cluster import Cluster, cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from tests.support.projects import Project, Run
 
-__all__ = ["short_tmp"]  # a fixture
+__all__ = ["cluster", "short_tmp"]  # fixtures
 
 ON: Final = ("--on=slurm", "-k", "test_step", "--engine.slurm.time=10")
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """An idle cluster of two nodes."""
-    folder = tmp_path / "slurm"
-    folder.mkdir()
-    with running_cluster(folder) as cluster:
-        yield cluster
 
 
 @pytest.fixture

@@ -16,10 +16,12 @@ from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.engines.base import DEADLINE, FOLDER, OUTPUT, JobStatus, Shard
 from gpubench_plugin.engines.slurm import Slurm
 from tests.support.processes import wait_until
-from tests.support.slurm.cluster import Cluster, running_cluster
+from tests.support.slurm.cluster import Cluster, cluster
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Mapping
+
+__all__ = ["cluster"]  # a fixture
 
 TEST = """
 import json, os, signal, time
@@ -42,15 +44,6 @@ def test_it():
         time.sleep(0.1)
     assert {passes}
 """
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """An idle cluster of two nodes."""
-    folder = tmp_path / "slurm"
-    folder.mkdir()
-    with running_cluster(folder) as cluster:
-        yield cluster
 
 
 @pytest.fixture

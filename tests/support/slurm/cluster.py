@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from shutil import which
 from time import monotonic, sleep
@@ -89,12 +89,14 @@ class Cluster:
         return False
 
 
-@contextmanager
-def running_cluster(folder: Path) -> Iterator[Cluster]:
-    """Context of a cluster that ``SLURM_CONF`` names; a test is skipped where it cannot be."""
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """An idle cluster that ``SLURM_CONF`` names; a test is skipped where it cannot be."""
     if missing():
         packages = "slurmctld slurmd slurm-client munge"
         pytest.skip(f"SLURM is not installed, no {missing()[0]}: apt-get install {packages}")
+    folder = tmp_path / "slurm"
+    folder.mkdir()
     cluster = Cluster(folder)
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name.startswith("SLURM_")]:
