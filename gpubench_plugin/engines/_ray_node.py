@@ -13,7 +13,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -65,11 +64,8 @@ def run(
     with socket.create_server(("", 0)) as server:
         endpoint = endpoint or f"{address}:{server.getsockname()[1]}"
     yield node_name(socket.gethostname(), ray.get_runtime_context().get_node_id()), endpoint
-    places = Path(tempfile.gettempdir()), "gpubench-shard-"
-    for leftover in scratch.leftovers(*places):  # of tasks that were killed
-        leftover.remove()
     sent: dict[str, tuple[int, ...]] = {}
-    with scratch.make(*places) as scratch_folder:
+    with scratch.private_folder() as scratch_folder:
         for name, data in seeds.items():
             (scratch_folder.path / name).write_bytes(data)
         list(changes(scratch_folder.path, sent))  # those are there already

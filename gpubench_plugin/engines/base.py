@@ -117,7 +117,7 @@ class Engine(ABC):
 
     @abstractmethod
     def poll(self, jobs: Collection[str]) -> Mapping[str, JobStatus]:
-        """How the `jobs` stand, at once; without those that it does not know, which are lost."""
+        """How the `jobs` stand, at once; one that it does not know, and leaves out, is lost."""
 
     def fetch(self, job: str) -> None:  # noqa: B027 # optional
         """Bring the shard's folder here up to date; nothing to do where the nodes share it.

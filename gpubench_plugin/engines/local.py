@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from gpubench_plugin.config.settings import whole_number
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.format import counted
 from gpubench_plugin.engines.base import FOLDER, OUTPUT, Capacity, Engine, JobStatus, Shard
@@ -64,12 +65,10 @@ class Local(Engine):
 
     def __init__(self, target: str, section: EngineSection):
         super().__init__(target, section)
-        if target and not (target.isascii() and target.isdecimal() and int(target)):
-            raise UsageProblem(f"--on=local:{target}: allowed: a number of slots, from 1")
         if section.nodes > 1:
             raise UsageProblem(f"engine.nodes {section.nodes}: local is one node")
         gpus = _gpus()
-        number = int(target or len(gpus) or 1)
+        number = whole_number("--on=local", 1, target) if target else len(gpus) or 1
         if number > (most := len(gpus) or len(usable_cores())):
             noun = "GPU" if gpus else "core"
             raise UsageProblem(f"--on=local:{target}: this host has {counted(most, noun)}")

@@ -68,7 +68,7 @@ class Ray(Engine):
         """What each task yields: of which job, and of which of its nodes."""
         self._ray: Any = None
         """The package, once this session has joined the cluster."""
-        self._locks: ExitStack | None = None
+        self._held = ExitStack()
         self._has_gpus = False
 
     def describe(self) -> Capacity:
@@ -107,10 +107,12 @@ class Ray(Engine):
             os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # it listens on loopback alone
             resources = _own_resources()
             own = {**_OWN, "num_gpus": resources.pop("GPU"), "resources": resources}
-            self._locks = locks_on(whole_host())
-            if self._locks is None:
+            if (locks := locks_on(whole_host())) is None:
                 raise UsageProblem("--on=ray: another session measures on this host")
+            self._held.enter_context(locks)
         import ray
+
+        self._held.callback(ray.shutdown)
 
         # As patterns of .gitignore; Ray leaves out what .rayignore names, too.
         excludes = [re.sub(r"([\\*?\[\] ])", r"\\\1", f"/{f}") for f in folders_without(rootdir)]
@@ -120,7 +122,6 @@ class Ray(Engine):
                 ray.init(self.target or "local", log_to_driver=False, logging_level="ERROR", **own)
             ray._private.worker._worker_logs_enabled = False  # it prints what a lost node logged
         except Exception as error:  # of many classes
-            ray.shutdown()
             hint = "; name large files in .rayignore" if "exceeds" in str(error) else ""
             raise UsageProblem(f"--on=ray: {_sentence(error)}{hint}") from error
         self._ray = ray
@@ -173,8 +174,7 @@ class Ray(Engine):
     def poll(self, jobs: Collection[str]) -> Mapping[str, JobStatus]:
         """How they stand, once all is written that has arrived."""
         self._drain()
-        unknown = JobStatus(state="lost", reason="its session ended")
-        statuses = {n: self._jobs[n].status if n in self._jobs else unknown for n in jobs}
+        statuses = {n: self._jobs[n].status for n in jobs if n in self._jobs}
         queued = [n for n, status in statuses.items() if status.state == "queued"]
         return statuses | (self._waiting(queued) if queued else {})
 
@@ -242,10 +242,7 @@ class Ray(Engine):
 
     def close(self) -> None:
         """Leave the cluster, with which all tasks end; one of its own ends, too."""
-        if self._ray is not None:
-            self._ray.shutdown()
-        if self._locks is not None:
-            self._locks.close()
+        self._held.close()
 
 
 def _own_resources() -> dict[str, float]:

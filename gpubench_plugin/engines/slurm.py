@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import shutil
 import sys
@@ -123,42 +122,40 @@ class Slurm(Engine):
             jobs = {s: f"{self._allocation}.gpubench-{uuid4().hex[:8]}" for s in shards}
             self._waiting |= {job: shard for shard, job in jobs.items()}
             return [*jobs.values()]
-        groups: dict[tuple[str, str], dict[str, Shard]] = {}
+        groups: dict[str, list[Shard]] = {}
         for shard in shards:
-            place, number, avoid = shard.folder, "0", ",".join(sorted(filter(None, shard.avoid)))
-            # A task's output file is named by its number, below 1,001 by default: so is the folder.
-            if re.fullmatch("[1-9][0-9]{0,2}", place.name):
-                place, number = place.parent, place.name
-            output = str(place).replace("%", "%%") + ("/%a" if number != "0" else "")
-            groups.setdefault((f"{output}/{OUTPUT}", avoid), {})[number] = shard
+            groups.setdefault(",".join(sorted(shard.avoid)), []).append(shard)
         try:
-            for (output, avoid), group in groups.items():
-                jobs |= self._submit_array(group, output, avoid)
+            for avoid, group in groups.items():
+                jobs |= self._submit_array(group, avoid)
         except UsageProblem:
             self.cancel(jobs.values())
             raise
         return [jobs[shard] for shard in shards]
 
-    def _submit_array(self, group: dict[str, Shard], output: str, avoid: str) -> dict[Shard, str]:
-        run = next(iter(group.values())).folder.parent.parent.name
+    def _submit_array(self, group: Sequence[Shard], avoid: str) -> dict[Shard, str]:
+        folder = group[0].folder.parent
+        # A task's output file is named by its number, which is that of its shard.
+        output = f"{str(folder).replace('%', '%%')}/%a/{OUTPUT}"
         nodes, slurm = self.section.nodes, self.section.slurm
         # The session is the batch script's own process on one node, and a step's on several.
         signal = f"--signal={'B:' if nodes == 1 else ''}TERM@{_GRACE_S}"
         fixed = ["sbatch", "--parsable", "--exclusive", "--requeue", "--open-mode=append", signal]
-        fixed += [f"--array={','.join(group)}", f"--nodes={nodes}", f"--exclude={avoid}"]
-        fixed += [f"--output={output}", f"--job-name=gpubench-{run}"]
+        fixed += [f"--array={','.join(s.name for s in group)}", f"--nodes={nodes}"]
+        fixed += [f"--exclude={avoid}", f"--output={output}"]
+        fixed += [f"--job-name=gpubench-{folder.parent.name}"]
         chosen = {**vars(slurm), "partition": self._partition, "arguments": ""}
         own = [*(f"--{name}={value}" for name, value in chosen.items() if value), *slurm.arguments]
-        cases = "".join(f"{number})\n{self._script(s)}\n;;\n" for number, s in group.items())
+        cases = "".join(f"{shard.name})\n{self._script(shard)}\n;;\n" for shard in group)
         script = f'#!/bin/bash\ncase "$SLURM_ARRAY_TASK_ID" in\n{cases}esac\n'.encode()
         try:
             answer = _ask(*fixed, *own, question=script)
         except UsageProblem as error:
             if avoid:  # where no other nodes are left, these are better than none
-                return self._submit_array(group, output, "")
+                return self._submit_array(group, "")
             raise UsageProblem(f"{error} ({shlex.join(own) or 'by default'})") from None
         job = answer[-1].partition(";")[0]  # "number;cluster"
-        return {shard: f"{job}_{number}" for number, shard in group.items()}
+        return {shard: f"{job}_{shard.name}" for shard in group}
 
     def _script(self, shard: Shard, step: str = "") -> str:
         """Bash that becomes the session of `shard`, or an `srun` with the options of a `step`."""
@@ -187,8 +184,7 @@ class Slurm(Engine):
         for job, (child, nodes) in self._steps.items():
             state: State = "running" if child.code is None else "ended"
             answer[job] = JobStatus(state=state, node=",".join(nodes), code=_code(child.code))
-        unknown = JobStatus(state="lost", reason="SLURM does not know the job any more")
-        return {job: answer.get(job, unknown) for job in jobs}
+        return {job: answer[job] for job in jobs if job in answer}
 
     def cancel(self, jobs: Collection[str]) -> None:
         """By ``scancel``; of steps that this session has started, until they have ended."""

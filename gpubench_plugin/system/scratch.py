@@ -81,7 +81,7 @@ _MAX_PARENT_BYTES: Final = 59
 
 
 def private_folder() -> ScratchFolder:
-    """Private folder for the processes of a gang, in the folder for temporary files.
+    """Private folder for the processes of a gang or a shard, in the folder for temporary files.
 
     It is in ``/tmp`` if that path is too long. Removes and logs the folders of killed sessions.
 

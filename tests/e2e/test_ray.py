@@ -78,7 +78,7 @@ def test_shards_run_on_both_nodes(tmp_path: Path, short_tmp: str) -> None:
     assert seen["example"]["threads"] == os.environ.get("OMP_NUM_THREADS")  # not Ray's
     assert Path(seen["example"]["cwd"]).name == "benchmarks"
     assert [s["state"] for s in seen["cancelled"]] == ["cancelled"]
-    assert [s["state"] for s in seen["unknown"]] == ["lost"]
+    assert seen["unknown"] == []
 
 
 @needs_ray

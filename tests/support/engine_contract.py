@@ -161,7 +161,7 @@ class EngineContract:
 
     def state(self, engine: Engine, job: str) -> JobStatus:
         """How a job stands."""
-        return engine.poll([job])[job]
+        return engine.poll([job]).get(job, JobStatus(state="lost"))
 
     def ended(self, engine: Engine, jobs: Collection[str]) -> Mapping[str, JobStatus]:
         """How the jobs have ended, and what they have written fetched."""

@@ -153,7 +153,7 @@ def smoke(suite: Suite, cluster: Any, nodes: list[Any]) -> dict[str, Any]:
         "bytes": [(s.folder / "results/ranks/0.bin").stat().st_size for s in shards],
         "output": (shards[1].folder / "output.txt").read_text(),
         "cancelled": plain(suite.wait([cancelled], over)),
-        "unknown": plain([suite.engine.poll(["other"])["other"]]),
+        "unknown": [*suite.engine.poll(["other"])],
     }
 
 

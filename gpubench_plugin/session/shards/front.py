@@ -59,12 +59,14 @@ class Front(InProcessLauncher):
         self._engine: Engine = catalog.load("engines", name, key="--on")(target, section)
         self._capacity = self._engine.describe()
         self._items: dict[str, pytest.Item] = {}
-        self._replayed: set[str] = set()
+        self._left: set[str] = set()
+        """Ids of the benchmarks and other tests that have not been replayed."""
         self._step_s: dict[str, dict[str, float]] = {}
 
     def start(self, session: pytest.Session, benchmarks: Sequence[pytest.Item]) -> None:
         """Take all tests of the session."""
         self._items = {item.nodeid: item for item in session.items}
+        self._left = {id_of(item) for item in session.items}
 
     def pytest_report_collectionfinish(self) -> str:
         """Header line about the engine."""
@@ -155,7 +157,7 @@ class Front(InProcessLauncher):
             benchmarks={i.nodeid: id_of(i) for i in items if state_of(i) is not None},
             rounds=rounds,
             expected_s={i: s for i, b in ids.items() if (s := history.durations_s.get(b))},
-            on_event=self._on_event if run is not None else lambda *_: None,
+            on_event=self._on_event,
             tell=self._context.tell or (lambda text: None),
             on_end=lambda files: None if run is None else files.move_into(run),
         )
@@ -207,9 +209,9 @@ class Front(InProcessLauncher):
         item = self._items.get(test.nodeid)
         if test.record is not None and (step := test.record.metrics.get(STEP_TIME)):
             self._step_s.setdefault(test.record.name, {})[test.node] = step.value
-        if item is None or test.nodeid in self._replayed:
+        if item is None or id_of(item) not in self._left:
             return
-        self._replayed |= {test.nodeid, id_of(item)}
+        self._left.remove(id_of(item))
         outcome = RankOutcome(rank=0, state="ended", warnings=tuple(test.warnings))
         for warning in report_transport.merged_warnings([outcome]):
             self._config.hook.pytest_warning_recorded.call_historic(kwargs=warning)
@@ -229,7 +231,7 @@ class Front(InProcessLauncher):
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
 
     def _on_event(self, node: str, benchmark: str, event: Json) -> None:
-        if self._context.journal is not None and benchmark not in self._replayed:
+        if self._context.journal is not None and benchmark in self._left:
             where = {"node": node} if node and event["event"] == "phase" else {}
             self._context.journal(benchmark, {**event, **where})
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _JOB: Final = "job.json"
 _PATIENCE_S: Final = 300.0
 """With an engine that does not answer: a controller of SLURM that is restarted."""
+_FORGOTTEN: Final = JobStatus(state="lost", reason="its engine does not know it any more")
 _MISFORTUNES: Final = {"lost": "its node was lost", "cut": "its time was up"}
 
 
@@ -83,12 +84,11 @@ class Pool:
 
         A job that its engine does not know any more has what it wrote, and is begun again.
         """
-        engine = type(self.engine).__name__
         for file in sorted(self.shard.folder.glob(f"*/{_JOB}")):
             facts, folder = json_files.load(file), file.parent
             own = tuple(i for i in Request.of(folder).ids if i in ids)
             shard = replace(self.shard, folder=folder, ids=own, is_alone=facts["is_alone"])
-            self._add(facts["job"] if facts["engine"] == engine else "", shard)
+            self._add(facts["job"], shard)
             self._tries.subtract(own)  # the end of a session is not their misfortune
         return {i for job in self._jobs for i in job.shard.ids}
 
@@ -101,8 +101,7 @@ class Pool:
 
     def _note(self, shard: Shard, job: str) -> None:
         """Write for later sessions of the run which `job` the shard is; empty if it was ended."""
-        facts = {"engine": type(self.engine).__name__, "job": job, "is_alone": shard.is_alone}
-        json_files.write_json(shard.folder / _JOB, facts)
+        json_files.write_json(shard.folder / _JOB, {"job": job, "is_alone": shard.is_alone})
 
     def _prepared(self, shard: Shard) -> Shard:
         number = 1 + max((int(f.name) for f in self.shard.folder.glob("[0-9]*")), default=0)
@@ -120,11 +119,8 @@ class Pool:
         return shard
 
     def _add(self, job_id: str, shard: Shard) -> None:
-        own = {self.benchmarks.get(i) for i in shard.ids}
-
         def on_event(benchmark: str, event: Json) -> None:
-            if benchmark in own:
-                self.on_event(job.status.node, benchmark, event)
+            self.on_event(job.status.node, benchmark, event)
 
         job = _Job(id=job_id, shard=shard, files=ShardFiles(self.config, shard.folder, on_event))
         self._jobs.append(job)
@@ -141,8 +137,7 @@ class Pool:
         while self._jobs:
             self._poll()
             for job in [*self._jobs]:
-                if job.id:
-                    self.engine.fetch(job.id)
+                self.engine.fetch(job.id)
                 is_over = job.status.state not in {"queued", "running"}
                 for test in job.files.read(self.benchmarks, is_last=is_over):
                     job.done.add(test.nodeid)
@@ -162,14 +157,14 @@ class Pool:
 
     def cancel(self) -> None:
         """End all shards; what they have left is begun again where the run is resumed."""
-        self.engine.cancel([job.id for job in self._jobs if job.id])
+        self.engine.cancel([job.id for job in self._jobs])
         with suppress(ResultsError):
             for job in self._jobs:
                 self._note(job.shard, "")
 
     def _poll(self) -> None:
         try:
-            statuses = self.engine.poll([job.id for job in self._jobs if job.id])
+            statuses = self.engine.poll([job.id for job in self._jobs])
         except UsageProblem as error:
             if monotonic() - self._answered_s > _PATIENCE_S:
                 raise
@@ -177,7 +172,7 @@ class Pool:
             return
         self._answered_s = monotonic()
         for job in self._jobs:
-            status = statuses[job.id] if job.id else JobStatus(state="lost")
+            status = statuses.get(job.id, _FORGOTTEN)
             job.status = replace(status, node=status.node or job.status.node)
 
     def _standing(self) -> str:

@@ -194,14 +194,12 @@ class Toy(Engine):
             own["GPUBENCH_SHARD_PARENT"] = str(os.getpid())
         if job.fault is not None and job.fault.kind == "limited":
             own[DEADLINE] = str(time() + job.fault.after_s)
-        with (job.place / OUTPUT).open("ab") as output:
-            job.child = Child(
-                self._command(job),
-                environ={**os.environ, **own},
-                cwd=job.shard.cwd,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-            )
+        job.child = Child(
+            self._command(job),
+            environ={**os.environ, **own},
+            cwd=job.shard.cwd,
+            output=job.place / OUTPUT,
+        )
 
     def _command(self, job: _Job) -> list[str]:
         return job.shard.command(sys.executable)
