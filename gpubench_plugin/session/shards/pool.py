@@ -234,11 +234,9 @@ class Pool:
 
     def _is_unlucky(self, job: _Job) -> bool:
         """Whether the shard ended by no fault of its tests: its node, its time, or a signal."""
-        end = job.files.end
-        if job.status.state in _MISFORTUNES or not job.has_begun:
-            return True
+        end = job.files.end  # interrupted is also one that is cut by its deadline
         is_interrupted = end is not None and end["exit_code"] == pytest.ExitCode.INTERRUPTED
-        return end is not None and (is_interrupted or "is_cut" in end)
+        return job.status.state in _MISFORTUNES or not job.has_begun or is_interrupted
 
     def _is_hopeless(self, job: _Job) -> bool:
         """Whether the engine has requeued the shard, and its test begins too often."""
