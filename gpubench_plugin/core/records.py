@@ -300,7 +300,7 @@ class Benchmark:
     timer: str = field(default="", metadata=doc("Name of the clock"))
     machine: Mapping[str, Any] = field(
         default_factory=dict,
-        metadata=doc("Facts of its ranks by dot key that differ from the run's environment"),
+        metadata=doc("Facts of its ranks or node by dot key that differ from the run's"),
     )
     flags: tuple[str, ...] = field(default=(), metadata=doc("Flags that qualify the numbers"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -122,40 +123,42 @@ class Slurm(Engine):
             jobs = {s: f"{self._allocation}.gpubench-{uuid4().hex[:8]}" for s in shards}
             self._waiting |= {job: shard for shard, job in jobs.items()}
             return [*jobs.values()]
-        groups: dict[str, list[Shard]] = {}
+        groups: dict[tuple[str, str], dict[str, Shard]] = {}
         for shard in shards:
-            groups.setdefault(",".join(sorted(shard.avoid)), []).append(shard)
+            place, number, avoid = shard.folder, "0", ",".join(sorted(filter(None, shard.avoid)))
+            # A task's output file is named by its number, below 1,001 by default: so is the folder.
+            if re.fullmatch("[1-9][0-9]{0,2}", place.name):
+                place, number = place.parent, place.name
+            output = str(place).replace("%", "%%") + ("/%a" if number != "0" else "")
+            groups.setdefault((f"{output}/{OUTPUT}", avoid), {})[number] = shard
         try:
-            for avoid, group in groups.items():
-                jobs |= self._submit_array(group, avoid)
+            for (output, avoid), group in groups.items():
+                jobs |= self._submit_array(group, output, avoid)
         except UsageProblem:
             self.cancel(jobs.values())
             raise
         return [jobs[shard] for shard in shards]
 
-    def _submit_array(self, group: Sequence[Shard], avoid: str) -> dict[Shard, str]:
-        folder = group[0].folder.parent
-        # A task's output file is named by its number, which is that of its shard.
-        output = f"{str(folder).replace('%', '%%')}/%a/{OUTPUT}"
+    def _submit_array(self, group: dict[str, Shard], output: str, avoid: str) -> dict[Shard, str]:
+        run = next(iter(group.values())).folder.parent.parent.name
         nodes, slurm = self.section.nodes, self.section.slurm
         # The session is the batch script's own process on one node, and a step's on several.
         signal = f"--signal={'B:' if nodes == 1 else ''}TERM@{_GRACE_S}"
         fixed = ["sbatch", "--parsable", "--exclusive", "--requeue", "--open-mode=append", signal]
-        fixed += [f"--array={','.join(s.name for s in group)}", f"--nodes={nodes}"]
-        fixed += [f"--exclude={avoid}", f"--output={output}"]
-        fixed += [f"--job-name=gpubench-{folder.parent.name}"]
+        fixed += [f"--array={','.join(group)}", f"--nodes={nodes}", f"--exclude={avoid}"]
+        fixed += [f"--output={output}", f"--job-name=gpubench-{run}"]
         chosen = {**vars(slurm), "partition": self._partition, "arguments": ""}
         own = [*(f"--{name}={value}" for name, value in chosen.items() if value), *slurm.arguments]
-        cases = "".join(f"{shard.name})\n{self._script(shard)}\n;;\n" for shard in group)
+        cases = "".join(f"{number})\n{self._script(s)}\n;;\n" for number, s in group.items())
         script = f'#!/bin/bash\ncase "$SLURM_ARRAY_TASK_ID" in\n{cases}esac\n'.encode()
         try:
             answer = _ask(*fixed, *own, question=script)
         except UsageProblem as error:
             if avoid:  # where no other nodes are left, these are better than none
-                return self._submit_array(group, "")
+                return self._submit_array(group, output, "")
             raise UsageProblem(f"{error} ({shlex.join(own) or 'by default'})") from None
         job = answer[-1].partition(";")[0]  # "number;cluster"
-        return {shard: f"{job}_{shard.name}" for shard in group}
+        return {shard: f"{job}_{number}" for number, shard in group.items()}
 
     def _script(self, shard: Shard, step: str = "") -> str:
         """Bash that becomes the session of `shard`, or an `srun` with the options of a `step`."""

@@ -260,18 +260,21 @@ def test_one_array_for_all(commands: Commands) -> None:
 
 
 def test_several_arrays(commands: Commands, tmp_path: Path) -> None:
-    """Shards that avoid other nodes have an array of their own."""
-    numbers = iter((7, 8))
+    """Shards that avoid other nodes, or whose folders have no numbers, have arrays of their own."""
+    numbers = iter(range(7, 11))
     commands.answers["sbatch"] = lambda _: f"{next(numbers)}\n"
     shards = [
         shard(tmp_path / "1"),
-        shard(tmp_path / "2", avoid=frozenset({"n2", "n1"})),
+        shard(tmp_path / "2", avoid=frozenset({"n2", "n1", ""})),
+        shard(tmp_path / "first"),
+        shard(tmp_path / "1001"),  # no number of a task, by default
         shard(tmp_path / "3"),
     ]
 
-    assert engine().submit(shards) == ["7_1", "8_2", "7_3"]
-    excluded = [next(word for word in call if "--exclude=" in word) for call in commands.called]
-    assert excluded == ["--exclude=", "--exclude=n1,n2"]
+    assert engine().submit(shards) == ["7_1", "8_2", "9_0", "10_0", "7_3"]
+    excluded = [next(word for word in call if "--exclude" in word) for call in commands.called]
+    assert excluded == ["--exclude=", "--exclude=n1,n2", "--exclude=", "--exclude="]
+    assert f"--output={tmp_path}/first/output.txt" in commands.called[2]
 
 
 def test_nodes_are_not_avoided_where_no_others_are_left(commands: Commands, tmp_path: Path) -> None:
