@@ -101,6 +101,7 @@ class Ray(Engine):
 
     def _connect(self, rootdir: Path) -> None:
         os.environ["RAY_RUNTIME_ENV_IGNORE_GITIGNORE"] = "1"  # generated code travels, too
+        os.environ["RAY_IGNORE_UNHANDLED_ERRORS"] = "1"  # of tasks that were killed
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         own: dict[str, Any] = {}
         if not self.target:

@@ -56,7 +56,7 @@ def observe(scenario: str, tmp_path: Path, short_tmp: str, *, outside: bool = Fa
     )
     assert done.returncode == 0, done.stderr[-3000:]
     observed = json.loads(done.stdout.splitlines()[-1])
-    observed["stdout"] = done.stdout
+    observed["printed"] = done.stdout + done.stderr
     return observed
 
 
@@ -97,7 +97,7 @@ def test_a_lost_node_costs_its_shard_alone(tmp_path: Path, short_tmp: str) -> No
     assert [(s["state"], s["code"]) for s in seen["again"]] == [("ended", 0)]
     assert seen["again"][0]["node"].endswith(seen["new"][:8])  # the other was to be avoided
     assert [s["state"] for s in seen["other"]] == ["ended"]
-    assert "Raylet is terminated" not in seen["stdout"]
+    assert "Raylet is terminated" not in seen["printed"]
 
 
 @needs_ray
@@ -112,6 +112,7 @@ def test_torchrun_starts_the_ranks_of_several_nodes(tmp_path: Path, short_tmp: s
     assert [s["state"] for s in seen["broken"]] == ["lost"]
     reason = "needs 2 nodes with bench: 1, the cluster has 1"
     assert [s["reason"] for s in seen["waiting"]] == [reason]
+    assert "Unhandled error" not in seen["printed"]
 
 
 @needs_ray
