@@ -232,13 +232,10 @@ def test_ray_loses_the_session(tmp_path: Path, short_tmp: str, scenario: str) ->
 @needs_ray
 @pytest.mark.long
 def test_ray_fills_a_disk(tmp_path: Path, short_tmp: str) -> None:
-    """It costs the benchmark that ran there; the others of its shard go on elsewhere."""
+    """What ran there begins again elsewhere, as the others of its shard do."""
     seen = observe("session_full", tmp_path, short_tmp)
-    crashed = [name for name, outcome in seen["outcomes"].items() if outcome != "measured"]
-    assert len(crashed) == 1, seen["output"]
-    assert (seen["code"], seen["outcomes"]) == (1, MEASURED | {crashed[0]: "crashed"})
-    assert "No space left on device" in seen["output"]
-    assert f"test_it.py::{crashed[0]}" in seen["ran_there"]
+    assert (seen["code"], seen["outcomes"]) == (0, MEASURED), seen["output"]
+    assert seen["ran_there"]
     assert seen["left"] == 0
 
 

@@ -75,13 +75,17 @@ def drawn(seed: int, log: Path) -> Plan:
 
 
 def expected(plan: Plan, events: list[dict[str, Any]]) -> dict[str, str]:
-    """Outcomes by what has happened: crashed is what ran in a process that ended unexpectedly."""
+    """Outcomes by what has happened: crashed is what ran in a process that ended unexpectedly.
+
+    On a full disk it ends as interrupted, and the test begins again.
+    """
     outcomes = {f"test_it.py::test_step[{n}]": "measured" for n in range(12)}
     if "HANGS" in plan.environ:
         outcomes[f"test_it.py::test_step[{plan.environ['HANGS']}]"] = "hang"
     for event in events:
         running = event["running"]
-        if event["what"] == "ended" and running and not event["is_recorded"]:
+        is_interrupted = event["code"] == pytest.ExitCode.INTERRUPTED
+        if event["what"] == "ended" and running and not (event["is_recorded"] or is_interrupted):
             outcomes[running] = "crashed"
         if event["what"] == "cancelled":
             outcomes |= dict.fromkeys(event["left"], "not_measured")

@@ -310,7 +310,7 @@ def test_session_ends_where_its_results_cannot_be_written(sharded: Project) -> N
 
 
 def test_shard_ends_where_its_reports_cannot_be_written(project: Project) -> None:
-    """In one line; what ran there has crashed, the others go on."""
+    """In one line; what ran there begins again, and has crashed after some tries."""
     reports_go = """
         import os, pathlib
         def pytest_runtest_teardown(item):
@@ -323,6 +323,7 @@ def test_shard_ends_where_its_reports_cannot_be_written(project: Project) -> Non
     assert ended.code == 1, ended.out + ended.err
     crashed = {"test_step[0]": "crashed"}
     assert ended.outcomes == {f"test_step[{n}]": "measured" for n in range(4)} | crashed
+    assert "test_step[0] - it was interrupted 3 times" in ended.out
     assert re.search(r"^! cannot write results: .*reports\.jsonl", ended.out, re.M), ended.out
     assert "INTERNALERROR" not in ended.out
 

@@ -234,8 +234,9 @@ class Pool:
 
     def _is_unlucky(self, job: _Job) -> bool:
         """Whether the shard ended by no fault of its tests: its node, its time, or a signal."""
-        end = job.files.end  # interrupted is also one that is cut by its deadline
-        is_interrupted = end is not None and end["exit_code"] == pytest.ExitCode.INTERRUPTED
+        # On a full disk the end is not written, and torchrun has a code of its own.
+        codes = {job.status.code, (job.files.end or {}).get("exit_code")}
+        is_interrupted = pytest.ExitCode.INTERRUPTED in codes
         return job.status.state in _MISFORTUNES or not job.has_begun or is_interrupted
 
     def _is_hopeless(self, job: _Job) -> bool:

@@ -9,8 +9,7 @@ it appends to :data:`REPORTS` one line per event::
     {"event": "shard_ended", "exit_code": 0}
 
 The results are pytest-benchmark's own. The last one has ``stop``, why a test or a hook ended the
-session, with the ``exit`` code that a test asked for, and ``is_cut`` if no further test would have
-ended before the deadline.
+session, with the ``exit`` code that a test asked for.
 
 Begun anew in the same folder, it leaves out the tests that are finished there.
 """
@@ -192,8 +191,7 @@ class ShardSession(report_transport.WarningKeeper):
         if nextitem is not None:
             expected_s = self._request.expected_s.get(nextitem.nodeid, self._longest_s)
             if time.time() + expected_s > self._deadline_s:
-                self._end["is_cut"] = True
-                item.session.shouldstop = f"{nextitem.name} would not end within the time limit"
+                item.session.shouldfail = f"{nextitem.name} would not end within the time limit"
         return result
 
     @pytest.hookimpl(wrapper=True)  # within the recording's, which drops what is sent
@@ -211,9 +209,15 @@ class ShardSession(report_transport.WarningKeeper):
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        """Tell the orderly end."""
+        """Tell the orderly end.
+
+        One that fails as a whole is interrupted: by its deadline, by a full disk, or by what the
+        front sees, too, as ``--maxfail``.
+        """
         if session.shouldstop and not self._end:
             self._end["stop"] = str(session.shouldstop)
+        if session.shouldfail:
+            exitstatus = session.exitstatus = pytest.ExitCode.INTERRUPTED
         self._write("shard_ended", exit_code=int(exitstatus), **self._end)
 
     def _write(self, event: str, **fields: Any) -> None:
