@@ -103,7 +103,8 @@ def changes(
 
     Files ``*.jsonl`` and the output are appended to, by whole lines before the `is_end`.
     """
-    for path in sorted(folder.rglob("*")):
+    # Path.rglob fails where a folder goes meanwhile.
+    for path in sorted(Path(top, name) for top, _, names in os.walk(folder) for name in names):
         name = path.relative_to(folder).as_posix()
         with suppress(FileNotFoundError):
             status = path.lstat()

@@ -281,7 +281,7 @@ class Toy(Engine):
         own = self._jobs.get(job)
         if own is None or own.place == own.shard.folder or own.state == "lost":
             return
-        files = [file for file in own.place.rglob("*") if file.is_file()]
+        files = [Path(top, name) for top, _, names in os.walk(own.place) for name in names]
         for file in sorted(files, key=lambda file: file.name != _REPORTS):
             target = own.shard.folder / file.relative_to(own.place)
             with suppress(FileNotFoundError):  # a temporary one

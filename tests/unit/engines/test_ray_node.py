@@ -71,6 +71,23 @@ class TestChanges:
         assert (early, later) == ("one\n", "one\nthree\n")
         assert (folders.front / "reports.jsonl").read_text() == "one\nthree\nfo"
 
+    def test_a_folder_goes_meanwhile(
+        self, folders: Folders, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As pytest's cache renames its own: the others come."""
+        append(folders.node / "reports.jsonl", "one\n")
+        (folders.node / "gone").mkdir()
+        listed = os.scandir
+
+        def scandir(path: str) -> object:
+            if Path(path).name == "gone":
+                raise FileNotFoundError(path)
+            return listed(path)
+
+        monkeypatch.setattr(os, "scandir", scandir)
+
+        assert [chunk.path for chunk in folders.bring()] == ["reports.jsonl"]
+
     def test_output_does_not_wait_for_lines(self, folders: Folders) -> None:
         """A progress bar is seen as it grows."""
         append(folders.node / "output.txt", "..")
