@@ -140,13 +140,6 @@ def whole_number(key: str, minimum: int, text: str) -> int:
     return int(text)
 
 
-def _engine(option: OptionValue) -> str:
-    """Parse the name of an engine, with a target or without: ``slurm:gpu``."""
-    if option.value and (name := option.value.partition(":")[0]) not in catalog.choices("engines"):
-        raise invalid_choice(option.key, name, catalog.choices("engines"))
-    return str(option.value)
-
-
 def _positive_seconds(option: OptionValue) -> float:
     try:
         seconds = float(option.value)
@@ -232,7 +225,6 @@ class Settings:
         "on=ENGINE",
         "Run the benchmarks in shards: local[:SLOTS] on the GPUs of this host, ray[:ADDRESS], or "
         "slurm[:PARTITION]; details are keys, such as --engine.slurm.time",
-        parse=_engine,
         ini="",
     )
     launches: int = _option(

@@ -561,7 +561,7 @@ def differences(base: Path, head: Path) -> dict[str, str]:
 
 
 REFUSED = {
-    "unknown": (("--on=locale",), "--on: unknown 'locale' (did you mean 'local'?)"),
+    "unknown": (("--on=locale",), "--on: unknown engine 'locale' (did you mean 'local'?)"),
     "target": (("--on=local:none",), "--on=local: 'none' is not a positive integer"),
     "many": (("--on=local:9999",), "--on=local:9999: this host has "),
     "pdb": (("--on=toy", "--pdb"), "--pdb"),
