@@ -45,6 +45,8 @@ class _Job:
     needs: dict[str, float]
     selector: dict[str, str]
     group: Any = None
+    nodes: set[str] = field(default_factory=set)
+    """Beginnings of the ids of those on which it runs."""
     codes: list[int] = field(default_factory=list)
     status: JobStatus = field(default_factory=lambda: JobStatus(state="queued"))
 
@@ -175,6 +177,10 @@ class Ray(Engine):
     def poll(self, jobs: Collection[str]) -> Mapping[str, JobStatus]:
         """How they stand, once all is written that has arrived."""
         self._drain()
+        alive = {node["NodeID"][:8] for node in self._ray.nodes() if node["Alive"]}
+        for name, job in self._jobs.items():
+            if job.status.state == "running" and not job.nodes <= alive:
+                self._end(name, "lost", "its node is dead")  # the task itself may not tell it
         statuses = {n: self._jobs[n].status for n in jobs if n in self._jobs}
         queued = [n for n, status in statuses.items() if status.state == "queued"]
         return statuses | (self._waiting(queued) if queued else {})
@@ -220,10 +226,12 @@ class Ray(Engine):
                 del self._streams[stream]
                 if len(job.codes) == self.section.nodes:
                     self._end(name, "ended")
-            case node, endpoint if rank == 0:
-                job.status = JobStatus(state="running", node=node)
-                for other in range(1, self.section.nodes):
-                    self._begin(name, other, endpoint)
+            case node, endpoint:
+                job.nodes.add(node.rpartition("-")[2])
+                if rank == 0:
+                    job.status = JobStatus(state="running", node=node)
+                    for other in range(1, self.section.nodes):
+                        self._begin(name, other, endpoint)
 
     def _end(self, name: str, state: State, reason: str = "") -> None:
         job = self._jobs[name]

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,9 @@ import pytest
 from gpubench_plugin.config.sections import EngineSection
 from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.engines import ray
-from gpubench_plugin.engines.ray import Ray
+from gpubench_plugin.engines._ray_node import Receiver
+from gpubench_plugin.engines.base import JobStatus, Shard
+from gpubench_plugin.engines.ray import Ray, _Job
 
 ROOT = Path(__file__).parents[2]
 # A second interface, as hosts have one, on which nothing of a local cluster may listen.
@@ -128,6 +131,23 @@ def test_a_cluster_of_its_own(tmp_path: Path, short_tmp: str) -> None:
     assert "generated.py" in seen["files"]
     assert not [name for name in seen["files"] if "results" in name]
     assert seen["is_handler_kept"]
+
+
+def test_a_dead_node_that_its_task_does_not_tell(tmp_path: Path) -> None:
+    """Ray's list of nodes tells it."""
+    engine = Ray("auto", EngineSection())
+    nodes = [{"NodeID": f"{name * 8}-rest", "Alive": name == "a"} for name in "ab"]
+    engine._ray = SimpleNamespace(nodes=lambda: nodes)
+    shard = Shard(folder=tmp_path, rootdir=tmp_path, cwd=tmp_path)
+    for name in "ab":
+        running = JobStatus(state="running", node=f"host-{name * 8}")
+        job = _Job(shard=shard, receiver=Receiver(tmp_path), needs={}, selector={}, status=running)
+        job.nodes.add(name * 8)
+        engine._jobs[name] = job
+
+    statuses = engine.poll(["a", "b"])
+
+    assert (statuses["a"].state, statuses["b"].state) == ("running", "lost")
 
 
 class TestRefusals:

@@ -110,9 +110,8 @@ def _settings(measurement: Measurement) -> Iterator[Section]:
     if order:
         rows = [(key, str(configuration[key]), sources.get(key, "default")) for key in order]
         yield _folded("Configuration", ("key", "value", "source"), rows)
-    if measurement.machine:
-        own = measurement.machine.items()
-        facts = [(key, "absent" if fact is None else str(fact)) for key, fact in own]
+    if own := measurement.machine:
+        facts = [(key, "absent" if fact is None else str(fact)) for key, fact in own.items()]
         yield _folded("Environment of its ranks or node", ("key", "value"), facts)
 
 

@@ -122,7 +122,6 @@ class ShardSession(report_transport.WarningKeeper):
             resume="",
             baseline="",
             gate="",
-            tag="",
             overrides=(*settings.overrides, *fixed),
             report=None,
             world_sizes=() if is_torchruns else settings.world_sizes,
