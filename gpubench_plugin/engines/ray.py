@@ -177,7 +177,7 @@ class Ray(Engine):
     def poll(self, jobs: Collection[str]) -> Mapping[str, JobStatus]:
         """How they stand, once all is written that has arrived."""
         self._drain()
-        alive = {node["NodeID"][:8] for node in self._ray.nodes() if node["Alive"]}
+        alive = {n["NodeID"][:8] for n in (self._ray.nodes() if self._jobs else ()) if n["Alive"]}
         for name, job in self._jobs.items():
             if job.status.state == "running" and not job.nodes <= alive:
                 self._end(name, "lost", "its node is dead")  # the task itself may not tell it

@@ -674,7 +674,7 @@ def test_resumed_run_is_complete(project: Project, way: tuple[str, signal.Signal
     ids = [line["id"] for line in ended.journal if line["event"] == "benchmark"]
     assert sorted(ids) == sorted({*ids})
     assert before <= {*ids}
-    assert not [*directory.glob("shards/*/job.json")]
+    assert not [*directory.glob("shards/*/request.json")]
 
 
 @pytest.mark.own_process

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from time import monotonic, sleep
 from typing import TYPE_CHECKING, Final
@@ -13,13 +12,13 @@ from typing import TYPE_CHECKING, Final
 import pytest
 
 from gpubench_plugin.config import rounds_file
-from gpubench_plugin.core.errors import ResultsError, UsageProblem
+from gpubench_plugin.core.errors import UsageProblem
 from gpubench_plugin.core.format import counted, listed
 from gpubench_plugin.core.records import Json
 from gpubench_plugin.engines.base import Engine, JobStatus, Shard
 from gpubench_plugin.environment import code
 from gpubench_plugin.session.shards.files import ShardFiles, ShardTest
-from gpubench_plugin.session.shards.shard import ROUNDS, Request
+from gpubench_plugin.session.shards.shard import REQUEST, ROUNDS, Request
 from gpubench_plugin.system import files, json_files
 from gpubench_plugin.system.child_process import code_text
 
@@ -82,13 +81,14 @@ class Pool:
     def adopt(self, ids: Collection[str]) -> set[str]:
         """Take over the shards that an earlier session of the run has left; their tests of `ids`.
 
-        A job that its engine does not know any more has what it wrote, and is begun again.
+        A job that was ended, or that its engine does not know, has what it wrote, and is begun
+        again.
         """
-        for file in sorted(self.shard.folder.glob(f"*/{_JOB}")):
-            facts, folder = json_files.load(file), file.parent
-            own = tuple(i for i in Request.of(folder).ids if i in ids)
-            shard = replace(self.shard, folder=folder, ids=own, is_alone=facts["is_alone"])
-            self._add(facts["job"], shard)
+        for folder in sorted(file.parent for file in self.shard.folder.glob(f"*/{REQUEST}")):
+            request, job = Request.of(folder), folder / _JOB
+            own = tuple(i for i in request.ids if i in ids)
+            shard = replace(self.shard, folder=folder, ids=own, is_alone=request.is_alone)
+            self._add(json_files.load(job)["job"] if job.exists() else "", shard)
             self._tries.subtract(own)  # the end of a session is not their misfortune
         return {i for job in self._jobs for i in job.shard.ids}
 
@@ -97,11 +97,7 @@ class Pool:
         shards = [self._prepared(shard) for shard in shards]
         for shard, job in zip(shards, self.engine.submit(shards) if shards else (), strict=True):
             self._add(job, shard)
-            self._note(shard, job)
-
-    def _note(self, shard: Shard, job: str) -> None:
-        """Write for later sessions of the run which `job` the shard is; empty if it was ended."""
-        json_files.write_json(shard.folder / _JOB, {"job": job, "is_alone": shard.is_alone})
+            json_files.write_json(shard.folder / _JOB, {"job": job})
 
     def _prepared(self, shard: Shard) -> Shard:
         number = 1 + max((int(f.name) for f in self.shard.folder.glob("[0-9]*")), default=0)
@@ -109,10 +105,13 @@ class Pool:
         with files.refusals("write"):
             shard.folder.mkdir(parents=True)
         expected_s = {i: self.expected_s[i] for i in shard.ids if i in self.expected_s}
-        request = Request(
-            arguments=shard.arguments, ids=shard.ids, expected_s=expected_s, code=self._code
-        )
-        request.write(shard.folder)
+        Request(
+            arguments=shard.arguments,
+            ids=shard.ids,
+            is_alone=shard.is_alone,
+            expected_s=expected_s,
+            code=self._code,
+        ).write(shard.folder)
         own = {self.benchmarks.get(i) for i in shard.ids}
         if rounds := {i: fixed for i, fixed in self.rounds.items() if i in own}:
             json_files.write_text(shard.folder / ROUNDS, rounds_file.to_text(rounds))
@@ -158,9 +157,8 @@ class Pool:
     def cancel(self) -> None:
         """End all shards; what they have left is begun again where the run is resumed."""
         self.engine.cancel([job.id for job in self._jobs])
-        with suppress(ResultsError):
-            for job in self._jobs:
-                self._note(job.shard, "")
+        for job in self._jobs:
+            json_files.remove(job.shard.folder / _JOB)
 
     def _poll(self) -> None:
         try:
@@ -223,12 +221,12 @@ class Pool:
             self.submit([replace(job.shard, ids=tuple(left), avoid=avoid)])
 
     def _forget(self, job: _Job) -> None:
-        """Leave nothing of a shard that ended by itself, and of others what they wrote, but no job.
+        """Leave nothing of a shard that ended by itself, and of others only what they wrote.
 
-        Else a session that resumes the run would take it over.
+        With its request, a session that resumes the run would take it over.
         """
         self.on_end(job.files)
-        json_files.remove(job.shard.folder / _JOB)
+        json_files.remove(job.shard.folder / REQUEST)
         if job.files.end is not None:
             shutil.rmtree(job.shard.folder, ignore_errors=True)
 

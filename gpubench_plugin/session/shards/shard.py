@@ -60,12 +60,13 @@ _VERSION: Final = version("pytest-gpubench")
 class Request:
     """What the front asks a shard for: the tests `ids`, with these `arguments` of pytest.
 
-    `expected_s` are durations of earlier runs by id. The `version` of gpubench and the hashes of
-    the `code` must be the same on the node.
+    One that `is_alone` has a host to itself. `expected_s` are durations of earlier runs by id. The
+    `version` of gpubench and the hashes of the `code` must be the same on the node.
     """
 
     arguments: Sequence[str]
     ids: Sequence[str]
+    is_alone: bool
     expected_s: Mapping[str, float]
     version: str = _VERSION
     code: Mapping[str, str]
