@@ -488,8 +488,7 @@ class Run:
     def machine_of(self, result: Result) -> Mapping[str, Any]:
         """Facts by dot key of what measured `result`: the run's, and in their place its own.
 
-        Those of its ranks, and of the node of its shard; one that is None there is the run's alone.
-        Devices of other benchmarks do not count.
+        One that is None there is the run's alone. Devices of other benchmarks do not count.
         """
         device = f"devices.{result.settings.get('experiment.device', 'cpu')}"
         merged = {**self.machine, **result.machine}
